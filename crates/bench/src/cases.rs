@@ -1,6 +1,6 @@
 //! The cases, by the names that the peers use.
 
-use crate::measure::{Ready, fail, peak_mib, prepare};
+use crate::measure::{PreparedProgram, fail, peak_mib, prepare};
 use crate::{models, vision};
 use compiler::{Backend, Result};
 use cpu::Cpu;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 const F: DType = DType::F32;
 
 /// Every case, by the names that the peers use too.
-pub(crate) const NAMES: &[&str] = &[
+pub(crate) const CASE_NAMES: &[&str] = &[
     "matmul256",
     "matmul512",
     "matmul1024",
@@ -45,7 +45,7 @@ pub(crate) const NAMES: &[&str] = &[
 ];
 
 /// Cases for devices with much memory.
-pub(crate) const LARGE: &[&str] = &[
+pub(crate) const LARGE_MEMORY_CASES: &[&str] = &[
     "chain1g",
     "softmax1g",
     "layernorm1g",
@@ -79,7 +79,7 @@ pub(crate) fn graph(case: &str) -> Option<(Graph, usize, i64)> {
         "train_mobile_32x3x32x32" => (vision::mobile_step(), 1, 10),
         "train_unet_8x3x64x64" => (vision::unet_step(), 1, 2),
         "train_small_bf16" => {
-            let narrow = models::Config { narrow: true, ..models::SMALL };
+            let narrow = models::LlamaConfig { bf16: true, ..models::SMALL };
             (models::train_step(&narrow), 1, narrow.vocab as i64)
         }
         "train_tiny" => (models::train_step(&models::TINY), 1, models::TINY.vocab as i64),
@@ -96,11 +96,11 @@ pub(crate) fn graph(case: &str) -> Option<(Graph, usize, i64)> {
         "train_124m" => (models::train_step(&models::GPT2_SIZE), 1, models::GPT2_SIZE.vocab as i64),
         "train_1b" => (models::train_step(&models::BILLION), 1, models::BILLION.vocab as i64),
         "train_1b_fp8" => {
-            let fp8 = models::Config { fp8: true, ..models::BILLION };
+            let fp8 = models::LlamaConfig { fp8: true, ..models::BILLION };
             (models::train_step(&fp8), 1, fp8.vocab as i64)
         }
         "train_small_fp8" => {
-            let fp8 = models::Config { narrow: true, fp8: true, ..models::SMALL };
+            let fp8 = models::LlamaConfig { bf16: true, fp8: true, ..models::SMALL };
             (models::train_step(&fp8), 1, fp8.vocab as i64)
         }
         "train_qwen05b" => (models::train_step(&models::QWEN_HALF), 1, models::QWEN_HALF.vocab as i64),
@@ -117,8 +117,8 @@ pub(crate) fn graph(case: &str) -> Option<(Graph, usize, i64)> {
 }
 
 /// A program that was compiled for an earlier question, with what its first use cost.
-pub(crate) struct Known {
-    ready: Ready,
+pub(crate) struct CachedCase {
+    ready: PreparedProgram,
     inner: usize,
     first_s: f64,
     rss_mib: f64,
@@ -126,7 +126,7 @@ pub(crate) struct Known {
 
 /// Compile time of the small Llama's training step with so many layers: Graph to loaded machine code.
 fn compile_time(device: &dyn Backend, case: &str, layers: usize, reps: usize) -> Result<String> {
-    let graph = models::train_step(&models::Config { layers, ..models::SMALL });
+    let graph = models::train_step(&models::LlamaConfig { layers, ..models::SMALL });
     let state = graph.outputs().len() - 1;
     let mut times = Vec::with_capacity(reps);
     let mut steps = 0;
@@ -155,18 +155,18 @@ fn decode(device: &dyn Backend, case: &str, reps: usize) -> Result<String> {
         ("d_ff", models::SMALL.hidden),
         ("max_seq", 256),
     ];
-    let mut given: BTreeMap<String, lang::consteval::Value> =
-        sizes.iter().map(|(name, n)| (name.to_string(), lang::consteval::Value::int(*n as i64))).collect();
-    given.insert("tied".into(), lang::consteval::Value::bool(true));
+    let mut given: BTreeMap<String, lang::consteval::ConstValue> =
+        sizes.iter().map(|(name, n)| (name.to_string(), lang::consteval::ConstValue::int(*n as i64))).collect();
+    given.insert("tied".into(), lang::consteval::ConstValue::bool(true));
     let broken = |e: ::models::Error| fail(&e.to_string());
-    let architecture = ::models::Architecture::of_library("llama", given).map_err(broken)?;
-    let model = ::models::Model::fresh(architecture, F, 1).map_err(broken)?;
+    let architecture = ::models::Architecture::from_library("llama", given).map_err(broken)?;
+    let model = ::models::Model::new_random(architecture, F, 1).map_err(broken)?;
     let prompt: Vec<i32> = (0..128).map(|i| i * 29 % models::SMALL.vocab as i32).collect();
     let mut times = Vec::with_capacity(reps);
     let (mut first, mut rate) = (0.0, 0.0);
     for _ in 0..reps {
         let found = model.generate(&prompt, 128, device).map_err(broken)?;
-        let (read, rest) = (found.prompt.as_secs_f64(), found.rest.as_secs_f64());
+        let (read, rest) = (found.prompt_time.as_secs_f64(), found.decode_time.as_secs_f64());
         times.push(read + rest);
         (first, rate) = (read, 127.0 / rest);
     }
@@ -193,16 +193,16 @@ fn decode_large(device: &dyn Backend, case: &str, batch: usize, reps: usize) -> 
         ("d_ff", c.hidden),
         ("max_seq", CACHED.0),
     ];
-    let mut given: BTreeMap<String, lang::consteval::Value> =
-        sizes.iter().map(|(name, n)| (name.to_string(), lang::consteval::Value::int(*n as i64))).collect();
-    given.insert("tied".into(), lang::consteval::Value::bool(true));
+    let mut given: BTreeMap<String, lang::consteval::ConstValue> =
+        sizes.iter().map(|(name, n)| (name.to_string(), lang::consteval::ConstValue::int(*n as i64))).collect();
+    given.insert("tied".into(), lang::consteval::ConstValue::bool(true));
     let broken = |e: ::models::Error| fail(&e.to_string());
-    let architecture = ::models::Architecture::of_library("llama", given).map_err(broken)?;
-    let options = lang::lower::Options {
+    let architecture = ::models::Architecture::from_library("llama", given).map_err(broken)?;
+    let options = lang::lower::LowerOptions {
         dtype: DType::BF16,
         decode: Some(CACHED.0),
         custom_backward: false,
-        ..lang::lower::Options::default()
+        ..lang::lower::LowerOptions::default()
     };
     let lowered = architecture.lower_with(batch, 1, &options).map_err(broken)?;
     let (n, results) = (lowered.params.len(), lowered.outputs.len());
@@ -211,7 +211,7 @@ fn decode_large(device: &dyn Backend, case: &str, batch: usize, reps: usize) -> 
     ready.bindings.inputs[n + 1].write(0, &CACHED.1.to_le_bytes())?;
     ready.run()?;
     let s = ready.median(reps, 16)?;
-    times(&mut ready)?;
+    print_step_times(&mut ready)?;
     let program = ready.exe.program();
     let bytes: usize = program.inputs[..n].iter().map(Type::bytes).sum();
     Ok(format!(
@@ -224,7 +224,7 @@ fn decode_large(device: &dyn Backend, case: &str, batch: usize, reps: usize) -> 
 }
 
 /// Shows what each step of a program takes, if that is asked for.
-fn times(ready: &mut Ready) -> Result<()> {
+fn print_step_times(ready: &mut PreparedProgram) -> Result<()> {
     if std::env::var_os("LOOM_TIMES").is_some() {
         for t in ready.exe.run_timed(&mut ready.bindings)? {
             eprintln!("{:9.1} µs {:5} × {}", t.time.as_secs_f64() * 1e6, t.calls, t.label);
@@ -234,11 +234,11 @@ fn times(ready: &mut Ready) -> Result<()> {
 }
 
 /// Times a case and writes the answer.
-pub(crate) fn answer(
+pub(crate) fn run_case(
     device: &dyn Backend,
     case: &str,
     reps: usize,
-    known: &mut BTreeMap<String, Known>,
+    known: &mut BTreeMap<String, CachedCase>,
 ) -> Result<String> {
     if let Some(layers) = case.strip_prefix("compile_layers").and_then(|n| n.parse::<usize>().ok()) {
         return compile_time(device, case, layers.clamp(1, 1000), reps);
@@ -263,17 +263,17 @@ pub(crate) fn answer(
         let params = if case.starts_with("train_cnn") { state } else { state / 3 };
         let params: usize = ready.exe.program().inputs[..params].iter().map(Type::bytes).sum();
         let rss_mib = peak_mib() - before - params as f64 / (1 << 20) as f64;
-        known.insert(case.into(), Known { ready, inner, first_s, rss_mib });
+        known.insert(case.into(), CachedCase { ready, inner, first_s, rss_mib });
     }
     let k = known.get_mut(case).expect("just made");
     let s = k.ready.median(reps, k.inner)?;
-    times(&mut k.ready)?;
+    print_step_times(&mut k.ready)?;
     Ok(format!(
         "{{\"case\": {case:?}, \"s\": {s:e}, \"compile_s\": {:.4}, \"first_s\": {:.4}, \"rss_mib\": {:.0}, \"arena_mib\": {}}}",
         k.ready.compile_s,
         k.first_s,
         k.rss_mib,
-        k.ready.exe.program().arena >> 20
+        k.ready.exe.program().arena_bytes >> 20
     ))
 }
 

@@ -1,7 +1,7 @@
 //! Tensors outside of compiled regions: what recording and forcing cost, and training steps of Llamas.
 
 use crate::measure::fail;
-use crate::models::{Config, GPT2_SIZE, TINY};
+use crate::models::{LlamaConfig, GPT2_SIZE, TINY};
 use compiler::{Backend, Result};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use tensorloom::optimizer::{AdamW, Optimizer};
 use tensorloom::{DType, Engine, Tensor};
 
 /// Cases of this kind.
-pub(crate) const NAMES: &[&str] = &["record_op", "force_chain", "eager_train_tiny", "eager_train_124m"];
+pub(crate) const CASE_NAMES: &[&str] = &["record_op", "force_chain", "eager_train_tiny", "eager_train_124m"];
 /// Those for devices with much memory alone.
-pub(crate) const LARGE: &[&str] = &["eager_train_124m"];
+pub(crate) const LARGE_MEMORY_CASES: &[&str] = &["eager_train_124m"];
 
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
@@ -83,7 +83,7 @@ struct Llama {
 }
 
 impl Llama {
-    fn new(e: &Engine, c: &Config) -> Llama {
+    fn new(e: &Engine, c: &LlamaConfig) -> Llama {
         let (d, f) = (c.width, c.hidden);
         let w = |s: &[usize]| (e.randn(s) * 0.02).requires_grad_();
         let one = || e.ones(DType::F32, &[d]).requires_grad_();
@@ -124,10 +124,10 @@ impl Llama {
         Tensor::concat(&[&(&a * &self.cos - &b * &self.sin), &(&a * &self.sin + &b * &self.cos)], -1)
     }
 
-    fn loss(&self, c: &Config, ids: &Tensor, targets: &Tensor) -> Tensor {
+    fn loss(&self, c: &LlamaConfig, ids: &Tensor, targets: &Tensor) -> Tensor {
         let (batch, seq, d) = (c.batch as isize, c.seq as isize, c.width as isize);
-        if c.narrow {
-            return self.in_bf16().loss(&Config { narrow: false, ..c.clone() }, ids, targets);
+        if c.bf16 {
+            return self.in_bf16().loss(&LlamaConfig { bf16: false, ..c.clone() }, ids, targets);
         }
         let mut x = self.embed.embedding(ids);
         for b in &self.blocks {
@@ -167,7 +167,7 @@ impl Llama {
 }
 
 /// Forward, backward and AdamW, op by op.
-fn train(engine: &Engine, c: &Config, reps: usize) -> tensorloom::Result<f64> {
+fn train(engine: &Engine, c: &LlamaConfig, reps: usize) -> tensorloom::Result<f64> {
     let model = Llama::new(engine, c);
     let optimizer = AdamW::new(model.parameters(), 1e-3);
     let ids = engine.randint(0, c.vocab as i64, &[c.batch, c.seq]);

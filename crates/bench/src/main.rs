@@ -10,7 +10,7 @@ mod models;
 #[path = "../../vsla/examples/ragged/encoder.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with examples and a test")]
 mod ragged;
-mod variable;
+mod variable_shape;
 mod vision;
 
 use std::collections::BTreeMap;
@@ -55,23 +55,23 @@ fn main() -> ExitCode {
     }
     if list {
         match variable {
-            true => variable::names().iter().for_each(|n| println!("{n}")),
+            true => variable_shape::names().iter().for_each(|n| println!("{n}")),
             false if device.is_some() => {
-                cases::NAMES.iter().chain(cases::LARGE).chain(eager::NAMES).for_each(|n| println!("{n}"));
+                cases::CASE_NAMES.iter().chain(cases::LARGE_MEMORY_CASES).chain(eager::CASE_NAMES).for_each(|n| println!("{n}"));
             }
             false => {
-                let small = eager::NAMES.iter().filter(|n| !eager::LARGE.contains(n));
-                cases::NAMES.iter().chain(small).for_each(|n| println!("{n}"));
+                let small = eager::CASE_NAMES.iter().filter(|n| !eager::LARGE_MEMORY_CASES.contains(n));
+                cases::CASE_NAMES.iter().chain(small).for_each(|n| println!("{n}"));
             }
         }
         return ExitCode::SUCCESS;
     }
     if variable {
         let backend = vsla::Backend::cpu(threads);
-        return serve(|case| variable::answer(&backend, case, reps).map_err(|e| e.to_string()));
+        return serve(|case| variable_shape::run_case(&backend, case, reps).map_err(|e| e.to_string()));
     }
     let backend: std::sync::Arc<dyn compiler::Backend> = match device.as_deref() {
-        None | Some("cpu") => std::sync::Arc::new(cpu::Cpu::flushing_denormals(threads)),
+        None | Some("cpu") => std::sync::Arc::new(cpu::Cpu::with_flush_denormals(threads)),
         Some(name) => match tensorloom::devices::open(name) {
             Ok(device) => device,
             Err(e) => {
@@ -87,10 +87,10 @@ fn main() -> ExitCode {
     };
     let mut ready = BTreeMap::new();
     serve(|case| {
-        let answer = match eager::NAMES.contains(&case) {
+        let answer = match eager::CASE_NAMES.contains(&case) {
             true => eager::seconds(case, eager_device.clone(), reps)
                 .map(|s| format!("{{\"case\": {case:?}, \"s\": {s:e}}}")),
-            false => cases::answer(&*backend, case, reps, &mut ready),
+            false => cases::run_case(&*backend, case, reps, &mut ready),
         };
         answer.map_err(|e| e.to_string())
     })

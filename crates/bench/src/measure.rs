@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// A program with its inputs in place.
-pub(crate) struct Ready {
+pub(crate) struct PreparedProgram {
     pub(crate) exe: Arc<dyn Executable>,
     pub(crate) bindings: Bindings,
     pub(crate) compile_s: f64,
@@ -18,7 +18,7 @@ pub(crate) fn prepare(
     graph: &Graph,
     (scale, classes): (f64, i64),
     donate: Vec<(usize, usize)>,
-) -> Result<Ready> {
+) -> Result<PreparedProgram> {
     let start = Instant::now();
     let program = compiler::compile(graph, device, &compiler::Options { donate, ..Default::default() })?;
     if std::env::var_os("LOOM_SHOW").is_some() {
@@ -28,26 +28,26 @@ pub(crate) fn prepare(
     let compile_s = start.elapsed().as_secs_f64();
     let bindings = Bindings::for_program(exe.program(), device)?;
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut drawn = Drawn::new();
+    let mut drawn = RandomData::new();
     for (b, ty) in bindings.inputs.iter().zip(&exe.program().inputs) {
         b.write(0, &random(ty, (scale, classes), &mut state, &mut drawn))?;
     }
-    Ok(Ready { exe, bindings, compile_s })
+    Ok(PreparedProgram { exe, bindings, compile_s })
 }
 
 /// Numbers that are drawn for all inputs of a dtype; each input takes them from another one on, and a long one repeats them.
-const DRAWN: usize = 1 << 20;
+const RANDOM_ELEMENTS: usize = 1 << 20;
 
 /// What was drawn, by dtype.
-type Drawn = Vec<(DType, Vec<u8>)>;
+type RandomData = Vec<(DType, Vec<u8>)>;
 
-fn random(ty: &Type, (scale, classes): (f64, i64), state: &mut u64, drawn: &mut Drawn) -> Vec<u8> {
+fn random(ty: &Type, (scale, classes): (f64, i64), state: &mut u64, drawn: &mut RandomData) -> Vec<u8> {
     let mut next = || {
         *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (*state >> 33) as f64 / (1u64 << 31) as f64
     };
     let known = drawn.iter().position(|(d, _)| *d == ty.dtype).unwrap_or_else(|| {
-        let all = Literal::from_fn(Type::new(ty.dtype, &[DRAWN]), |_| match ty.dtype {
+        let all = Literal::from_fn(Type::new(ty.dtype, &[RANDOM_ELEMENTS]), |_| match ty.dtype {
             DType::I32 | DType::I64 => Scalar::from_i64(ty.dtype, (next() * classes as f64) as i64),
             // About normal: a sum of uniforms.
             d => Scalar::from_f64(d, (next() + next() + next() + next() - 2.0) * 1.7 * scale),
@@ -56,7 +56,7 @@ fn random(ty: &Type, (scale, classes): (f64, i64), state: &mut u64, drawn: &mut 
         drawn.len() - 1
     });
     let table = &drawn[known].1;
-    let mut at = (next() * DRAWN as f64) as usize * ty.dtype.size();
+    let mut at = (next() * RANDOM_ELEMENTS as f64) as usize * ty.dtype.size();
     let mut all = Vec::with_capacity(ty.bytes());
     while all.len() < ty.bytes() {
         let more = (ty.bytes() - all.len()).min(table.len() - at);
@@ -66,7 +66,7 @@ fn random(ty: &Type, (scale, classes): (f64, i64), state: &mut u64, drawn: &mut 
     all
 }
 
-impl Ready {
+impl PreparedProgram {
     pub(crate) fn run(&mut self) -> Result<()> {
         self.exe.run(&mut self.bindings)
     }

@@ -1,18 +1,18 @@
 //! The models of the benchmarks, written against the Graph.
 
-use ir::composites::attention::{Attention, attention, attention_backward};
-use ir::composites::rope::{Pairs, Rope, rope};
+use ir::composites::attention::{AttentionOptions, attention, attention_backward};
+use ir::composites::rope::{RopeLayout, RopeOptions, rope};
 use ir::composites::{activation, embedding, loss, norm};
-use ir::ops::window::Windows;
+use ir::ops::window::WindowConfig;
 use ir::ops::{Dot, Name, ReduceKind, Remat, RematPolicy};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Result, Type, Unary, Value};
-use transform::{DelayedScaling, FewBits, LowPrecision, Rounding};
+use transform::{DelayedScaling, MatmulRounding, LowPrecision, Rounding};
 
 const F: DType = DType::F32;
 
 /// Sizes of a Llama and of its batch.
 #[derive(Clone)]
-pub(crate) struct Config {
+pub(crate) struct LlamaConfig {
     pub(crate) vocab: usize,
     pub(crate) width: usize,
     pub(crate) layers: usize,
@@ -23,14 +23,14 @@ pub(crate) struct Config {
     pub(crate) batch: usize,
     pub(crate) seq: usize,
     /// Products and attention in bf16, everything else in f32.
-    pub(crate) narrow: bool,
+    pub(crate) bf16: bool,
     /// Products but the last in fp8 with delayed scaling: E4M3 forward, E5M2 backward.
     pub(crate) fp8: bool,
     /// What the gates give is computed again in backward: less memory, more time.
-    pub(crate) again: bool,
+    pub(crate) recompute_gates: bool,
 }
 
-pub(crate) const TINY: Config = Config {
+pub(crate) const TINY: LlamaConfig = LlamaConfig {
     vocab: 512,
     width: 128,
     layers: 4,
@@ -39,11 +39,11 @@ pub(crate) const TINY: Config = Config {
     hidden: 352,
     batch: 8,
     seq: 128,
-    narrow: false,
+    bf16: false,
     fp8: false,
-    again: false,
+    recompute_gates: false,
 };
-pub(crate) const SMALL: Config = Config {
+pub(crate) const SMALL: LlamaConfig = LlamaConfig {
     vocab: 4096,
     width: 384,
     layers: 6,
@@ -52,13 +52,13 @@ pub(crate) const SMALL: Config = Config {
     hidden: 1024,
     batch: 8,
     seq: 256,
-    narrow: false,
+    bf16: false,
     fp8: false,
-    again: false,
+    recompute_gates: false,
 };
 
 /// A Llama of GPT-2's size, for GPUs.
-pub(crate) const GPT2_SIZE: Config = Config {
+pub(crate) const GPT2_SIZE: LlamaConfig = LlamaConfig {
     vocab: 50304,
     width: 768,
     layers: 12,
@@ -67,13 +67,13 @@ pub(crate) const GPT2_SIZE: Config = Config {
     hidden: 2048,
     batch: 32,
     seq: 1024,
-    narrow: true,
+    bf16: true,
     fp8: false,
-    again: true,
+    recompute_gates: true,
 };
 
 /// A Llama of a billion parameters.
-pub(crate) const BILLION: Config = Config {
+pub(crate) const BILLION: LlamaConfig = LlamaConfig {
     vocab: 32000,
     width: 2048,
     layers: 16,
@@ -82,13 +82,13 @@ pub(crate) const BILLION: Config = Config {
     hidden: 8192,
     batch: 8,
     seq: 2048,
-    narrow: true,
+    bf16: true,
     fp8: false,
-    again: false,
+    recompute_gates: false,
 };
 
 /// The shape of Qwen 2's smallest: many words, few key heads.
-pub(crate) const QWEN_HALF: Config = Config {
+pub(crate) const QWEN_HALF: LlamaConfig = LlamaConfig {
     vocab: 151_936,
     width: 896,
     layers: 24,
@@ -97,13 +97,13 @@ pub(crate) const QWEN_HALF: Config = Config {
     hidden: 4864,
     batch: 8,
     seq: 2048,
-    narrow: true,
+    bf16: true,
     fp8: false,
-    again: false,
+    recompute_gates: false,
 };
 
 /// Shapes of the parameters, in order: embedding, final norm, then six for each layer.
-fn params(c: &Config) -> Vec<Vec<usize>> {
+fn params(c: &LlamaConfig) -> Vec<Vec<usize>> {
     let (d, f) = (c.width, c.hidden);
     let mut shapes = vec![vec![c.vocab, d], vec![d]];
     for _ in 0..c.layers {
@@ -131,14 +131,14 @@ fn rms(b: &mut Builder, x: Value, w: Value) -> Result<Value> {
 }
 
 /// SwiGLU and the product behind it.
-fn gated(b: &mut Builder, up: Value, w: Value) -> Result<Value> {
+fn swiglu_mlp(b: &mut Builder, up: Value, w: Value) -> Result<Value> {
     let s = activation::swiglu_fused(&b.ty(up))?;
     let s = b.emit(s.into(), &[up])?[0];
     linear(b, s, w)
 }
 
 /// Loss of the language model: parameters, token ids and targets to a mean.
-fn forward(c: &Config) -> Result<Graph> {
+fn forward(c: &LlamaConfig) -> Result<Graph> {
     let mut b = Builder::new();
     let p: Vec<Value> = params(c).iter().map(|s| b.input(F, s)).collect();
     let (bs, t, d, h) = (c.batch, c.seq, c.width, c.heads);
@@ -164,7 +164,7 @@ fn forward(c: &Config) -> Result<Graph> {
         for (i, (from, to)) in [(0, h), (h, h + kv), (h + kv, h + 2 * kv)].into_iter().enumerate() {
             let one = b.slice_axis(heads, 1, from, to)?;
             parts.push(if i < 2 {
-                let layout = Rope { pairs: Pairs::Halves, heads_inside: false };
+                let layout = RopeOptions { layout: RopeLayout::Halves, has_head_axis: false };
                 let r = rope(&b.ty(one), &b.ty(cos), &b.ty(sin), layout)?;
                 b.emit(r.into(), &[one, cos, sin])?[0]
             } else {
@@ -172,7 +172,7 @@ fn forward(c: &Config) -> Result<Graph> {
             });
         }
         let [q, k, v] = [0, 1, 2].map(|i| b.ty(parts[i]));
-        let a = attention(&q, &k, &v, &Attention { causal: true, ..Attention::default() })?;
+        let a = attention(&q, &k, &v, &AttentionOptions { causal: true, ..AttentionOptions::default() })?;
         let o = b.emit(a.into(), &parts)?[0];
         let o = b.permute(o, &[0, 2, 1, 3])?;
         let o = b.reshape(o, &[bs, t, d])?;
@@ -180,29 +180,29 @@ fn forward(c: &Config) -> Result<Graph> {
         x = b.add(x, o)?;
         let n = rms(&mut b, x, layer[3])?;
         let up = linear(&mut b, n, layer[4])?;
-        let down = match c.again {
+        let down = match c.recompute_gates {
             true => {
                 let mut inner = Builder::new();
                 let (x, w) = (inner.graph.input(b.ty(up)), inner.graph.input(b.ty(layer[5])));
-                let down = gated(&mut inner, x, w)?;
+                let down = swiglu_mlp(&mut inner, x, w)?;
                 let body = inner.finish(&[down]);
-                b.emit(Remat::with(body, RematPolicy::Nothing).into(), &[up, layer[5]])?[0]
+                b.emit(Remat::with_policy(body, RematPolicy::Nothing).into(), &[up, layer[5]])?[0]
             }
-            false => gated(&mut b, up, layer[5])?,
+            false => swiglu_mlp(&mut b, up, layer[5])?,
         };
         x = b.add(x, down)?;
     }
     let n = rms(&mut b, x, p[1])?;
     let mut logits = linear(&mut b, n, p[0])?;
     if c.fp8 {
-        logits = b.one(Name::new(transform::AS_WRITTEN).into(), &[logits])?;
+        logits = b.one(Name::new(transform::KEEP_PRECISION).into(), &[logits])?;
     }
     let l = mean_loss(&mut b, logits, targets)?;
     Ok(b.finish(&[l]))
 }
 
 pub(crate) fn mean_loss(b: &mut Builder, logits: Value, targets: Value) -> Result<Value> {
-    let ce = loss::cross_entropy(&b.ty(logits), &b.ty(targets), loss::CrossEntropy::default())?;
+    let ce = loss::cross_entropy(&b.ty(logits), &b.ty(targets), loss::CrossEntropyOptions::default())?;
     let rows = b.emit(ce.into(), &[logits, targets])?[0];
     let n = b.ty(rows).numel();
     let s = b.sum_all(rows)?;
@@ -210,13 +210,13 @@ pub(crate) fn mean_loss(b: &mut Builder, logits: Value, targets: Value) -> Resul
 }
 
 /// One step of training with AdamW: (parameters, first moments, second moments, histories of fp8, ids, targets) to (loss, all four).
-pub(crate) fn train_step(c: &Config) -> Graph {
+pub(crate) fn train_step(c: &LlamaConfig) -> Graph {
     let build = || -> Result<Graph> {
         let mut f = forward(c)?;
-        if c.narrow {
+        if c.bf16 {
             // Residuals are narrow, as the peers' are.
-            let policy = transform::Policy { rounded: vec!["embedding".into()], ..transform::Policy::new(DType::BF16) };
-            f = transform::precision(&f, &policy)?;
+            let policy = transform::AutocastPolicy { rounded_outputs: vec!["embedding".into()], ..transform::AutocastPolicy::new(DType::BF16) };
+            f = transform::autocast(&f, &policy)?;
         }
         let shapes = params(c);
         let n = shapes.len();
@@ -224,10 +224,10 @@ pub(crate) fn train_step(c: &Config) -> Graph {
         if c.fp8 {
             let delay = Some(DelayedScaling { history: 16, interval: 1 });
             let [forward, backward] =
-                [LowPrecision::E4M3, LowPrecision::E5M2].map(|few| Rounding { delay, ..Rounding::new(few) });
-            f = transform::few_bits(&f, &FewBits::new(forward).backward(backward))?;
+                [LowPrecision::E4M3, LowPrecision::E5M2].map(|few| Rounding { delayed_scaling: delay, ..Rounding::new(few) });
+            f = transform::round_matmuls(&f, &MatmulRounding::new(forward).with_cotangent_rounding(backward))?;
             let stateful = transform::with_state(&f, None)?;
-            (f, states) = (stateful.graph, stateful.states);
+            (f, states) = (stateful.graph, stateful.amax_histories);
         }
         // The gradient of a history is its next value.
         let wrt: Vec<usize> = (0..n).chain(n + 2..n + 2 + states.len()).collect();
@@ -271,7 +271,7 @@ pub(crate) fn train_step(c: &Config) -> Graph {
 pub(crate) fn attention_step(batch: usize, (heads, kv): (usize, usize), seq: usize, width: usize) -> Graph {
     let build = || -> Result<Graph> {
         let ty = |h: usize| Type::new(DType::BF16, &[batch, h, seq, width]);
-        let options = Attention { causal: true, ..Attention::default() };
+        let options = AttentionOptions { causal: true, ..AttentionOptions::default() };
         let mut b = Builder::new();
         let qkv: Vec<Value> = [heads, kv, kv].into_iter().map(|h| b.graph.input(ty(h))).collect();
         let dout = b.graph.input(ty(heads));
@@ -316,7 +316,7 @@ pub(crate) fn encoder(batch: usize, seq: usize, d: usize, heads: usize, hidden: 
                 parts.push(b.reshape(one, &[batch, heads, seq, hd])?);
             }
             let ty = b.ty(parts[0]);
-            let a = attention(&ty, &ty, &ty, &Attention::default())?;
+            let a = attention(&ty, &ty, &ty, &AttentionOptions::default())?;
             let o = b.emit(a.into(), &parts)?[0];
             let o = b.permute(o, &[0, 2, 1, 3])?;
             let o = b.reshape(o, &[batch, seq, d])?;
@@ -374,7 +374,7 @@ pub(crate) fn cnn_step() -> Graph {
 }
 
 fn conv_relu(b: &mut Builder, x: Value, w: Value, bias: Value) -> Result<Value> {
-    let y = b.conv(x, w, Windows::strided(&[1, 1], &[1, 1]), 1)?;
+    let y = b.conv(x, w, WindowConfig::strided(&[1, 1], &[1, 1]), 1)?;
     let shape = b.ty(y).shape;
     let bias = b.broadcast(bias, &shape, &[1])?;
     let z = b.add(y, bias)?;
@@ -383,5 +383,5 @@ fn conv_relu(b: &mut Builder, x: Value, w: Value, bias: Value) -> Result<Value> 
 }
 
 fn max_pool(b: &mut Builder, x: Value) -> Result<Value> {
-    b.reduce_window(ReduceKind::Max, x, &[1, 1, 2, 2], Windows::strided(&[1, 1, 2, 2], &[0; 4]))
+    b.reduce_window(ReduceKind::Max, x, &[1, 1, 2, 2], WindowConfig::strided(&[1, 1, 2, 2], &[0; 4]))
 }

@@ -2,7 +2,7 @@
 
 use crate::models::mean_loss;
 use ir::composites::activation;
-use ir::ops::window::Windows;
+use ir::ops::window::WindowConfig;
 use ir::ops::{Conv, Dot, ReduceKind};
 use ir::{Builder, DType, Graph, GraphBuilder, Result, Unary, Value};
 
@@ -12,17 +12,17 @@ const F: DType = DType::F32;
 const PAIRS: [(usize, usize); 5] = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1)];
 
 /// A network's parameters as they are made, and its graph.
-struct Net {
+struct NetworkBuilder {
     b: Builder,
     params: usize,
 }
 
-impl Net {
+impl NetworkBuilder {
     /// A network of `params` parameters, which come first among the inputs.
-    fn new(shapes: &[Vec<usize>]) -> (Net, Vec<Value>) {
+    fn new(shapes: &[Vec<usize>]) -> (NetworkBuilder, Vec<Value>) {
         let mut b = Builder::new();
         let p = shapes.iter().map(|s| b.input(F, s)).collect();
-        (Net { b, params: shapes.len() }, p)
+        (NetworkBuilder { b, params: shapes.len() }, p)
     }
 
     fn relu(&mut self, x: Value) -> Result<Value> {
@@ -32,7 +32,7 @@ impl Net {
 
     fn conv(&mut self, x: Value, w: Value, stride: usize, groups: usize) -> Result<Value> {
         let low = (self.b.ty(w).shape[2] / 2) as i64;
-        let windows = Windows::strided(&[stride, stride], &[low, low]);
+        let windows = WindowConfig::strided(&[stride, stride], &[low, low]);
         self.b.one(Conv { groups, ..Conv::new(F, windows) }.into(), &[x, w])
     }
 
@@ -43,7 +43,7 @@ impl Net {
         let n = (shape[0] * shape[2] * shape[3]) as f64;
         let sum = b.sum(x, &axes)?;
         let mean = b.scale(sum, 1.0 / n)?;
-        let mean = b.unreduce(mean, &shape, &axes)?;
+        let mean = b.expand_reduced(mean, &shape, &axes)?;
         let centred = b.sub(x, mean)?;
         let square = b.mul(centred, centred)?;
         let sum = b.sum(square, &axes)?;
@@ -65,13 +65,13 @@ impl Net {
     }
 
     /// Twice as high and wide.
-    fn up(&mut self, x: Value, w: Value) -> Result<Value> {
-        let windows = Windows { base_dilation: [2, 2][..].into(), ..Windows::strided(&[1, 1], &[1, 1]) };
+    fn upsample2x(&mut self, x: Value, w: Value) -> Result<Value> {
+        let windows = WindowConfig { base_dilation: [2, 2][..].into(), ..WindowConfig::strided(&[1, 1], &[1, 1]) };
         self.b.one(Conv::new(F, windows).into(), &[x, w])
     }
 
     fn pool(&mut self, x: Value) -> Result<Value> {
-        self.b.reduce_window(ReduceKind::Max, x, &[1, 1, 2, 2], Windows::strided(&[1, 1, 2, 2], &[0; 4]))
+        self.b.reduce_window(ReduceKind::Max, x, &[1, 1, 2, 2], WindowConfig::strided(&[1, 1, 2, 2], &[0; 4]))
     }
 
     /// One step of SGD on a loss.
@@ -102,7 +102,7 @@ pub(crate) fn mobile_step() -> Graph {
             features = out;
         }
         shapes.push(vec![10, features]);
-        let (mut net, p) = Net::new(&shapes);
+        let (mut net, p) = NetworkBuilder::new(&shapes);
         let images = net.b.input(F, &[32, 3, 32, 32]);
         let labels = net.b.input(DType::I32, &[32]);
         let mut x = net.conv(images, p[0], 1, 1)?;
@@ -130,10 +130,10 @@ pub(crate) fn unet_step() -> Graph {
         let convs = [(16, 3), (32, 16), (64, 32), (32, 64), (16, 32)];
         let mut shapes: Vec<Vec<usize>> = convs.iter().flat_map(|&(o, i)| [vec![o, i, 3, 3], vec![o]]).collect();
         shapes.extend([vec![32, 64, 2, 2], vec![16, 32, 2, 2], vec![2, 16, 1, 1]]);
-        let (mut net, p) = Net::new(&shapes);
+        let (mut net, p) = NetworkBuilder::new(&shapes);
         let images = net.b.input(F, &[8, 3, 64, 64]);
         let labels = net.b.input(DType::I32, &[8, 64, 64]);
-        let block = |net: &mut Net, x: Value, i: usize| {
+        let block = |net: &mut NetworkBuilder, x: Value, i: usize| {
             let y = net.conv(x, p[2 * i], 1, 1)?;
             net.bias_relu(y, p[2 * i + 1])
         };
@@ -142,10 +142,10 @@ pub(crate) fn unet_step() -> Graph {
         let second = block(&mut net, down, 1)?;
         let down = net.pool(second)?;
         let bottom = block(&mut net, down, 2)?;
-        let up = net.up(bottom, p[10])?;
+        let up = net.upsample2x(bottom, p[10])?;
         let joint = net.b.concat(&[second, up], 1)?;
         let x = block(&mut net, joint, 3)?;
-        let up = net.up(x, p[11])?;
+        let up = net.upsample2x(x, p[11])?;
         let joint = net.b.concat(&[first, up], 1)?;
         let x = block(&mut net, joint, 4)?;
         let logits = net.conv(x, p[12], 1, 1)?;

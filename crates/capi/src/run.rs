@@ -1,7 +1,7 @@
 //! Programs: read, run, freed.
 
 use crate::status::{Failure, Status, guard};
-use crate::types::Shown;
+use crate::types::CTensorType;
 use compiler::{ALIGN, Backend, Bindings, DeviceBuffer, Executable, Program};
 use cpu::{Cpu, HostBuffer};
 use std::ffi::{CStr, c_char, c_void};
@@ -9,27 +9,27 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A program ready to run.
-pub struct Loaded {
+pub struct LoadedProgram {
     exe: Arc<dyn Executable>,
-    pub(crate) inputs: Vec<Shown>,
-    pub(crate) outputs: Vec<Shown>,
+    pub(crate) inputs: Vec<CTensorType>,
+    pub(crate) outputs: Vec<CTensorType>,
     /// Its threads; they end with it.
     _cpu: Cpu,
 }
 
-fn load(bytes: &[u8], threads: u32) -> Result<Box<Loaded>, Failure> {
+fn load(bytes: &[u8], threads: u32) -> Result<Box<LoadedProgram>, Failure> {
     let program = Program::from_bytes(bytes)?.verify()?;
     if !program.donated.is_empty() {
         return Err(Failure(Status::File, "the program changes its inputs; compile it without donation".into()));
     }
     let cpu = if threads == 0 { Cpu::for_machine() } else { Cpu::new(threads as usize) };
     let exe = cpu.load(program)?;
-    let shown = |list: &[ir::Type]| list.iter().map(Shown::new).collect();
+    let shown = |list: &[ir::Type]| list.iter().map(CTensorType::new).collect();
     let (inputs, outputs) = (shown(&exe.program().inputs), shown(&exe.program().outputs));
-    Ok(Box::new(Loaded { exe, inputs, outputs, _cpu: cpu }))
+    Ok(Box::new(LoadedProgram { exe, inputs, outputs, _cpu: cpu }))
 }
 
-unsafe fn give(out: *mut *mut Loaded, read: impl FnOnce() -> Result<Box<Loaded>, Failure>) -> Status {
+unsafe fn write_handle(out: *mut *mut LoadedProgram, read: impl FnOnce() -> Result<Box<LoadedProgram>, Failure>) -> Status {
     guard(|| {
         if out.is_null() {
             return Err(Failure::argument("null for where the program goes"));
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn loom_program_load(
     data: *const c_void,
     bytes: usize,
     threads: u32,
-    out: *mut *mut Loaded,
+    out: *mut *mut LoadedProgram,
 ) -> Status {
     let read = || {
         if data.is_null() {
@@ -57,12 +57,12 @@ pub unsafe extern "C" fn loom_program_load(
         load(unsafe { std::slice::from_raw_parts(data.cast(), bytes) }, threads)
     };
     // SAFETY: the caller's promise.
-    unsafe { give(out, read) }
+    unsafe { write_handle(out, read) }
 }
 
 /// A program from a file.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn loom_program_open(path: *const c_char, threads: u32, out: *mut *mut Loaded) -> Status {
+pub unsafe extern "C" fn loom_program_open(path: *const c_char, threads: u32, out: *mut *mut LoadedProgram) -> Status {
     let read = || {
         if path.is_null() {
             return Err(Failure::argument("null for the file's path"));
@@ -73,12 +73,12 @@ pub unsafe extern "C" fn loom_program_open(path: *const c_char, threads: u32, ou
         load(&bytes, threads).map_err(|Failure(status, text)| Failure(status, format!("{path}: {text}")))
     };
     // SAFETY: the caller's promise.
-    unsafe { give(out, read) }
+    unsafe { write_handle(out, read) }
 }
 
 /// Frees a program.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn loom_program_free(program: *mut Loaded) {
+pub unsafe extern "C" fn loom_program_free(program: *mut LoadedProgram) {
     if !program.is_null() {
         // SAFETY: made by `give`, freed once.
         let loaded = unsafe { Box::from_raw(program) };
@@ -91,13 +91,13 @@ pub unsafe extern "C" fn loom_program_free(program: *mut Loaded) {
 
 /// Bytes that a run needs besides its inputs and outputs.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn loom_program_arena(program: *const Loaded) -> usize {
+pub unsafe extern "C" fn loom_program_arena(program: *const LoadedProgram) -> usize {
     // SAFETY: the caller's promise.
     unsafe { program.as_ref() }.map_or(0, |p| p.exe.arena_bytes())
 }
 
 /// Memory of the caller's, for the length of a call.
-fn lent(what: &str, i: usize, at: *mut u8, shown: &Shown) -> Result<Arc<dyn DeviceBuffer>, Failure> {
+fn borrowed_buffer(what: &str, i: usize, at: *mut u8, shown: &CTensorType) -> Result<Arc<dyn DeviceBuffer>, Failure> {
     let bytes = shown.ty.bytes();
     let at = match NonNull::new(at) {
         Some(at) => at,
@@ -117,7 +117,7 @@ fn lent(what: &str, i: usize, at: *mut u8, shown: &Shown) -> Result<Arc<dyn Devi
 /// Runs it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loom_program_run(
-    program: *const Loaded,
+    program: *const LoadedProgram,
     inputs: *const *const c_void,
     outputs: *const *mut c_void,
     arena: *mut c_void,
@@ -134,12 +134,12 @@ pub unsafe extern "C" fn loom_program_run(
         for (i, shown) in p.inputs.iter().enumerate() {
             // SAFETY: a list of so many. Programs write to no inputs but donated ones, which `load` refuses.
             let at = unsafe { *inputs.add(i) }.cast_mut().cast();
-            bindings.inputs.push(lent("input", i, at, shown)?);
+            bindings.inputs.push(borrowed_buffer("input", i, at, shown)?);
         }
         for (i, shown) in p.outputs.iter().enumerate() {
             // SAFETY: a list of so many.
             let at = unsafe { *outputs.add(i) }.cast();
-            bindings.outputs.push(lent("output", i, at, shown)?);
+            bindings.outputs.push(borrowed_buffer("output", i, at, shown)?);
         }
         let Some(arena) = NonNull::new(arena.cast::<u8>()) else {
             return Ok(p.exe.run(&mut bindings)?);

@@ -1,6 +1,6 @@
 //! What inputs and outputs are.
 
-use crate::run::Loaded;
+use crate::run::LoadedProgram;
 use crate::status::{Failure, Status, guard};
 use ir::{DType, Type};
 
@@ -31,14 +31,14 @@ const DTYPES: [DType; 13] = [
 ];
 
 /// A type with its shape where C can read it.
-pub(crate) struct Shown {
+pub(crate) struct CTensorType {
     pub(crate) ty: Type,
     shape: Vec<u64>,
 }
 
-impl Shown {
-    pub(crate) fn new(ty: &Type) -> Shown {
-        Shown { ty: ty.clone(), shape: ty.shape.iter().map(|n| *n as u64).collect() }
+impl CTensorType {
+    pub(crate) fn new(ty: &Type) -> CTensorType {
+        CTensorType { ty: ty.clone(), shape: ty.shape.iter().map(|n| *n as u64).collect() }
     }
 
     fn c(&self) -> LoomType {
@@ -47,7 +47,7 @@ impl Shown {
     }
 }
 
-unsafe fn get(p: *const Loaded, index: usize, out: *mut LoomType, of: fn(&Loaded) -> &[Shown]) -> Status {
+unsafe fn get(p: *const LoadedProgram, index: usize, out: *mut LoomType, of: fn(&LoadedProgram) -> &[CTensorType]) -> Status {
     guard(|| {
         if p.is_null() || out.is_null() {
             return Err(Failure::argument("null for a program, or for where its type goes"));
@@ -64,28 +64,28 @@ unsafe fn get(p: *const Loaded, index: usize, out: *mut LoomType, of: fn(&Loaded
 
 /// How many inputs there are.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn loom_program_inputs(program: *const Loaded) -> usize {
+pub unsafe extern "C" fn loom_program_inputs(program: *const LoadedProgram) -> usize {
     // SAFETY: the caller's promise.
     unsafe { program.as_ref() }.map_or(0, |p| p.inputs.len())
 }
 
 /// How many outputs there are.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn loom_program_outputs(program: *const Loaded) -> usize {
+pub unsafe extern "C" fn loom_program_outputs(program: *const LoadedProgram) -> usize {
     // SAFETY: the caller's promise.
     unsafe { program.as_ref() }.map_or(0, |p| p.outputs.len())
 }
 
 /// What an input is.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn loom_program_input(program: *const Loaded, index: usize, out: *mut LoomType) -> Status {
+pub unsafe extern "C" fn loom_program_input(program: *const LoadedProgram, index: usize, out: *mut LoomType) -> Status {
     // SAFETY: the caller's promise.
     unsafe { get(program, index, out, |p| &p.inputs) }
 }
 
 /// What an output is.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn loom_program_output(program: *const Loaded, index: usize, out: *mut LoomType) -> Status {
+pub unsafe extern "C" fn loom_program_output(program: *const LoadedProgram, index: usize, out: *mut LoomType) -> Status {
     // SAFETY: the caller's promise.
     unsafe { get(program, index, out, |p| &p.outputs) }
 }

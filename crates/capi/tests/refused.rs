@@ -36,7 +36,7 @@ fn a_program_that_leaves_its_buffers_is_refused() {
     };
     outs[0].0.offset += 64;
     // SAFETY: it is not, and no device gets it: it is what somebody could write to a file.
-    let bad = unsafe { UncheckedProgram::new(parts).trust() };
+    let bad = unsafe { UncheckedProgram::new(parts).assume_verified() };
     let (status, text) = load(&bad);
     assert_eq!(status, Status::File);
     assert!(text.contains("step 0 (sort)") && text.contains("has 256"), "{text}");

@@ -1,39 +1,39 @@
 //! `loom bench`: how fast this machine multiplies, trains and generates.
 
-use crate::Outcome;
-use crate::command::Usage;
-use crate::device::Machine;
+use crate::ExitStatus;
+use crate::command::UsageError;
+use crate::device::DeviceArgs;
 use crate::output::outln;
-use crate::run::usage;
+use crate::run::usage_error;
 use compiler::{Backend, Bindings, Options};
 use ir::{Builder, DType, GraphBuilder};
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
-use models::{Architecture, Model, Random};
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use models::{Architecture, Model, SplitMix64};
 use std::time::{Duration, Instant};
 
 /// Options of `loom bench`.
 #[derive(clap::Args)]
 pub(crate) struct Bench {
     #[command(flatten)]
-    machine: Machine,
+    machine: DeviceArgs,
 }
 
-pub(crate) fn bench(args: &Bench) -> Result<Outcome, Usage> {
+pub(crate) fn bench(args: &Bench) -> Result<ExitStatus, UsageError> {
     let cpu = args.machine.open()?;
     let cpu = &*cpu;
     outln!("{}", cpu.name());
     for n in [256, 512, 1024] {
-        let rate = matmul(cpu, n).map_err(|e| Usage(e.to_string()))?;
+        let rate = matmul(cpu, n).map_err(|e| UsageError(e.to_string()))?;
         outln!("{:<34}{:>8.0} GFLOP/s", format!("product of {n} × {n}, f32"), rate / 1e9);
     }
     for dtype in [DType::F32, DType::BF16] {
-        let rate = training(cpu, dtype).map_err(usage)?;
+        let rate = training(cpu, dtype).map_err(usage_error)?;
         outln!("{:<34}{rate:>8.0} tokens/s", format!("training the default Llama, {dtype}"));
     }
-    let found = model(DType::F32)?.generate(&[1; 32], 128, cpu).map_err(usage)?;
-    outln!("{:<34}{:>8.1} ms", "first token after 32, compiling", found.first.as_secs_f64() * 1e3);
-    outln!("{:<34}{:>8.0} tokens/s", "generating", 127.0 / found.rest.as_secs_f64());
-    Ok(Outcome::Clean)
+    let found = model(DType::F32)?.generate(&[1; 32], 128, cpu).map_err(usage_error)?;
+    outln!("{:<34}{:>8.1} ms", "first token after 32, compiling", found.time_to_first_token.as_secs_f64() * 1e3);
+    outln!("{:<34}{:>8.0} tokens/s", "generating", 127.0 / found.decode_time.as_secs_f64());
+    Ok(ExitStatus::Success)
 }
 
 /// Floating-point operations a second of a square product: the best of several runs.
@@ -55,23 +55,23 @@ pub(crate) fn matmul(cpu: &dyn Backend, n: usize) -> compiler::Result<f64> {
 }
 
 /// The default's Llama.
-fn model(dtype: DType) -> Result<Model, Usage> {
+fn model(dtype: DType) -> Result<Model, UsageError> {
     let sizes = [("vocab_size", 1024), ("d_model", 128), ("n_layers", 4), ("heads", 4), ("kv_heads", 4)];
     let sizes = sizes.into_iter().chain([("d_ff", 512), ("max_seq", 256)]);
     let mut given: std::collections::BTreeMap<_, _> =
-        sizes.map(|(name, n)| (name.to_string(), lang::consteval::Value::int(n))).collect();
-    given.insert("tied".into(), lang::consteval::Value::bool(true));
-    let architecture = Architecture::of_library("llama", given).map_err(usage)?;
-    Model::fresh(architecture, dtype, 1).map_err(usage)
+        sizes.map(|(name, n)| (name.to_string(), lang::consteval::ConstValue::int(n))).collect();
+    given.insert("tied".into(), lang::consteval::ConstValue::bool(true));
+    let architecture = Architecture::from_library("llama", given).map_err(usage_error)?;
+    Model::new_random(architecture, dtype, 1).map_err(usage_error)
 }
 
 /// Tokens a second of training: the best of several steps.
 fn training(cpu: &dyn Backend, dtype: DType) -> models::Result<f64> {
-    let model = model(dtype).map_err(|Usage(text)| models::Error::Input(text))?;
-    let sizes = StepSizes { rows: 4, seq: 256, accumulate: 1 };
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
-    let mut trainer = Trainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), cpu)?;
-    let mut random = Random::new(1, 1);
+    let model = model(dtype).map_err(|UsageError(text)| models::Error::Input(text))?;
+    let sizes = StepSizes { micro_batch_size: 4, seq_len: 256, gradient_accumulation_steps: 1 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
+    let mut trainer = LanguageModelTrainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), cpu)?;
+    let mut random = SplitMix64::new(1, 1);
     let mut ids = || (0..4 * 256).map(|_| random.below(1024) as i32).collect::<Vec<i32>>();
     let batch = Batch { ids: ids(), labels: ids() };
     let mut best = Duration::MAX;

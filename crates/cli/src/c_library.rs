@@ -3,11 +3,11 @@
 //! What is written: the program with the parameters inside (`NAME.loom`), `NAME.c` and `NAME.h` around it, a `CMakeLists.txt`; and the
 //! library itself, where a C compiler and the runtime (`libtensorloom_c.a`) are found.
 
-use crate::Outcome;
-use crate::command::{self, Usage};
-use crate::compile::Chosen;
+use crate::ExitStatus;
+use crate::command::{self, UsageError};
+use crate::compile::ModelArgs;
 use crate::output::{errln, outln};
-use crate::run::usage;
+use crate::run::usage_error;
 use cpu::Cpu;
 use models::{Model, Tokenizer, files};
 use std::fmt::Write;
@@ -17,15 +17,15 @@ use std::process::Command;
 /// Options of `--emit c-library`.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Libraries for C")]
-pub(crate) struct Library {
+pub(crate) struct CLibraryArgs {
     /// The folder to write the library to
-    #[arg(long, value_name = "DIR", value_parser = command::name)]
+    #[arg(long, value_name = "DIR", value_parser = command::non_empty_name)]
     out: Option<String>,
     /// Its name in C; that of the model's folder unless given
     #[arg(long, value_name = "NAME", value_parser = identifier)]
     name: Option<String>,
     /// The runtime, libtensorloom_c.a; looked for beside loom unless given
-    #[arg(long, value_name = "FILE", value_parser = command::name)]
+    #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     runtime: Option<String>,
 }
 
@@ -38,7 +38,7 @@ fn identifier(text: &str) -> Result<String, String> {
 }
 
 /// A name of C from that of a folder.
-fn named(dir: &Path) -> String {
+fn identifier_from_dir(dir: &Path) -> String {
     let stem = dir.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
     let name: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     match name.chars().next() {
@@ -47,35 +47,35 @@ fn named(dir: &Path) -> String {
     }
 }
 
-pub(crate) fn write(chosen: &Chosen, options: &Library) -> Result<Outcome, Usage> {
+pub(crate) fn write(chosen: &ModelArgs, options: &CLibraryArgs) -> Result<ExitStatus, UsageError> {
     let dir = Path::new(&chosen.file);
     if !dir.is_dir() && !models::gguf::is_gguf(dir) {
-        return Err(Usage(format!(
+        return Err(UsageError(format!(
             "{}: a library is made of a trained model: give a HuggingFace directory, or a .gguf file",
             chosen.file
         )));
     }
-    let Some(out) = &options.out else { return Err(Usage("`--out DIR` is missing: where the library goes".into())) };
-    let (out, name) = (Path::new(out), options.name.clone().unwrap_or_else(|| named(dir)));
+    let Some(out) = &options.out else { return Err(UsageError("`--out DIR` is missing: where the library goes".into())) };
+    let (out, name) = (Path::new(out), options.name.clone().unwrap_or_else(|| identifier_from_dir(dir)));
     let (batch, seq) = (chosen.batch.unwrap_or(1), chosen.seq.unwrap_or(64));
-    let model = Model::load(dir, chosen.dtype).map_err(usage)?;
-    if let Some(most) = model.max_sequence().filter(|most| seq > *most && !model.goes_on()) {
-        return Err(Usage(format!("`--seq {seq}`: the model takes at most {most} ids")));
+    let model = Model::load(dir, chosen.dtype).map_err(usage_error)?;
+    if let Some(most) = model.max_sequence().filter(|most| seq > *most && !model.can_extrapolate()) {
+        return Err(UsageError(format!("`--seq {seq}`: the model takes at most {most} ids")));
     }
-    let graph = model.frozen(batch, seq).map_err(usage)?;
+    let graph = model.frozen(batch, seq).map_err(usage_error)?;
     let vocabulary = graph.output_types()[0].shape.last().copied().unwrap_or(0);
     // Compiled for the processor, whatever trains here; threads are chosen where it runs.
     let cpu = Cpu::new(1);
     let program = compiler::compile(&graph, &cpu, &compiler::Options::default()).and_then(|p| p.to_bytes());
-    let program = program.map_err(|e| Usage(e.to_string()))?;
-    let tokens = Tokenizer::of_dir(dir).map(|t| t.token_bytes()).unwrap_or_default();
+    let program = program.map_err(|e| UsageError(e.to_string()))?;
+    let tokens = Tokenizer::from_dir(dir).map(|t| t.token_bytes()).unwrap_or_default();
 
-    files::make_folder(out).map_err(usage)?;
-    let put = |file: &str, bytes: &[u8]| files::write(&out.join(file), bytes).map_err(usage);
+    files::create_dir_all(out).map_err(usage_error)?;
+    let put = |file: &str, bytes: &[u8]| files::write(&out.join(file), bytes).map_err(usage_error);
     put(&format!("{name}.loom"), &program)?;
     put("tensorloom.h", capi::HEADER.as_bytes())?;
-    put(&format!("{name}.h"), header(&name, batch, seq, vocabulary).as_bytes())?;
-    put(&format!("{name}.c"), source(&name, &tokens).as_bytes())?;
+    put(&format!("{name}.h"), c_header(&name, batch, seq, vocabulary).as_bytes())?;
+    put(&format!("{name}.c"), c_source(&name, &tokens).as_bytes())?;
     // Only these names are seen outside; the linker leaves out what nobody can reach.
     put(&format!("{name}.map"), format!("{{ global: loom_*; {name}_*; local: *; }};\n").as_bytes())?;
     put("CMakeLists.txt", cmake(&name).as_bytes())?;
@@ -87,20 +87,20 @@ pub(crate) fn write(chosen: &Chosen, options: &Library) -> Result<Outcome, Usage
                 let size = std::fs::metadata(&library).map_or(0.0, |m| m.len() as f64 / 1e6);
                 outln!("{}: {size:.1} MB", library.display());
             }
-            Err(why) if options.runtime.is_some() => return Err(Usage(why)),
+            Err(why) if options.runtime.is_some() => return Err(UsageError(why)),
             Err(why) => errln!("note: the library itself was not linked: {why}"),
         },
-        None if options.runtime.is_some() => return Err(Usage("`--runtime`: there is no such file".into())),
+        None if options.runtime.is_some() => return Err(UsageError("`--runtime`: there is no such file".into())),
         None => errln!(
             "note: the library itself was not linked, since libtensorloom_c.a is not beside loom: `cargo xtask install-c \
              PREFIX` makes it; give it with `--runtime FILE`, or use CMakeLists.txt"
         ),
     }
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }
 
 /// The runtime that was given, or one beside this program.
-fn runtime(options: &Library) -> Option<PathBuf> {
+fn runtime(options: &CLibraryArgs) -> Option<PathBuf> {
     let file = "libtensorloom_c.a";
     let places = match &options.runtime {
         Some(given) => vec![PathBuf::from(given)],
@@ -131,7 +131,7 @@ fn link(out: &Path, name: &str, runtime: &Path) -> Result<PathBuf, String> {
     }
 }
 
-fn header(name: &str, batch: usize, seq: usize, vocabulary: usize) -> String {
+fn c_header(name: &str, batch: usize, seq: usize, vocabulary: usize) -> String {
     let upper = name.to_uppercase();
     format!(
         "/* A trained model: ids [{batch}, {seq}] (int32_t) to logits [{batch}, {seq}, {vocabulary}] (float).
@@ -184,7 +184,7 @@ fn quoted(bytes: &[u8]) -> String {
     text
 }
 
-fn source(name: &str, tokens: &[Option<Vec<u8>>]) -> String {
+fn c_source(name: &str, tokens: &[Option<Vec<u8>>]) -> String {
     let rows: Vec<String> = tokens
         .iter()
         .map(|t| t.as_ref().map_or("{0, 0}".to_string(), |t| format!("{{{}, {}}}", quoted(t), t.len())))

@@ -1,11 +1,11 @@
 //! `loom chat`: a conversation in the terminal.
 
-use crate::Outcome;
-use crate::command::Usage;
-use crate::device::Machine;
+use crate::ExitStatus;
+use crate::command::UsageError;
+use crate::device::DeviceArgs;
 use crate::output::{errln, out, outln};
-use crate::run::{Choosing, Source, load, usage};
-use models::{BatchEngine, BatchOptions, ChatTemplate, History, Tokenizer};
+use crate::run::{SamplingArgs, ModelSource, load, usage_error};
+use models::{BatchEngine, BatchOptions, ChatTemplate, TokenHistory, Tokenizer};
 use serde_json::{Map, Value as Json, json};
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(clap::Args)]
 pub(crate) struct Chat {
     #[command(flatten)]
-    source: Source,
+    source: ModelSource,
     /// What the model is told before the conversation
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -25,21 +25,21 @@ pub(crate) struct Chat {
     #[arg(long, value_name = "N", default_value = "4096", value_parser = crate::command::size)]
     context: usize,
     #[command(flatten)]
-    choosing: Choosing,
+    choosing: SamplingArgs,
     #[command(flatten)]
-    machine: Machine,
+    machine: DeviceArgs,
 }
 
-pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
+pub(crate) fn chat(args: &Chat) -> Result<ExitStatus, UsageError> {
     let sampling = args.choosing.sampling(true)?;
-    let model = load(&args.source)?.stored().map_err(usage)?;
+    let model = load(&args.source)?.with_quantized_params().map_err(usage_error)?;
     let dir = args.source.dir();
-    let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
-    let template = ChatTemplate::of_dir(dir).map_err(usage)?;
-    let ends = models::end_ids(dir, Some(&tokenizer)).map_err(usage)?;
-    let sizes = BatchOptions { rows: 2, context: args.context, ..BatchOptions::default() };
-    let mut slots = BatchEngine::new(Arc::new(model), &[], sizes, args.machine.open()?).map_err(usage)?;
-    if !template.is_own() {
+    let tokenizer = Tokenizer::from_dir(dir).map_err(usage_error)?;
+    let template = ChatTemplate::from_dir(dir).map_err(usage_error)?;
+    let ends = models::eos_ids(dir, Some(&tokenizer)).map_err(usage_error)?;
+    let sizes = BatchOptions { max_batch: 2, max_seq_len: args.context, ..BatchOptions::default() };
+    let mut slots = BatchEngine::new(Arc::new(model), &[], sizes, args.machine.open()?).map_err(usage_error)?;
+    if !template.is_from_model() {
         errln!("note: the model brings no chat template; a plain one is used");
     }
     let typed = std::io::stdin().is_terminal();
@@ -49,14 +49,14 @@ pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
     let system: Vec<Json> = args.system.iter().map(|text| json!({ "role": "system", "content": text })).collect();
     let mut messages = system.clone();
     let mut lines = std::io::stdin().lock().split(b'\n');
-    let mut random = sampling.random();
+    let mut random = sampling.generator();
     loop {
         if typed {
             out!("> ");
             let _ = std::io::stdout().flush();
         }
         let Some(line) = lines.next() else { break };
-        let line = line.map_err(|e| Usage(format!("standard input: {e}")))?;
+        let line = line.map_err(|e| UsageError(format!("standard input: {e}")))?;
         let Ok(line) = String::from_utf8(line) else {
             errln!("this line is not UTF-8 text: nothing was said");
             continue;
@@ -86,49 +86,49 @@ pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
                 messages.pop();
                 continue;
             }
-            Err(e) => return Err(usage(e)),
+            Err(e) => return Err(usage_error(e)),
         };
-        if ids.len() + 1 >= slots.sizes().context {
+        if ids.len() + 1 >= slots.sizes().max_seq_len {
             errln!(
                 "the conversation has {} tokens, and the context is {}: /new begins again",
                 ids.len(),
-                slots.sizes().context
+                slots.sizes().max_seq_len
             );
             messages.pop();
             continue;
         }
         // What was said before is known from the turn before.
-        slots.start_prefill(&ids, 0).map_err(usage)?;
+        slots.start_prefill(&ids, 0).map_err(usage_error)?;
         let mut logits = loop {
-            if let Some(logits) = slots.prefill_chunk().map_err(usage)? {
+            if let Some(logits) = slots.prefill_chunk().map_err(usage_error)? {
                 break logits;
             }
         };
-        slots.admit().map_err(usage)?;
-        let mut history = History::of(&ids);
+        slots.admit().map_err(usage_error)?;
+        let mut history = TokenHistory::from_prompt(&ids);
         let mut stream = tokenizer.stream();
         let mut answer = String::new();
         for _ in 0..args.max_new {
-            sampling.penalise(&mut logits, &history);
-            let id = sampling.choose(&logits, &mut random) as i32;
+            sampling.apply_penalties(&mut logits, &history);
+            let id = sampling.sample(&logits, &mut random) as i32;
             if ends.contains(&id) {
                 break;
             }
             history.push(id);
-            let piece = stream.push(id).map_err(usage)?;
+            let piece = stream.push(id).map_err(usage_error)?;
             out!("{piece}");
             let _ = std::io::stdout().flush();
             answer += &piece;
-            if slots.length(0) + 1 >= slots.sizes().context {
+            if slots.row_length(0) + 1 >= slots.sizes().max_seq_len {
                 break;
             }
-            logits = slots.step(&[id]).map_err(usage)?.0;
+            logits = slots.step(&[id]).map_err(usage_error)?.0;
         }
-        slots.evict(0).map_err(usage)?;
-        let rest = stream.rest().map_err(usage)?;
+        slots.evict(0).map_err(usage_error)?;
+        let rest = stream.flush().map_err(usage_error)?;
         outln!("{rest}");
         answer += &rest;
         messages.push(json!({ "role": "assistant", "content": answer }));
     }
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }

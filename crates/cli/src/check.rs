@@ -1,12 +1,12 @@
 //! `loom check` and `loom fmt`.
 
-use crate::Outcome;
-use crate::command::Usage;
+use crate::ExitStatus;
+use crate::command::UsageError;
 use crate::output::outln;
-use crate::run::{load_program, usage};
+use crate::run::{load_program, usage_error};
 use lang::Diagnostic;
-use lang::diagnostic::{Style, render_all, sort_and_dedup, to_json};
-use lang::resolve::Program;
+use lang::diagnostic::{ColorStyle, render_all, sort_and_dedup, to_json};
+use lang::resolve::ModuleProgram;
 use models::files;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub(crate) struct Fmt {
 }
 
 /// All findings about a program.
-pub(crate) fn findings(program: &Program) -> Vec<Diagnostic> {
+pub(crate) fn findings(program: &ModuleProgram) -> Vec<Diagnostic> {
     let mut findings = program.diagnostics.clone();
     findings.extend(lang::check::check(program).diagnostics);
     sort_and_dedup(&mut findings);
@@ -43,16 +43,16 @@ pub(crate) fn findings(program: &Program) -> Vec<Diagnostic> {
 }
 
 /// Draws findings, with colours where a person is looking.
-pub(crate) fn draw(program: &Program, findings: &[Diagnostic]) {
-    let style = if std::io::stderr().is_terminal() { Style::Ansi } else { Style::Plain };
+pub(crate) fn draw(program: &ModuleProgram, findings: &[Diagnostic]) {
+    let style = if std::io::stderr().is_terminal() { ColorStyle::Ansi } else { ColorStyle::Plain };
     crate::output::say(format_args!("{}", render_all(&program.sources, findings, style)));
 }
 
-pub(crate) fn check(args: &Check) -> Result<Outcome, Usage> {
+pub(crate) fn check(args: &Check) -> Result<ExitStatus, UsageError> {
     if args.files.is_empty() {
-        return Err(Usage("no file given: loom check FILE.module ..".into()));
+        return Err(UsageError("no file given: loom check FILE.module ..".into()));
     }
-    let mut outcome = Outcome::Clean;
+    let mut outcome = ExitStatus::Success;
     let mut json = Vec::new();
     for file in &args.files {
         let program = load_program(file)?;
@@ -62,9 +62,9 @@ pub(crate) fn check(args: &Check) -> Result<Outcome, Usage> {
         let findings: Vec<Diagnostic> =
             findings.into_iter().filter(|found| counts(found) || !found.is_error()).collect();
         if findings.iter().any(Diagnostic::is_error) {
-            outcome = Outcome::Mistakes;
+            outcome = ExitStatus::FindingsReported;
         } else if args.lock {
-            models::write_lock(file, &program).map_err(usage)?;
+            models::write_lock(file, &program).map_err(usage_error)?;
         }
         if args.json {
             let text = to_json(&program.sources, &findings);
@@ -80,25 +80,25 @@ pub(crate) fn check(args: &Check) -> Result<Outcome, Usage> {
     Ok(outcome)
 }
 
-pub(crate) fn fmt(args: &Fmt) -> Result<Outcome, Usage> {
+pub(crate) fn fmt(args: &Fmt) -> Result<ExitStatus, UsageError> {
     if args.files.is_empty() {
-        return Err(Usage("no file given: loom fmt FILE.module ..".into()));
+        return Err(UsageError("no file given: loom fmt FILE.module ..".into()));
     }
-    let mut outcome = Outcome::Clean;
+    let mut outcome = ExitStatus::Success;
     for file in &args.files {
         let path = Path::new(file);
-        let text = files::read_text(path, files::TEXT).map_err(usage)?;
+        let text = files::read_text(path, files::MAX_TEXT_BYTES).map_err(usage_error)?;
         match lang::fmt::format(&text) {
             Ok(tidy) if tidy == text => {}
             Ok(_) if args.check => {
                 outln!("{file}: not formatted");
-                outcome = Outcome::Mistakes;
+                outcome = ExitStatus::FindingsReported;
             }
-            Ok(tidy) => files::write(path, tidy.as_bytes()).map_err(usage)?,
+            Ok(tidy) => files::write(path, tidy.as_bytes()).map_err(usage_error)?,
             Err(findings) => {
                 let program = load_program(file)?;
                 draw(&program, &findings);
-                outcome = Outcome::Mistakes;
+                outcome = ExitStatus::FindingsReported;
             }
         }
     }

@@ -1,11 +1,11 @@
 //! `loom classify`: which class a text belongs to.
 
-use crate::Outcome;
-use crate::command::{self, Usage};
+use crate::ExitStatus;
+use crate::command::{self, UsageError};
 use crate::compile::dtype;
-use crate::device::Machine;
+use crate::device::DeviceArgs;
 use crate::output::{errln, outln};
-use crate::run::usage;
+use crate::run::usage_error;
 use ir::DType;
 use models::{Classifier, Tokenizer};
 use serde_json::Value as Json;
@@ -20,41 +20,41 @@ pub(crate) struct Classify {
     #[arg(long, value_name = "TEXT", required_unless_present = "data")]
     text: Vec<String>,
     /// A file with a text on each line, or JSON lines with `text`; with `label` too, how many were right is told
-    #[arg(long, value_name = "FILE", value_parser = command::name)]
+    #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     data: Option<String>,
     /// Print the probabilities of all classes, as JSON lines
     #[arg(long)]
     json: bool,
     /// The directory of an adapter's model, where it isn't where it was
-    #[arg(long, value_name = "DIR", value_parser = command::name)]
+    #[arg(long, value_name = "DIR", value_parser = command::non_empty_name)]
     base: Option<String>,
     /// The dtype of computation: f32 or bf16
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
     dtype: DType,
     #[command(flatten)]
-    machine: Machine,
+    machine: DeviceArgs,
 }
 
 /// A text, and the class that it has.
-type Example = (String, Option<String>);
+type LabeledText = (String, Option<String>);
 
-pub(crate) fn classify(args: &Classify) -> Result<Outcome, Usage> {
-    let mut examples: Vec<Example> = args.text.iter().map(|text| (text.clone(), None)).collect();
+pub(crate) fn classify(args: &Classify) -> Result<ExitStatus, UsageError> {
+    let mut examples: Vec<LabeledText> = args.text.iter().map(|text| (text.clone(), None)).collect();
     if let Some(file) = &args.data {
         examples.extend(read(file)?);
     }
     let dir = Path::new(&args.dir);
     if !dir.is_dir() {
-        return Err(Usage(format!("{}: not a directory; give that of a model for classes", args.dir)));
+        return Err(UsageError(format!("{}: not a directory; give that of a model for classes", args.dir)));
     }
     let base = args.base.as_deref().map(Path::new);
-    let mut classifier = Classifier::load(dir, base, args.dtype).map_err(usage)?;
-    let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
+    let mut classifier = Classifier::load(dir, base, args.dtype).map_err(usage_error)?;
+    let tokenizer = Tokenizer::from_dir(dir).map_err(usage_error)?;
     let backend = args.machine.open()?;
     let (mut right, mut known) = (0, 0);
     for (text, label) in &examples {
-        let ids = classifier.ids(&tokenizer, text).map_err(usage)?;
-        let found = classifier.classify(&ids, &*backend).map_err(usage)?;
+        let ids = classifier.ids(&tokenizer, text).map_err(usage_error)?;
+        let found = classifier.classify(&ids, &*backend).map_err(usage_error)?;
         let best = (0..found.len()).max_by(|a, b| found[*a].total_cmp(&found[*b])).unwrap_or(0);
         let name = classifier.classes().get(best).cloned().unwrap_or_else(|| best.to_string());
         if let Some(label) = label {
@@ -72,11 +72,11 @@ pub(crate) fn classify(args: &Classify) -> Result<Outcome, Usage> {
     if known > 0 {
         errln!("{right} of {known} right ({:.1} %)", 100.0 * right as f64 / known as f64);
     }
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }
 
-fn read(file: &str) -> Result<Vec<Example>, Usage> {
-    let text = models::files::read_text(Path::new(file), models::files::TEXT).map_err(usage)?;
+fn read(file: &str) -> Result<Vec<LabeledText>, UsageError> {
+    let text = models::files::read_text(Path::new(file), models::files::MAX_TEXT_BYTES).map_err(usage_error)?;
     let json = file.ends_with(".jsonl") || file.ends_with(".json");
     let mut found = Vec::new();
     for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -84,7 +84,7 @@ fn read(file: &str) -> Result<Vec<Example>, Usage> {
             found.push((line.to_string(), None));
             continue;
         }
-        let fault = |what: String| Usage(format!("{file}, line {}: {what}", n + 1));
+        let fault = |what: String| UsageError(format!("{file}, line {}: {what}", n + 1));
         let record: Json = serde_json::from_str(line).map_err(|e| fault(format!("not valid JSON: {e}")))?;
         let Some(text) = record.get("text").and_then(Json::as_str) else {
             return Err(fault("no field `text` that is a string".into()));
@@ -92,5 +92,5 @@ fn read(file: &str) -> Result<Vec<Example>, Usage> {
         let label = record.get("label").map(|label| label.as_str().map_or_else(|| label.to_string(), String::from));
         found.push((text.to_string(), label));
     }
-    if found.is_empty() { Err(Usage(format!("{file}: no texts in it"))) } else { Ok(found) }
+    if found.is_empty() { Err(UsageError(format!("{file}: no texts in it"))) } else { Ok(found) }
 }

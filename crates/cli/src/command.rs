@@ -3,7 +3,7 @@
 #[cfg(feature = "serve")]
 use crate::serve;
 use crate::{
-    bench, chat, check, classify, compile, doctor, graph, import, launch, perplexity, plan, profiling, report, run,
+    bench, chat, check, classify, compile, doctor, graph, import, launch, perplexity, plan, trace_profiler, report, run,
     shell, train, verify,
 };
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -12,7 +12,7 @@ use std::error::Error as _;
 
 /// Wrong use or bad input: one line that says what, and what to do instead.
 #[derive(Debug)]
-pub(crate) struct Usage(pub(crate) String);
+pub(crate) struct UsageError(pub(crate) String);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,11 +78,11 @@ pub(crate) enum Command {
     /// Compare written gradients with derived ones and finite differences
     VerifyBackward(compile::VerifyBackward),
     /// Transform, compile and run a graph in its text form, or an ONNX model
-    Run(graph::Run),
+    Run(graph::RunArgs),
     /// Compare runs on one page
     Report(report::Report),
     /// Any command, with a trace for Perfetto and a table of where its time went
-    Profile(profiling::Profile),
+    Profile(trace_profiler::ProfileArgs),
     /// How fast this machine multiplies, trains and generates
     Bench(bench::Bench),
     /// What this machine can do
@@ -94,7 +94,7 @@ pub(crate) enum Command {
 }
 
 /// The whole command line. The last value of an option counts, and values may begin with a dash: `--labels -100,5`.
-pub(crate) fn definition() -> clap::Command {
+pub(crate) fn command_line() -> clap::Command {
     Loom::command().mut_subcommands(|command| {
         command.mut_args(|arg| {
             let (id, once) = (arg.get_id().clone(), !matches!(arg.get_action(), clap::ArgAction::Append));
@@ -107,14 +107,14 @@ pub(crate) fn definition() -> clap::Command {
 }
 
 /// What was asked for, or what to show instead.
-pub(crate) enum Asked {
+pub(crate) enum ParsedCommand {
     Command(Command),
     /// Help, or the version.
     Text(String),
 }
 
 /// Reads the words behind the program's name.
-pub(crate) fn parse(words: &[String]) -> Result<Asked, Usage> {
+pub(crate) fn parse(words: &[String]) -> Result<ParsedCommand, UsageError> {
     // Nothing asked: train the default.
     let default = ["train".to_string()];
     let words = if words.is_empty() { &default[..] } else { words };
@@ -128,14 +128,14 @@ pub(crate) fn parse(words: &[String]) -> Result<Asked, Usage> {
         words => words,
     };
     let all = std::iter::once("loom").chain(words.iter().map(String::as_str));
-    let found = definition().try_get_matches_from(all).and_then(|matches| Loom::from_arg_matches(&matches));
+    let found = command_line().try_get_matches_from(all).and_then(|matches| Loom::from_arg_matches(&matches));
     match found {
-        Ok(Loom { command: Some(command) }) => Ok(Asked::Command(command)),
-        Ok(Loom { command: None }) => Err(Usage("no command given: `loom --help` lists them".into())),
+        Ok(Loom { command: Some(command) }) => Ok(ParsedCommand::Command(command)),
+        Ok(Loom { command: None }) => Err(UsageError("no command given: `loom --help` lists them".into())),
         Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            Ok(Asked::Text(e.render().to_string()))
+            Ok(ParsedCommand::Text(e.render().to_string()))
         }
-        Err(e) => Err(Usage(explain(&e, words))),
+        Err(e) => Err(UsageError(explain(&e, words))),
     }
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn above_zero(text: &str) -> Result<f64, String> {
 }
 
 /// A name that is not empty.
-pub(crate) fn name(text: &str) -> Result<String, String> {
+pub(crate) fn non_empty_name(text: &str) -> Result<String, String> {
     match text.is_empty() {
         false => Ok(text.to_string()),
         true => Err("needs a name".to_string()),
@@ -220,11 +220,11 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 
 /// A list of ids.
 #[derive(Clone, Debug)]
-pub(crate) struct Ids(pub(crate) Vec<i32>);
+pub(crate) struct TokenIds(pub(crate) Vec<i32>);
 
-pub(crate) fn ids(text: &str) -> Result<Ids, String> {
+pub(crate) fn ids(text: &str) -> Result<TokenIds, String> {
     let ids = text.split(',').map(|id| id.trim().parse::<i32>());
-    ids.collect::<Result<_, _>>().map(Ids).map_err(|_| "needs ids such as 1,5,7".to_string())
+    ids.collect::<Result<_, _>>().map(TokenIds).map_err(|_| "needs ids such as 1,5,7".to_string())
 }
 
 #[cfg(test)]
@@ -233,16 +233,16 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        definition().debug_assert();
+        command_line().debug_assert();
     }
 
     #[test]
     fn every_command_has_help_of_one_line_and_of_its_own() {
-        let Ok(Asked::Text(all)) = parse(&["--help".to_string()]) else { panic!("no help") };
-        for command in definition().get_subcommands().filter(|command| !command.is_hide_set()) {
+        let Ok(ParsedCommand::Text(all)) = parse(&["--help".to_string()]) else { panic!("no help") };
+        for command in command_line().get_subcommands().filter(|command| !command.is_hide_set()) {
             let lines = all.lines().filter(|line| line.trim_start().starts_with(&format!("{} ", command.get_name())));
             assert_eq!(lines.count(), 1, "{}: {all}", command.get_name());
-            let Ok(Asked::Text(own)) = parse(&[command.get_name().to_string(), "--help".into()]) else {
+            let Ok(ParsedCommand::Text(own)) = parse(&[command.get_name().to_string(), "--help".into()]) else {
                 panic!("no help")
             };
             assert!(own.contains("Usage:") && own.lines().count() > 3, "{own}");

@@ -1,28 +1,28 @@
 //! `loom compile`, `loom explain` and `loom verify-backward`: a model for given sizes, looked at from several sides.
 
-use crate::Outcome;
+use crate::ExitStatus;
 use crate::check::{draw, findings};
-use crate::command::{self, Usage};
-use crate::device::Machine;
+use crate::command::{self, UsageError};
+use crate::device::DeviceArgs;
 use crate::output::outln;
-use crate::profile::{measure, steps_of, written};
-use crate::run::{load_program, usage};
+use crate::profile::{measure, steps_of, bytes_written};
+use crate::run::{load_program, usage_error};
 use crate::{graph_json, schedule};
 use ir::{DType, Type};
 use lang::Diagnostic;
 use lang::ast::{ConfigValue, DeclKind, Param};
-use lang::consteval::Value;
-use lang::lower::{Lowered, Options, check_given, input_types, lower};
-use lang::resolve::{ItemRef, ModuleView, Program};
-use lang::verify::{Failure, Settings};
-use models::{Architecture, Slice, Sources};
+use lang::consteval::ConstValue;
+use lang::lower::{Lowered, LowerOptions, check_given, input_types, lower};
+use lang::resolve::{ItemRef, ModuleView, ModuleProgram};
+use lang::verify::{GradientCheckError, GradientCheckOptions};
+use models::{Architecture, ParamSlice, ParamSources};
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// A declaration and the sizes to look at it with.
 #[derive(clap::Args)]
-pub(crate) struct Chosen {
+pub(crate) struct ModelArgs {
     /// A file of the language, or a model of its library
     pub(crate) file: String,
     /// The declaration; the first model unless given
@@ -41,20 +41,20 @@ pub(crate) struct Chosen {
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
     pub(crate) dtype: DType,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) machine: DeviceArgs,
 }
 
 /// What is computed in which precision.
 #[derive(clap::Args)]
-pub(crate) struct Precise {
+pub(crate) struct PrecisionArgs {
     /// A policy (fp32, bf16, fp16, fp8_hybrid, fp8_pure, fp4) or a .module file with a recipe, in the place of the model's own
     #[arg(long, value_name = "RECIPE", default_value = "", hide_default_value = true)]
     pub(crate) recipe: String,
 }
 
-impl Precise {
-    pub(crate) fn recipe(&self) -> Result<Option<lang::lower::Recipe>, Usage> {
-        models::recipe(&self.recipe).map_err(usage)
+impl PrecisionArgs {
+    pub(crate) fn recipe(&self) -> Result<Option<lang::lower::PrecisionRecipe>, UsageError> {
+        models::parse_recipe(&self.recipe).map_err(usage_error)
     }
 }
 
@@ -75,7 +75,7 @@ enum Emit {
 #[derive(clap::Args)]
 pub(crate) struct Compile {
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: ModelArgs,
     /// What to write
     #[arg(long, value_name = "WHAT")]
     emit: Emit,
@@ -86,28 +86,28 @@ pub(crate) struct Compile {
     #[arg(long, value_name = "AXES", default_value = "", hide_default_value = true)]
     mesh: String,
     #[command(flatten)]
-    precise: Precise,
+    precise: PrecisionArgs,
     #[command(flatten)]
-    pub(crate) library: crate::c_library::Library,
+    pub(crate) library: crate::c_library::CLibraryArgs,
 }
 
 /// Options of `loom explain`.
 #[derive(clap::Args)]
 pub(crate) struct Explain {
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: ModelArgs,
     /// Run it, and say how long what `@profile` marks takes
     #[arg(long)]
     time: bool,
     #[command(flatten)]
-    precise: Precise,
+    precise: PrecisionArgs,
 }
 
 /// Options of `loom verify-backward`.
 #[derive(clap::Args)]
 pub(crate) struct VerifyBackward {
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: ModelArgs,
     /// How far operands are moved for a finite difference
     #[arg(long, value_name = "X", value_parser = command::above_zero)]
     epsilon: Option<f64>,
@@ -117,10 +117,10 @@ pub(crate) struct VerifyBackward {
 }
 
 /// A checked declaration with the sizes of the command line.
-struct Target {
-    program: Program,
+struct CheckedModel {
+    program: ModuleProgram,
     item: ItemRef,
-    given: BTreeMap<String, Value>,
+    given: BTreeMap<String, ConstValue>,
     inputs: Vec<Type>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn dtype(text: &str) -> Result<DType, String> {
 }
 
 /// The declaration to work on, or `None` after its mistakes were drawn.
-fn target(args: &Chosen) -> Result<Option<Target>, Usage> {
+fn check_model(args: &ModelArgs) -> Result<Option<CheckedModel>, UsageError> {
     let program = load_program(&args.file)?;
     let found = findings(&program);
     if found.iter().any(Diagnostic::is_error) {
@@ -151,23 +151,23 @@ fn target(args: &Chosen) -> Result<Option<Target>, Usage> {
     };
     let Some(&item) = item else {
         let names: Vec<&str> = items.iter().filter_map(named).map(|(name, _)| name).collect();
-        return Err(Usage(format!("no such declaration: `--model` may be {}", names.join(", "))));
+        return Err(UsageError(format!("no such declaration: `--model` may be {}", names.join(", "))));
     };
     let mut given = BTreeMap::new();
     for setting in &args.set {
         let Some((name, value)) = setting.split_once('=') else {
-            return Err(Usage(format!("`--set {setting}` needs name=value")));
+            return Err(UsageError(format!("`--set {setting}` needs name=value")));
         };
         let name = name.trim().to_string();
         if given.contains_key(&name) {
-            return Err(Usage(format!("`--set {name}` is given twice")));
+            return Err(UsageError(format!("`--set {name}` is given twice")));
         }
-        given.insert(name, value_of(value.trim()));
+        given.insert(name, parse_value(value.trim()));
     }
-    let given = check_given(&program, item, &given).map_err(|fault| Usage(format!("`--set`: {fault}")))?;
+    let given = check_given(&program, item, &given).map_err(|fault| UsageError(format!("`--set`: {fault}")))?;
     let mut given = given;
     match input_sizes(args, &program, item, &mut given)? {
-        Ok(inputs) => Ok(Some(Target { program, item, given, inputs })),
+        Ok(inputs) => Ok(Some(CheckedModel { program, item, given, inputs })),
         Err(found) => {
             draw(&program, &[*found]);
             Ok(None)
@@ -175,13 +175,13 @@ fn target(args: &Chosen) -> Result<Option<Target>, Usage> {
     }
 }
 
-fn value_of(text: &str) -> Value {
+fn parse_value(text: &str) -> ConstValue {
     match (text, text.parse::<i64>(), text.parse::<f64>()) {
-        ("true" | "false", ..) => Value::bool(text == "true"),
-        ("None", ..) => Value::None,
-        (_, Ok(n), _) => Value::int(n),
-        (_, _, Ok(x)) if x.is_finite() => Value::Float(Some(x)),
-        _ => Value::Str(text.to_string()),
+        ("true" | "false", ..) => ConstValue::bool(text == "true"),
+        ("None", ..) => ConstValue::None,
+        (_, Ok(n), _) => ConstValue::int(n),
+        (_, _, Ok(x)) if x.is_finite() => ConstValue::Float(Some(x)),
+        _ => ConstValue::Str(text.to_string()),
     }
 }
 
@@ -189,11 +189,11 @@ fn value_of(text: &str) -> Value {
 /// given, defaults, or follow from those. A size that `let:` gives a role becomes a given one: inputs may tell it only through
 /// arithmetic.
 fn input_sizes(
-    args: &Chosen,
-    program: &Program,
+    args: &ModelArgs,
+    program: &ModuleProgram,
     item: ItemRef,
-    given: &mut BTreeMap<String, Value>,
-) -> Result<lang::lower::Result<Vec<Type>>, Usage> {
+    given: &mut BTreeMap<String, ConstValue>,
+) -> Result<lang::lower::Result<Vec<Type>>, UsageError> {
     let (batch, steps) = (args.batch.unwrap_or(1), args.seq.unwrap_or(16));
     let told = RefCell::new(BTreeMap::new());
     let types_for = |batch: usize, steps: usize| {
@@ -204,7 +204,7 @@ fn input_sizes(
                 _ => return None,
             };
             if role.is_some() {
-                told.borrow_mut().insert(name.to_string(), Value::int(size as i64));
+                told.borrow_mut().insert(name.to_string(), ConstValue::int(size as i64));
             }
             Some(size)
         };
@@ -215,7 +215,7 @@ fn input_sizes(
     {
         let same = |a: &[Type]| types_for(other.0, other.1).is_ok_and(|b| a == b);
         if chosen.is_some() && types_for(batch, steps).is_ok_and(|types| same(&types)) {
-            return Err(Usage(format!("`--{option}` has no effect: no input has a size `{symbol}` that is left open")));
+            return Err(UsageError(format!("`--{option}` has no effect: no input has a size `{symbol}` that is left open")));
         }
     }
     let types = types_for(batch, steps);
@@ -223,14 +223,14 @@ fn input_sizes(
     Ok(types)
 }
 
-impl Target {
+impl CheckedModel {
     fn name(&self) -> &str {
         self.program.decl(self.item).map_or("", |decl| &decl.name.name)
     }
 
-    fn lower(&self, dtype: DType, recipe: Option<lang::lower::Recipe>) -> Option<Lowered> {
+    fn lower(&self, dtype: DType, recipe: Option<lang::lower::PrecisionRecipe>) -> Option<Lowered> {
         // What is asserted is part of what runs; what is known to be false is found here.
-        let options = Options { dtype, recipe, asserts: true, ..Options::default() };
+        let options = LowerOptions { dtype, recipe, asserts: true, ..LowerOptions::default() };
         match lower(&self.program, self.item, &self.given, &self.inputs, &options) {
             Ok(lowered) => Some(lowered),
             Err(found) => {
@@ -241,26 +241,26 @@ impl Target {
     }
 }
 
-pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
+pub(crate) fn compile(args: &Compile) -> Result<ExitStatus, UsageError> {
     if let Emit::CLibrary = args.emit {
         return crate::c_library::write(&args.chosen, &args.library);
     }
-    let Some(target) = target(&args.chosen)? else {
-        return Ok(Outcome::Mistakes);
+    let Some(target) = check_model(&args.chosen)? else {
+        return Ok(ExitStatus::FindingsReported);
     };
     let Some(mut lowered) = target.lower(args.chosen.dtype, args.precise.recipe()?) else {
-        return Ok(Outcome::Mistakes);
+        return Ok(ExitStatus::FindingsReported);
     };
-    let mesh = ir::Mesh::parse(&args.mesh).map_err(|e| Usage(e.to_string()))?;
+    let mesh = ir::Mesh::parse(&args.mesh).map_err(|e| UsageError(e.to_string()))?;
     if mesh.ranks() > 1 {
         if args.json || !matches!(args.emit, Emit::Graph | Emit::Program) {
-            return Err(Usage("`--mesh` goes with `--emit graph` and `--emit program`, in their own text".into()));
+            return Err(UsageError("`--mesh` goes with `--emit graph` and `--emit program`, in their own text".into()));
         }
-        lowered.graph = models::divide(&lowered.graph, &lowered.params, &mesh).map_err(usage)?;
+        lowered.graph = models::shard_graph(&lowered.graph, &lowered.params, &mesh).map_err(usage_error)?;
     }
     match args.emit {
         Emit::Graph if args.json => {
-            let back = with_backward(&lowered).map_err(|e| Usage(e.to_string()))?;
+            let back = with_backward(&lowered).map_err(|e| UsageError(e.to_string()))?;
             outln!("{}", graph_json::json(&target.program, target.item, &lowered, back.as_ref()));
         }
         Emit::Graph => outln!("{}", lowered.graph),
@@ -268,16 +268,16 @@ pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
         Emit::Program => {
             let cpu = args.chosen.machine.open()?;
             let program = compiler::compile(&lowered.graph, &*cpu, &compiler::Options::default());
-            outln!("{}", program.map_err(|e| Usage(e.to_string()))?);
+            outln!("{}", program.map_err(|e| UsageError(e.to_string()))?);
         }
         Emit::Schedule => {
             let cpu = args.chosen.machine.open()?;
             let program = compiler::compile(&lowered.graph, &*cpu, &compiler::Options::default());
-            let program = program.map_err(|e| Usage(e.to_string()))?;
-            let mut shown = schedule::json(target.name(), &lowered, &program);
-            if let Some(back) = with_backward(&lowered).map_err(|e| Usage(e.to_string()))? {
+            let program = program.map_err(|e| UsageError(e.to_string()))?;
+            let mut shown = schedule::schedule_json(target.name(), &lowered, &program);
+            if let Some(back) = with_backward(&lowered).map_err(|e| UsageError(e.to_string()))? {
                 let both = compiler::compile(&back, &*cpu, &compiler::Options::default());
-                shown["training"] = schedule::training(&lowered, &both.map_err(|e| Usage(e.to_string()))?);
+                shown["training"] = schedule::training_schedule_json(&lowered, &both.map_err(|e| UsageError(e.to_string()))?);
             }
             outln!("{shown:#}");
         }
@@ -286,25 +286,25 @@ pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
         Emit::Config => outln!("{:#}", config(&target)),
         Emit::Metadata => outln!("{:#}", metadata(&target, &lowered)),
     }
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }
 
 /// The parameters, each with the tensors of a checkpoint that it is made of and taken apart into.
-fn schema(target: &Target, lowered: &Lowered) -> Result<Vec<serde_json::Value>, Usage> {
+fn schema(target: &CheckedModel, lowered: &Lowered) -> Result<Vec<serde_json::Value>, UsageError> {
     let mapped = ModuleView::new(&target.program, target.item).is_some_and(|view| !view.mappings.is_empty());
     let architecture = Architecture {
         program: target.program.clone(),
         item: target.item,
         name: target.name().to_string(),
-        given: target.given.clone(),
-        absent: std::collections::BTreeSet::new(),
+        constants: target.given.clone(),
+        absent_weights: std::collections::BTreeSet::new(),
         recipe: None,
     };
     let sources = match mapped {
-        true => architecture.sources(&lowered.params).map_err(usage)?.into_iter().map(Some).collect(),
+        true => architecture.sources(&lowered.params).map_err(usage_error)?.into_iter().map(Some).collect(),
         false => vec![None; lowered.params.len()],
     };
-    let slice = |slice: &Slice| {
+    let slice = |slice: &ParamSlice| {
         let parts = slice.parts.iter().map(|part| {
             json!({ "name": part.tensor, "transposed": part.transposed, "function": format!("{:?}", part.function) })
         });
@@ -313,8 +313,8 @@ fn schema(target: &Target, lowered: &Lowered) -> Result<Vec<serde_json::Value>, 
     let params = lowered.params.iter().zip(&sources);
     let params = params.map(|(p, source)| {
         let from = source.as_ref().map(|source| match source {
-            Sources::Whole(whole) => slice(whole),
-            Sources::Stacked(slices) => json!({ "stacked": slices.iter().map(slice).collect::<Vec<_>>() }),
+            ParamSources::Whole(whole) => slice(whole),
+            ParamSources::Stacked(slices) => json!({ "stacked": slices.iter().map(slice).collect::<Vec<_>>() }),
         });
         json!({
             "name": p.path, "shape": p.ty.shape.to_vec(), "dtype": p.ty.dtype.to_string(), "trainable": p.trainable,
@@ -325,7 +325,7 @@ fn schema(target: &Target, lowered: &Lowered) -> Result<Vec<serde_json::Value>, 
 }
 
 /// Which field of `config.json` gives which parameter, and what a parameter is without one.
-fn config(target: &Target) -> serde_json::Value {
+fn config(target: &CheckedModel) -> serde_json::Value {
     let view = ModuleView::new(&target.program, target.item);
     let text = |span: lang::Span| target.program.sources.slice(span).to_string();
     let mut fields = serde_json::Map::new();
@@ -361,7 +361,7 @@ fn config(target: &Target) -> serde_json::Value {
 }
 
 /// Shapes, dtypes, points of hooks and what else a runtime wants to know.
-fn metadata(target: &Target, lowered: &Lowered) -> serde_json::Value {
+fn metadata(target: &CheckedModel, lowered: &Lowered) -> serde_json::Value {
     let tensor =
         |name: &String, ty: &Type| json!({ "name": name, "shape": ty.shape.to_vec(), "dtype": ty.dtype.to_string() });
     let inputs = lowered.inputs.iter().zip(&target.inputs).map(|(name, ty)| tensor(name, ty));
@@ -373,17 +373,17 @@ fn metadata(target: &Target, lowered: &Lowered) -> serde_json::Value {
         "outputs": outputs.collect::<Vec<_>>(),
         "parameters": lowered.params.iter().map(|p| p.ty.numel()).sum::<usize>(),
         "tied": lowered.tied,
-        "hook_points": lowered.points,
+        "hook_points": lowered.hook_points,
         "profiles": lowered.profiled,
     })
 }
 
-pub(crate) fn explain(args: &Explain) -> Result<Outcome, Usage> {
-    let Some(target) = target(&args.chosen)? else {
-        return Ok(Outcome::Mistakes);
+pub(crate) fn explain(args: &Explain) -> Result<ExitStatus, UsageError> {
+    let Some(target) = check_model(&args.chosen)? else {
+        return Ok(ExitStatus::FindingsReported);
     };
     let Some(lowered) = target.lower(args.chosen.dtype, args.precise.recipe()?) else {
-        return Ok(Outcome::Mistakes);
+        return Ok(ExitStatus::FindingsReported);
     };
     let elements: usize = lowered.params.iter().map(|p| p.ty.numel()).sum();
     let bytes: usize = lowered.params.iter().map(|p| p.ty.bytes()).sum();
@@ -397,15 +397,15 @@ pub(crate) fn explain(args: &Explain) -> Result<Outcome, Usage> {
     }
     let cpu = args.chosen.machine.open()?;
     let plan = |graph: &ir::Graph| compiler::compile(graph, &*cpu, &compiler::Options::default());
-    let forward = plan(&lowered.graph).map_err(|e| Usage(e.to_string()))?;
-    outln!("  forward      {} steps, {} bytes of activations and workspace", forward.steps.len(), forward.arena);
-    let mut outcome = Outcome::Clean;
-    let back = with_backward(&lowered).map_err(|e| Usage(e.to_string()))?;
+    let forward = plan(&lowered.graph).map_err(|e| UsageError(e.to_string()))?;
+    outln!("  forward      {} steps, {} bytes of activations and workspace", forward.steps.len(), forward.arena_bytes);
+    let mut outcome = ExitStatus::Success;
+    let back = with_backward(&lowered).map_err(|e| UsageError(e.to_string()))?;
     if let Some(back) = &back {
-        let back = plan(back).map_err(|e| Usage(e.to_string()))?;
-        outln!("  and backward {} steps, {} bytes of activations and workspace", back.steps.len(), back.arena);
+        let back = plan(back).map_err(|e| UsageError(e.to_string()))?;
+        outln!("  and backward {} steps, {} bytes of activations and workspace", back.steps.len(), back.arena_bytes);
     }
-    for point in &lowered.points {
+    for point in &lowered.hook_points {
         outln!("  hook         {point}");
     }
     for line in &lowered.trace {
@@ -419,15 +419,15 @@ pub(crate) fn explain(args: &Explain) -> Result<Outcome, Usage> {
     }
     if !lowered.fusions.is_empty() || !lowered.profiled.is_empty() {
         let (program, notes) = compiler::explain(&lowered.graph, &*cpu, &compiler::Options::default())
-            .map_err(|e| Usage(e.to_string()))?;
-        outcome = fused(&lowered, &notes);
+            .map_err(|e| UsageError(e.to_string()))?;
+        outcome = report_fusions(&lowered, &notes);
         for name in &lowered.profiled_memory {
-            outln!("  memory       {name}: its steps write {} bytes", written(&program, &steps_of(&notes, name)));
+            outln!("  memory       {name}: its steps write {} bytes", bytes_written(&program, &steps_of(&notes, name)));
         }
     }
     if args.time {
         if lowered.profiled.is_empty() {
-            return Err(Usage("`--time` measures what `@profile(\"name\")` marks, and nothing is marked".into()));
+            return Err(UsageError("`--time` measures what `@profile(\"name\")` marks, and nothing is marked".into()));
         }
         let passes = [("forward", Some(&lowered.graph)), ("with backward", back.as_ref())];
         for (pass, graph) in passes.into_iter().filter_map(|(pass, graph)| Some((pass, graph?))) {
@@ -447,10 +447,10 @@ pub(crate) fn explain(args: &Explain) -> Result<Outcome, Usage> {
 }
 
 /// How many steps each marked statement became; one that had to be a single step and isn't is a mistake.
-fn fused(lowered: &Lowered, notes: &compiler::Explanation) -> Outcome {
+fn report_fusions(lowered: &Lowered, notes: &compiler::Explanation) -> ExitStatus {
     let steps = |inside: &dyn Fn(&str) -> bool| -> usize {
-        let hits = notes.notes.iter().filter(|note| {
-            let places = note.fused.iter().chain([&note.what]);
+        let hits = notes.steps.iter().filter(|note| {
+            let places = note.fused.iter().chain([&note.description]);
             places.filter_map(|line| line.rsplit_once(" at ")).any(|(_, place)| inside(place))
         });
         let numbers: std::collections::BTreeSet<&str> = hits.map(|note| note.step.as_str()).collect();
@@ -460,7 +460,7 @@ fn fused(lowered: &Lowered, notes: &compiler::Explanation) -> Outcome {
         let marker = format!("[{name}] ");
         outln!("  profile      {name}: {} steps", steps(&|place| place.starts_with(&marker)));
     }
-    let mut outcome = Outcome::Clean;
+    let mut outcome = ExitStatus::Success;
     for fusion in &lowered.fusions {
         let count = steps(&|place| {
             let place = place.split_once("] ").map_or(place, |(_, rest)| rest);
@@ -471,7 +471,7 @@ fn fused(lowered: &Lowered, notes: &compiler::Explanation) -> Outcome {
         let place = format!("{}:{}", fusion.file, fusion.first);
         if fusion.required && count > 1 {
             outln!("  fusion       {place}: {count} steps, and `@fuse_required` asks for one");
-            outcome = Outcome::Mistakes;
+            outcome = ExitStatus::FindingsReported;
         } else {
             outln!("  fusion       {place}: {count} step{}", if count == 1 { "" } else { "s" });
         }
@@ -487,32 +487,32 @@ fn with_backward(lowered: &Lowered) -> ir::Result<Option<ir::Graph>> {
 
 /// Gradients by the written backward graphs, by derivation, and by finite differences, in f64, on fixed pseudo-random
 /// operands.
-pub(crate) fn verify_backward(args: &VerifyBackward) -> Result<Outcome, Usage> {
-    let Some(target) = target(&args.chosen)? else {
-        return Ok(Outcome::Mistakes);
+pub(crate) fn verify_backward(args: &VerifyBackward) -> Result<ExitStatus, UsageError> {
+    let Some(target) = check_model(&args.chosen)? else {
+        return Ok(ExitStatus::FindingsReported);
     };
-    let settings = Settings { epsilon: args.epsilon, tolerance: args.tolerance };
+    let settings = GradientCheckOptions { epsilon: args.epsilon, tolerance: args.tolerance };
     let found =
         lang::verify::verify_backward_with(&target.program, target.item, &target.given, &target.inputs, &settings);
     let checks = match found {
         Ok(checks) => checks,
-        Err(Failure::Finding(found)) => {
+        Err(GradientCheckError::Diagnostic(found)) => {
             draw(&target.program, &[*found]);
-            return Ok(Outcome::Mistakes);
+            return Ok(ExitStatus::FindingsReported);
         }
-        Err(Failure::Graph(error)) => return Err(Usage(error.to_string())),
+        Err(GradientCheckError::Graph(error)) => return Err(UsageError(error.to_string())),
     };
     for check in &checks {
-        let verdict = if check.holds() { "ok" } else { "DIFFERS" };
+        let verdict = if check.passes() { "ok" } else { "DIFFERS" };
         match check.skipped {
             true => outln!("{:8} d_{}: asked not to be computed", "skipped", check.name),
             false => outln!(
                 "{verdict:8} d_{}: {:.1e} of the largest element from the derived one, {:.1e} from finite differences",
                 check.name,
-                check.derived,
-                check.differences
+                check.derived_error,
+                check.finite_difference
             ),
         }
     }
-    Ok(if checks.iter().all(lang::verify::GradientCheck::holds) { Outcome::Clean } else { Outcome::Mistakes })
+    Ok(if checks.iter().all(lang::verify::GradientCheck::passes) { ExitStatus::Success } else { ExitStatus::FindingsReported })
 }

@@ -6,10 +6,10 @@ use std::panic::PanicHookInfo;
 use std::path::PathBuf;
 
 /// The exit code after a mistake in loom itself.
-const CODE: i32 = 101;
+const PANIC_EXIT_CODE: i32 = 101;
 
 /// From now on a panic of any thread ends the process with a report.
-pub(crate) fn install() {
+pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
         if models::panic_is_caught() {
             return;
@@ -21,7 +21,7 @@ pub(crate) fn install() {
         };
         crate::output::say(format_args!("{line}\n"));
         // Others of its threads may hold locks: nothing that runs at the end of a process is waited for.
-        std::process::exit(CODE);
+        std::process::exit(PANIC_EXIT_CODE);
     }));
 }
 
@@ -59,7 +59,7 @@ mod tests {
     fn a_panic_is_one_line_a_report_and_code_101() {
         const AGAIN: &str = "LOOM_TEST_OF_PANICS";
         if std::env::var_os(AGAIN).is_some() {
-            super::install();
+            super::install_panic_hook();
             let _ = std::thread::spawn(|| panic!("out of\nwool {}", 7)).join();
             unreachable!("the process has ended");
         }

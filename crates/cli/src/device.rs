@@ -1,6 +1,6 @@
 //! Where programs run.
 
-use crate::command::Usage;
+use crate::command::UsageError;
 use compiler::Backend;
 use cpu::Cpu;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The device and its threads.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Machine")]
-pub(crate) struct Machine {
+pub(crate) struct DeviceArgs {
     /// The device to run on: cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the best there is
     #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
     pub(crate) device: String,
@@ -17,8 +17,8 @@ pub(crate) struct Machine {
     pub(crate) threads: Option<usize>,
 }
 
-impl Machine {
-    pub(crate) fn open(&self) -> Result<Arc<dyn Backend>, Usage> {
+impl DeviceArgs {
+    pub(crate) fn open(&self) -> Result<Arc<dyn Backend>, UsageError> {
         open(&self.device, self.threads)
     }
 }
@@ -29,16 +29,16 @@ pub(crate) fn cores() -> usize {
 }
 
 /// A device by its name. On the CPU, with so many threads, or one for each core.
-pub(crate) fn open(device: &str, threads: Option<usize>) -> Result<Arc<dyn Backend>, Usage> {
-    open_as(device, threads, Cpu::new).map(crate::profiling::watched)
+pub(crate) fn open(device: &str, threads: Option<usize>) -> Result<Arc<dyn Backend>, UsageError> {
+    open_as(device, threads, Cpu::new).map(crate::trace_profiler::profile_if_enabled)
 }
 
 /// The same for training, where numbers too small to be normal are taken for 0.
-pub(crate) fn open_to_train(device: &str, threads: Option<usize>) -> Result<Arc<dyn Backend>, Usage> {
-    open_as(device, threads, Cpu::flushing_denormals).map(crate::profiling::watched)
+pub(crate) fn open_for_training(device: &str, threads: Option<usize>) -> Result<Arc<dyn Backend>, UsageError> {
+    open_as(device, threads, Cpu::with_flush_denormals).map(crate::trace_profiler::profile_if_enabled)
 }
 
-fn open_as(device: &str, threads: Option<usize>, cpu: fn(usize) -> Cpu) -> Result<Arc<dyn Backend>, Usage> {
+fn open_as(device: &str, threads: Option<usize>, cpu: fn(usize) -> Cpu) -> Result<Arc<dyn Backend>, UsageError> {
     match device {
         "cpu" => Ok(Arc::new(cpu(threads.unwrap_or_else(cores)))),
         // Who asks for threads asks for the CPU.
@@ -47,12 +47,12 @@ fn open_as(device: &str, threads: Option<usize>, cpu: fn(usize) -> Cpu) -> Resul
             Some(gpu) => Ok(gpu),
             None => open_as("cpu", threads, cpu),
         },
-        other => tensorloom::devices::open(other).map_err(|e| Usage(reason(&e))),
+        other => tensorloom::devices::open(other).map_err(|e| UsageError(error_message(&e))),
     }
 }
 
 /// What an error says, without the line of this program.
-pub(crate) fn reason(error: &tensorloom::Error) -> String {
+pub(crate) fn error_message(error: &tensorloom::Error) -> String {
     match error {
         tensorloom::Error::Call { reason, .. } => reason.clone(),
         other => other.to_string(),
@@ -60,7 +60,7 @@ pub(crate) fn reason(error: &tensorloom::Error) -> String {
 }
 
 fn threads(text: &str) -> Result<usize, String> {
-    let most = models::MOST_THREADS;
+    let most = models::MAX_THREADS;
     let n = text.parse().ok().filter(|n| (1..=most).contains(n));
     n.ok_or_else(|| format!("needs a positive number up to {most}"))
 }

@@ -1,8 +1,8 @@
 //! `loom doctor`: what this machine can do.
 
-use crate::Outcome;
+use crate::ExitStatus;
 use crate::bench;
-use crate::command::Usage;
+use crate::command::UsageError;
 use crate::device::{self, cores};
 
 use crate::output::outln;
@@ -12,10 +12,10 @@ use std::path::Path;
 #[derive(clap::Args)]
 pub(crate) struct Doctor {
     #[command(flatten)]
-    machine: device::Machine,
+    machine: device::DeviceArgs,
 }
 
-pub(crate) fn doctor(args: &Doctor) -> Result<Outcome, Usage> {
+pub(crate) fn doctor(args: &Doctor) -> Result<ExitStatus, UsageError> {
     let cpu = args.machine.open()?;
     let line = |name: &str, value: String| outln!("{name:<16}{value}");
     line("loom", crate::VERSION.to_string());
@@ -34,9 +34,9 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Outcome, Usage> {
     line("writing here", writable());
     for (name, device) in [("gpu", "cuda"), ("webgpu", "wgpu")] {
         let opened = tensorloom::devices::open(device);
-        line(name, opened.map_or_else(|e| format!("none: {}", device::reason(&e)), |gpu| gpu.name()));
+        line(name, opened.map_or_else(|e| format!("none: {}", device::error_message(&e)), |gpu| gpu.name()));
     }
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }
 
 fn kernels() -> String {

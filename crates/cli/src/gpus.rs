@@ -3,7 +3,7 @@
 use crate::output::errln;
 use compiler::Backend;
 use dist::Comm;
-use dist::groups::Groups;
+use dist::groups::NcclGroups;
 use dist::nccl::Nccl;
 use gpu::cuda::Cuda;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The GPU of a rank; `host` runs what it lacks, and talks where NCCL can't.
 pub(crate) fn open(ordinal: usize, host: Arc<dyn Backend>, comm: &Arc<Comm>) -> Result<Arc<dyn Backend>, String> {
     let opened = match nccl(comm)? {
-        Some(nccl) => Cuda::talking(ordinal, host, Arc::new(Groups::new(nccl, comm.clone()))),
+        Some(nccl) => Cuda::open_with_communicator(ordinal, host, Arc::new(NcclGroups::new(nccl, comm.clone()))),
         None => Cuda::open(ordinal, host),
     };
     Ok(Arc::new(opened.map_err(|e| e.to_string())?))

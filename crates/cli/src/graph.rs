@@ -5,12 +5,12 @@
 //! each float output follows the inputs, and the gradient of each float input the outputs. `vmap:AXIS` maps over that
 //! axis of every input and stacks results along axis 0.
 
-use crate::Outcome;
-use crate::command::{self, Usage};
+use crate::ExitStatus;
+use crate::command::{self, UsageError};
 use crate::device::{self, cores};
-use crate::import::{self, Open, Source};
+use crate::import::{self, OnnxArgs, NamedGraph};
 use crate::output::{out, outln};
-use crate::run::usage;
+use crate::run::usage_error;
 use compiler::loops::Kernel;
 use compiler::program::{Step, TripCount};
 use compiler::{Backend, Bindings, Options};
@@ -24,33 +24,33 @@ use std::time::Instant;
 
 /// Options of `loom run`.
 #[derive(clap::Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// A graph in its text form, an ONNX model, or what `loom import` wrote
     file: String,
     /// A safetensors file with inputs named 0, 1, .. or as the model names them; or one input: x=FILE.npy
     #[arg(long = "in", value_name = "FILE")]
     input: Vec<String>,
     /// Where the outputs go, under such names
-    #[arg(long, value_name = "FILE", value_parser = command::name)]
+    #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     out: Option<String>,
     /// Transform it first: jvp, vjp or vmap:AXIS
     #[arg(long, value_name = "NAME")]
     transform: Option<String>,
     /// Print a form of it instead, or besides
     #[arg(long, value_name = "FORM")]
-    emit: Option<Emit>,
+    emit: Option<GraphEmit>,
     /// Run it so many times more, and say how long that takes
     #[arg(long, value_name = "N", value_parser = command::positive)]
     bench: Option<usize>,
     #[command(flatten)]
-    machine: device::Machine,
+    machine: device::DeviceArgs,
     #[command(flatten)]
-    open: Open,
+    open: OnnxArgs,
 }
 
 /// Forms of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Emit {
+enum GraphEmit {
     Graph,
     Explain,
     Program,
@@ -59,13 +59,13 @@ enum Emit {
 }
 
 /// Tensors for inputs, and where they are from.
-struct Given {
+struct InputTensors {
     tensors: BTreeMap<String, Literal>,
     path: String,
 }
 
 /// Reads all that `--in` names.
-fn given(args: &Run, source: &Source) -> Result<Option<Given>, Usage> {
+fn read_inputs(args: &RunArgs, source: &NamedGraph) -> Result<Option<InputTensors>, UsageError> {
     if args.input.is_empty() {
         return Ok(None);
     }
@@ -78,14 +78,14 @@ fn given(args: &Run, source: &Source) -> Result<Option<Given>, Usage> {
         };
         for (name, x) in more {
             if tensors.insert(name.clone(), x).is_some() {
-                return Err(Usage(format!("input `{name}` is given twice")));
+                return Err(UsageError(format!("input `{name}` is given twice")));
             }
         }
     }
-    Ok(Some(Given { tensors, path: args.input.join(", ") }))
+    Ok(Some(InputTensors { tensors, path: args.input.join(", ") }))
 }
 
-impl Source {
+impl NamedGraph {
     /// The name of the i-th input that is no parameter.
     fn input_name(&self, i: usize) -> String {
         self.inputs.as_ref().and_then(|names| names.get(i).cloned()).unwrap_or_else(|| i.to_string())
@@ -98,30 +98,30 @@ impl Source {
     }
 }
 
-pub(crate) fn run(args: &Run) -> Result<Outcome, Usage> {
+pub(crate) fn run(args: &RunArgs) -> Result<ExitStatus, UsageError> {
     let file = &args.file;
     let source = import::load(file, &args.open)?;
-    let given = given(args, &source)?;
-    let graph = transformed(args, &source, given.as_ref()).map_err(|e| Usage(format!("{file}: {}", one_line(&e))))?;
+    let given = read_inputs(args, &source)?;
+    let graph = apply_transform(args, &source, given.as_ref()).map_err(|e| UsageError(format!("{file}: {}", one_line(&e))))?;
     // The interpreter is no device of programs: it runs graphs as they are.
     let interpreted = args.machine.device == "interp";
     let device = match interpreted {
         true => device::open("cpu", args.machine.threads)?,
-        false => args.machine.open().map_err(|Usage(text)| Usage(format!("{text}; here it is interp or cpu")))?,
+        false => args.machine.open().map_err(|UsageError(text)| UsageError(format!("{text}; here it is interp or cpu")))?,
     };
     if let Some(what) = args.emit {
         emit(what, &graph, &*device)?;
         if given.is_none() {
-            return Ok(Outcome::Clean);
+            return Ok(ExitStatus::Success);
         }
     }
     let bare = source.inputs.as_ref().is_some_and(Vec::is_empty) && args.transform.is_none();
     let given = match given {
         Some(given) => given,
-        None if bare => Given { tensors: BTreeMap::new(), path: file.clone() },
+        None if bare => InputTensors { tensors: BTreeMap::new(), path: file.clone() },
         None => {
             let names = (source.inputs.as_ref()).map_or("0, 1, …".to_string(), |names| names.join(", "));
-            return Err(Usage(format!(
+            return Err(UsageError(format!(
                 "`--in` is missing: a safetensors file with inputs named {names}, or NAME=FILE.npy"
             )));
         }
@@ -129,14 +129,14 @@ pub(crate) fn run(args: &Run) -> Result<Outcome, Usage> {
     let inputs = inputs(&source, &graph, &given)?;
     let outputs = match interpreted {
         true => interpret(args, &graph, &inputs)?,
-        false => compiled(args, &graph, &inputs, &*device)?,
+        false => run_compiled(args, &graph, &inputs, &*device)?,
     };
     match args.out.as_deref() {
         Some(path) => write(path, &source, &outputs)?,
         None if args.bench.is_some() => {}
-        None => return Err(Usage("`--out` is missing: where the outputs go".into())),
+        None => return Err(UsageError("`--out` is missing: where the outputs go".into())),
     }
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }
 
 fn one_line(e: &dyn std::fmt::Display) -> String {
@@ -147,7 +147,7 @@ fn floats(types: &[Type]) -> Vec<bool> {
     types.iter().map(|t| t.dtype.is_float()).collect()
 }
 
-fn transformed(args: &Run, source: &Source, given: Option<&Given>) -> ir::Result<Graph> {
+fn apply_transform(args: &RunArgs, source: &NamedGraph, given: Option<&InputTensors>) -> ir::Result<Graph> {
     let graph = &source.graph;
     let Some(name) = args.transform.as_deref() else { return Ok(graph.clone()) };
     let invalid = |text: String| ir::Error::Invalid(text);
@@ -174,7 +174,7 @@ fn transformed(args: &Run, source: &Source, given: Option<&Given>) -> ir::Result
     }
 }
 
-fn inputs(source: &Source, graph: &Graph, given: &Given) -> Result<Vec<Literal>, Usage> {
+fn inputs(source: &NamedGraph, graph: &Graph, given: &InputTensors) -> Result<Vec<Literal>, UsageError> {
     let path = &given.path;
     let types = graph.input_types();
     let mut found = Vec::with_capacity(types.len());
@@ -185,7 +185,7 @@ fn inputs(source: &Source, graph: &Graph, given: &Given) -> Result<Vec<Literal>,
             continue;
         }
         let name = source.input_name(i);
-        let fault = |what: String| Usage(format!("{path}: input {name} is {ty}, {what}"));
+        let fault = |what: String| UsageError(format!("{path}: input {name} is {ty}, {what}"));
         let x = given.tensors.get(&name).ok_or_else(|| fault(format!("and there is no tensor `{name}`")))?;
         if x.ty() != ty {
             return Err(fault(format!("found {}", x.ty())));
@@ -194,13 +194,13 @@ fn inputs(source: &Source, graph: &Graph, given: &Given) -> Result<Vec<Literal>,
         found.push(x.clone());
     }
     if given.tensors.len() > taken {
-        return Err(Usage(format!("{path}: {} tensors for {taken} inputs", given.tensors.len())));
+        return Err(UsageError(format!("{path}: {} tensors for {taken} inputs", given.tensors.len())));
     }
     Ok(found)
 }
 
-fn interpret(args: &Run, graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>, Usage> {
-    let fault = |e: ir::Error| Usage(one_line(&e));
+fn interpret(args: &RunArgs, graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>, UsageError> {
+    let fault = |e: ir::Error| UsageError(one_line(&e));
     let outputs = ir::interp::run(graph, inputs).map_err(fault)?;
     if let Some(count) = args.bench {
         let mut times = Vec::new();
@@ -214,8 +214,8 @@ fn interpret(args: &Run, graph: &Graph, inputs: &[Literal]) -> Result<Vec<Litera
     Ok(outputs)
 }
 
-fn compiled(args: &Run, graph: &Graph, inputs: &[Literal], cpu: &dyn Backend) -> Result<Vec<Literal>, Usage> {
-    let fault = |e: compiler::Error| Usage(one_line(&e));
+fn run_compiled(args: &RunArgs, graph: &Graph, inputs: &[Literal], cpu: &dyn Backend) -> Result<Vec<Literal>, UsageError> {
+    let fault = |e: compiler::Error| UsageError(one_line(&e));
     let start = Instant::now();
     let program = compiler::compile(graph, cpu, &Options::default()).map_err(fault)?;
     let exe = cpu.load(program).map_err(fault)?;
@@ -238,7 +238,7 @@ fn compiled(args: &Run, graph: &Graph, inputs: &[Literal], cpu: &dyn Backend) ->
     for (buffer, ty) in bindings.outputs.iter().zip(&exe.program().outputs) {
         let mut bytes = vec![0; ty.bytes()];
         buffer.read(0, &mut bytes).map_err(fault)?;
-        outputs.push(Literal::from_bytes(ty.clone(), &bytes).ok_or_else(|| Usage("an output of another size".into()))?);
+        outputs.push(Literal::from_bytes(ty.clone(), &bytes).ok_or_else(|| UsageError("an output of another size".into()))?);
     }
     Ok(outputs)
 }
@@ -249,29 +249,29 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 /// Results under their names; those that a transform added go by their numbers.
-fn write(path: &str, source: &Source, outputs: &[Literal]) -> Result<(), Usage> {
+fn write(path: &str, source: &NamedGraph, outputs: &[Literal]) -> Result<(), UsageError> {
     let name = |i: usize| source.outputs.get(i).cloned().unwrap_or_else(|| i.to_string());
     let named: Vec<NamedTensor> = outputs.iter().enumerate().map(|(i, x)| import::named(&name(i), x)).collect();
-    models::write_tensors(Path::new(path), &named).map_err(usage)
+    models::write_tensors(Path::new(path), &named).map_err(usage_error)
 }
 
-fn emit(what: Emit, graph: &Graph, device: &dyn Backend) -> Result<(), Usage> {
-    let fault = |e: compiler::Error| Usage(one_line(&e));
-    if what == Emit::Graph {
+fn emit(what: GraphEmit, graph: &Graph, device: &dyn Backend) -> Result<(), UsageError> {
+    let fault = |e: compiler::Error| UsageError(one_line(&e));
+    if what == GraphEmit::Graph {
         out!("{graph}");
         return Ok(());
     }
     let (program, explanation) = compiler::explain(graph, device, &Options::default()).map_err(fault)?;
     match what {
-        Emit::Explain => out!("{explanation}"),
-        Emit::Program => out!("{program}"),
+        GraphEmit::Explain => out!("{explanation}"),
+        GraphEmit::Program => out!("{program}"),
         _ => {
             let mut list = Vec::new();
             kernels(&program.steps, &mut list);
             // Machine code is the CPU's, whatever else there is.
             let cpu = Cpu::new(cores());
             for kernel in list {
-                if what == Emit::Loops {
+                if what == GraphEmit::Loops {
                     outln!("{kernel}");
                 } else {
                     outln!("{}:", kernel.name);
@@ -289,7 +289,7 @@ fn kernels<'a>(steps: &'a [Step], list: &mut Vec<&'a Kernel>) {
             Step::Kernel { kernel, .. } => list.push(kernel),
             Step::Matmul { epilogue: Some(e), .. } => list.push(&e.kernel),
             Step::Loop(l) => {
-                if let TripCount::While { test, .. } = &l.trip {
+                if let TripCount::While { test, .. } = &l.trip_count {
                     kernels(test, list);
                 }
                 kernels(&l.body, list);

@@ -5,13 +5,13 @@ use ir::attr::Attr;
 use ir::{Graph, Loc, Type, Value};
 use lang::ast::{Annotation, DimExpr, Statement, TypeExpr, TypeKind};
 use lang::lower::Lowered;
-use lang::resolve::{Entity, ItemRef, ModuleView, Program};
+use lang::resolve::{Entity, ItemRef, ModuleView, ModuleProgram};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 
 /// What stands behind the names of a graph.
-struct Text<'a> {
-    program: &'a Program,
+struct SourceText<'a> {
+    program: &'a ModuleProgram,
     /// Statements with annotations: file, first and last line.
     noted: Vec<(String, usize, usize, Vec<&'a Annotation>)>,
     /// Sizes as written, by the name of an input, output or parameter.
@@ -21,15 +21,15 @@ struct Text<'a> {
 }
 
 /// A lowered declaration: forward, and forward with backward where something is trained.
-pub(crate) fn json(program: &Program, item: ItemRef, lowered: &Lowered, backward: Option<&Graph>) -> Json {
-    let text = Text::of(program, item, lowered);
+pub(crate) fn json(program: &ModuleProgram, item: ItemRef, lowered: &Lowered, backward: Option<&Graph>) -> Json {
+    let text = SourceText::new(program, item, lowered);
     let params = lowered.params.iter().map(|p| p.path.clone());
     let inputs: Vec<String> = params.chain(lowered.inputs.iter().cloned()).collect();
     let trained = lowered.params.iter().filter(|p| p.trainable).map(|p| format!("d_{}", p.path));
     let cotangents = lowered.outputs.iter().map(|name| format!("d_{name}"));
     let all_in: Vec<String> = inputs.iter().cloned().chain(cotangents).collect();
     // What is shown to onlookers comes between results and gradients.
-    let shown = lowered.observed.iter().map(|seen| seen.path.clone());
+    let shown = lowered.observations.iter().map(|seen| seen.path.clone());
     let results: Vec<String> = lowered.outputs.iter().cloned().chain(shown).collect();
     let all_out: Vec<String> = results.iter().cloned().chain(trained).collect();
     json!({
@@ -40,8 +40,8 @@ pub(crate) fn json(program: &Program, item: ItemRef, lowered: &Lowered, backward
     })
 }
 
-impl<'a> Text<'a> {
-    fn of(program: &'a Program, item: ItemRef, lowered: &Lowered) -> Text<'a> {
+impl<'a> SourceText<'a> {
+    fn new(program: &'a ModuleProgram, item: ItemRef, lowered: &Lowered) -> SourceText<'a> {
         let mut noted = Vec::new();
         for (file, resolved) in program.files.iter().enumerate() {
             for number in 0..resolved.ast.items.len() {
@@ -52,19 +52,19 @@ impl<'a> Text<'a> {
                 }
             }
         }
-        let mut text = Text { program, noted, sizes: BTreeMap::new(), symbols: BTreeMap::new() };
+        let mut text = SourceText { program, noted, sizes: BTreeMap::new(), symbols: BTreeMap::new() };
         let Some(view) = ModuleView::new(program, item) else { return text };
         for (tensors, default) in [(&view.forward.inputs, "in"), (&view.forward.outputs, "out")] {
             for tensor in tensors {
                 let name = tensor.name.as_ref().map_or(default, |name| &name.name);
                 if let Some(ty) = &tensor.ty {
-                    text.sizes.insert(name.to_string(), text.written(ty));
+                    text.sizes.insert(name.to_string(), text.dim_text(ty));
                 }
             }
         }
         for param in &lowered.params {
             if let Some(ty) = text.parameter(&view, &param.path) {
-                text.sizes.insert(param.path.clone(), text.written(ty));
+                text.sizes.insert(param.path.clone(), text.dim_text(ty));
             }
         }
         let known: Vec<&str> = view
@@ -98,7 +98,7 @@ impl<'a> Text<'a> {
     }
 
     /// The sizes of a type as they are written.
-    fn written(&self, ty: &TypeExpr) -> Vec<String> {
+    fn dim_text(&self, ty: &TypeExpr) -> Vec<String> {
         match &ty.kind {
             TypeKind::Tensor { dims, .. } => dims
                 .iter()
@@ -108,7 +108,7 @@ impl<'a> Text<'a> {
                     DimExpr::Elided(_) => "...".to_string(),
                 })
                 .collect(),
-            TypeKind::Optional(inner) => self.written(inner),
+            TypeKind::Optional(inner) => self.dim_text(inner),
             _ => Vec::new(),
         }
     }
@@ -158,7 +158,7 @@ impl<'a> Text<'a> {
 }
 
 fn statements<'a>(
-    program: &Program,
+    program: &ModuleProgram,
     list: &'a [Statement],
     noted: &mut Vec<(String, usize, usize, Vec<&'a Annotation>)>,
 ) {
@@ -185,12 +185,12 @@ fn statements<'a>(
     }
 }
 
-fn typed(ty: &Type) -> Json {
+fn type_json(ty: &Type) -> Json {
     json!({ "dtype": ty.dtype.to_string(), "shape": ty.shape.to_vec() })
 }
 
 /// One graph; inputs and outputs without a name go by their number.
-fn graph(graph: &Graph, inputs: &[String], outputs: &[String], text: &Text<'_>) -> Json {
+fn graph(graph: &Graph, inputs: &[String], outputs: &[String], text: &SourceText<'_>) -> Json {
     let tensor = |names: &[String], i: usize, value: &Value| {
         let ty = graph.ty(*value);
         let name = names.get(i).cloned().unwrap_or_else(|| i.to_string());
@@ -221,7 +221,7 @@ fn graph(graph: &Graph, inputs: &[String], outputs: &[String], text: &Text<'_>) 
         made.extend(node.outs.iter().enumerate().map(|(output, value)| (*value, (id, output))));
         let attributes: serde_json::Map<String, Json> =
             node.op.attrs().iter().map(|(name, attr)| (name.to_string(), attribute(attr, text))).collect();
-        let outs: Vec<Json> = node.outs.iter().map(|value| typed(graph.ty(*value))).collect();
+        let outs: Vec<Json> = node.outs.iter().map(|value| type_json(graph.ty(*value))).collect();
         let place = node.loc.to_string();
         nodes.push(json!({
             "id": id, "op_type": node.op.name(), "attributes": attributes, "outputs": outs,
@@ -237,7 +237,7 @@ fn graph(graph: &Graph, inputs: &[String], outputs: &[String], text: &Text<'_>) 
     })
 }
 
-fn attribute(attr: &Attr, text: &Text<'_>) -> Json {
+fn attribute(attr: &Attr, text: &SourceText<'_>) -> Json {
     match attr {
         Attr::Int(n) => json!(n),
         Attr::Bool(value) => json!(value),
@@ -245,7 +245,7 @@ fn attribute(attr: &Attr, text: &Text<'_>) -> Json {
         Attr::List(items) => items.iter().map(|item| attribute(item, text)).collect(),
         Attr::Scalar(scalar) => json!(scalar.to_f64()),
         // Tables of rotations and the like would fill pages.
-        Attr::Literal(literal) => typed(literal.ty()),
+        Attr::Literal(literal) => type_json(literal.ty()),
         Attr::Graph(inner) => graph(inner, &[], &[], text),
     }
 }

@@ -1,11 +1,11 @@
 //! `loom import`: an ONNX model as a directory that `loom run` and `loom export` take: `graph.ir`, the graph's text;
 //! `parameters.safetensors`, its weights; `model.json`, the names of its inputs and outputs.
 
-use crate::Outcome;
-use crate::command::{self, Usage};
+use crate::ExitStatus;
+use crate::command::{self, UsageError};
 use crate::npy;
 use crate::output::outln;
-use crate::run::usage;
+use crate::run::usage_error;
 use ir::{DType, Graph, Literal, Type};
 use models::{NamedTensor, files};
 use safetensors::{Dtype, SafeTensors};
@@ -19,15 +19,15 @@ pub(crate) struct Import {
     /// An ONNX model
     file: String,
     /// The directory to write
-    #[arg(long, value_name = "DIR", value_parser = command::name)]
+    #[arg(long, value_name = "DIR", value_parser = command::non_empty_name)]
     out: String,
     #[command(flatten)]
-    open: Open,
+    open: OnnxArgs,
 }
 
 /// What an ONNX model leaves open.
 #[derive(clap::Args)]
-pub(crate) struct Open {
+pub(crate) struct OnnxArgs {
     /// A size that the model names: --dim batch=4
     #[arg(long, value_name = "NAME=SIZE", help_heading = "ONNX models")]
     dim: Vec<String>,
@@ -40,7 +40,7 @@ pub(crate) struct Open {
 }
 
 /// A graph with the names and values of its inputs.
-pub(crate) struct Source {
+pub(crate) struct NamedGraph {
     pub(crate) graph: Graph,
     /// Names of the inputs that are not parameters: the first inputs of the graph. None for a bare graph, whose inputs and
     /// outputs go by their numbers.
@@ -74,14 +74,14 @@ fn one_line(e: &dyn std::fmt::Display) -> String {
 }
 
 /// `NAME=REST`.
-fn pair<'a>(option: &str, text: &'a str) -> Result<(&'a str, &'a str), Usage> {
-    text.split_once('=').ok_or_else(|| Usage(format!("`{option} {text}` needs the form NAME=..: `{option} x=..`")))
+fn pair<'a>(option: &str, text: &'a str) -> Result<(&'a str, &'a str), UsageError> {
+    text.split_once('=').ok_or_else(|| UsageError(format!("`{option} {text}` needs the form NAME=..: `{option} x=..`")))
 }
 
-impl Open {
-    fn options(&self) -> Result<onnx::Options, Usage> {
-        let mut options = onnx::Options::default();
-        let size = |text: &str| text.trim().parse::<usize>().map_err(|_| Usage(format!("`{text}` is not a size")));
+impl OnnxArgs {
+    fn options(&self) -> Result<onnx::ImportOptions, UsageError> {
+        let mut options = onnx::ImportOptions::default();
+        let size = |text: &str| text.trim().parse::<usize>().map_err(|_| UsageError(format!("`{text}` is not a size")));
         for text in &self.dim {
             let (name, n) = pair("--dim", text)?;
             options = options.dim(name, size(n)?);
@@ -100,18 +100,18 @@ impl Open {
 }
 
 /// One array of a `.npy` file.
-pub(crate) fn array(path: &str) -> Result<Literal, Usage> {
-    let bytes = files::read(Path::new(path), u64::MAX - 1).map_err(usage)?;
-    npy::read(&bytes).map_err(|e| Usage(format!("{path}: {e}")))
+pub(crate) fn array(path: &str) -> Result<Literal, UsageError> {
+    let bytes = files::read(Path::new(path), u64::MAX - 1).map_err(usage_error)?;
+    npy::read(&bytes).map_err(|e| UsageError(format!("{path}: {e}")))
 }
 
 /// All tensors of a safetensors file.
-pub(crate) fn tensors(path: &str) -> Result<BTreeMap<String, Literal>, Usage> {
-    let bytes = files::read(Path::new(path), u64::MAX - 1).map_err(usage)?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| Usage(format!("{path}: not a safetensors file: {e}")))?;
+pub(crate) fn tensors(path: &str) -> Result<BTreeMap<String, Literal>, UsageError> {
+    let bytes = files::read(Path::new(path), u64::MAX - 1).map_err(usage_error)?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| UsageError(format!("{path}: not a safetensors file: {e}")))?;
     let mut found = BTreeMap::new();
     for (name, t) in file.tensors() {
-        let fault = |what: String| Usage(format!("{path}: tensor `{name}` {what}"));
+        let fault = |what: String| UsageError(format!("{path}: tensor `{name}` {what}"));
         let dtype = DTYPES.iter().find(|(_, d)| *d == t.dtype()).map(|(d, _)| *d);
         let dtype = dtype.ok_or_else(|| fault(format!("is {:?}, which is not known", t.dtype())))?;
         let ty = Type::checked(dtype, t.shape()).map_err(|e| fault(e.to_string()))?;
@@ -122,40 +122,40 @@ pub(crate) fn tensors(path: &str) -> Result<BTreeMap<String, Literal>, Usage> {
 }
 
 /// Reads a graph's text, an imported directory or an ONNX model.
-pub(crate) fn load(path: &str, open: &Open) -> Result<Source, Usage> {
+pub(crate) fn load(path: &str, open: &OnnxArgs) -> Result<NamedGraph, UsageError> {
     let place = Path::new(path);
     if place.is_dir() {
         return directory(path);
     }
     if place.extension().is_some_and(|e| e == "onnx") {
         let model =
-            onnx::import_file(place, &open.options()?).map_err(|e| Usage(format!("{path}: {}", one_line(&e))))?;
-        return Ok(Source {
+            onnx::import_file(place, &open.options()?).map_err(|e| UsageError(format!("{path}: {}", one_line(&e))))?;
+        return Ok(NamedGraph {
             graph: model.graph,
             inputs: Some(model.inputs.into_iter().map(|p| p.name).collect()),
             parameters: model.parameters,
             outputs: model.outputs.into_iter().map(|p| p.name).collect(),
         });
     }
-    let source = files::read_text(place, files::TEXT).map_err(usage)?;
-    let graph = ir::text::parse(&source).map_err(|e| Usage(format!("{path}: {}", one_line(&e))))?;
+    let source = files::read_text(place, files::MAX_TEXT_BYTES).map_err(usage_error)?;
+    let graph = ir::text::parse(&source).map_err(|e| UsageError(format!("{path}: {}", one_line(&e))))?;
     let outputs = (0..graph.outputs().len()).map(|i| i.to_string()).collect();
-    Ok(Source { graph, inputs: None, parameters: Vec::new(), outputs })
+    Ok(NamedGraph { graph, inputs: None, parameters: Vec::new(), outputs })
 }
 
-fn directory(path: &str) -> Result<Source, Usage> {
+fn directory(path: &str) -> Result<NamedGraph, UsageError> {
     let place = Path::new(path);
     if !place.join("model.json").is_file() {
-        return Err(Usage(format!("{path}: no model.json here; `loom import MODEL.onnx --out {path}` writes one")));
+        return Err(UsageError(format!("{path}: no model.json here; `loom import MODEL.onnx --out {path}` writes one")));
     }
     let name = |file: &str| place.join(file).to_string_lossy().into_owned();
-    let text = files::read_text(&place.join("model.json"), files::TEXT).map_err(usage)?;
-    let wrong = |what: &str| Usage(format!("{}: {what}", name("model.json")));
+    let text = files::read_text(&place.join("model.json"), files::MAX_TEXT_BYTES).map_err(usage_error)?;
+    let wrong = |what: &str| UsageError(format!("{}: {what}", name("model.json")));
     let json: Json = serde_json::from_str(&text).map_err(|e| wrong(&e.to_string()))?;
     if json["format"] != "loom-graph" || json["version"] != 1 {
         return Err(wrong("not written by this version of loom: import the model again"));
     }
-    let list = |key: &str| -> Result<Vec<String>, Usage> {
+    let list = |key: &str| -> Result<Vec<String>, UsageError> {
         let found = json[key].as_array().ok_or_else(|| wrong(&format!("no list `{key}`")))?;
         found
             .iter()
@@ -163,8 +163,8 @@ fn directory(path: &str) -> Result<Source, Usage> {
             .collect()
     };
     let (inputs, parameters, outputs) = (list("inputs")?, list("parameters")?, list("outputs")?);
-    let source = files::read_text(&place.join("graph.ir"), u64::MAX - 1).map_err(usage)?;
-    let graph = ir::text::parse(&source).map_err(|e| Usage(format!("{}: {}", name("graph.ir"), one_line(&e))))?;
+    let source = files::read_text(&place.join("graph.ir"), u64::MAX - 1).map_err(usage_error)?;
+    let graph = ir::text::parse(&source).map_err(|e| UsageError(format!("{}: {}", name("graph.ir"), one_line(&e))))?;
     let mut held = tensors(&name("parameters.safetensors"))?;
     let types = graph.input_types();
     if types.len() != inputs.len() + parameters.len() || graph.outputs().len() != outputs.len() {
@@ -176,20 +176,20 @@ fn directory(path: &str) -> Result<Source, Usage> {
         let x = x.ok_or_else(|| wrong(&format!("parameters.safetensors has no {ty} called `{p}`")))?;
         values.push((p, x));
     }
-    Ok(Source { graph, inputs: Some(inputs), parameters: values, outputs })
+    Ok(NamedGraph { graph, inputs: Some(inputs), parameters: values, outputs })
 }
 
 pub(crate) fn named(name: &str, x: &Literal) -> NamedTensor {
     NamedTensor { name: name.to_string(), shape: x.ty().shape.to_vec(), dtype: x.ty().dtype, bytes: x.bytes().to_vec() }
 }
 
-pub(crate) fn import(args: &Import) -> Result<Outcome, Usage> {
+pub(crate) fn import(args: &Import) -> Result<ExitStatus, UsageError> {
     if Path::new(&args.file).extension().is_none_or(|e| e != "onnx") {
-        return Err(Usage(format!("{}: not an .onnx file; other models are read by their directory", args.file)));
+        return Err(UsageError(format!("{}: not an .onnx file; other models are read by their directory", args.file)));
     }
     let source = load(&args.file, &args.open)?;
     let out = Path::new(&args.out);
-    files::make_folder(out).map_err(usage)?;
+    files::create_dir_all(out).map_err(usage_error)?;
     let names: Vec<&String> = source.parameters.iter().map(|(n, _)| n).collect();
     let inputs = source.inputs.clone().unwrap_or_default();
     let json = json!({
@@ -199,11 +199,11 @@ pub(crate) fn import(args: &Import) -> Result<Outcome, Usage> {
         "parameters": names,
         "outputs": source.outputs,
     });
-    let text = serde_json::to_string_pretty(&json).map_err(|e| Usage(e.to_string()))?;
+    let text = serde_json::to_string_pretty(&json).map_err(|e| UsageError(e.to_string()))?;
     let tensors: Vec<NamedTensor> = source.parameters.iter().map(|(n, x)| named(n, x)).collect();
-    files::write(&out.join("graph.ir"), source.graph.to_string().as_bytes()).map_err(usage)?;
-    models::write_tensors(&out.join("parameters.safetensors"), &tensors).map_err(usage)?;
-    files::write(&out.join("model.json"), text.as_bytes()).map_err(usage)?;
+    files::write(&out.join("graph.ir"), source.graph.to_string().as_bytes()).map_err(usage_error)?;
+    models::write_tensors(&out.join("parameters.safetensors"), &tensors).map_err(usage_error)?;
+    files::write(&out.join("model.json"), text.as_bytes()).map_err(usage_error)?;
     let types = source.graph.input_types();
     for (name, ty) in inputs.iter().zip(&types) {
         outln!("input {name}: {ty}");
@@ -213,5 +213,5 @@ pub(crate) fn import(args: &Import) -> Result<Outcome, Usage> {
     }
     let count: usize = source.parameters.iter().map(|(_, x)| x.ty().numel()).sum();
     outln!("{}: {} nodes, {count} parameters", args.out, source.graph.nodes().len());
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }

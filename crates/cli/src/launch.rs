@@ -3,8 +3,8 @@
 //! Ranks and what they start are one process group. Signals that end the launcher are handed on to it, and a guard in it ends the group
 //! when the launcher is gone, however that was ended: no rank outlives its launcher.
 
-use crate::Outcome;
-use crate::command::Usage;
+use crate::ExitStatus;
+use crate::command::UsageError;
 use crate::output::errln;
 use dist::launch::Secret;
 use std::net::TcpListener;
@@ -30,26 +30,26 @@ pub(crate) struct Launch {
     command: Vec<String>,
 }
 
-pub(crate) fn launch(args: &Launch) -> Result<Outcome, Usage> {
+pub(crate) fn launch(args: &Launch) -> Result<ExitStatus, UsageError> {
     if args.ranks == 0 || args.ranks > 1024 {
-        return Err(Usage(format!("`-n {}`: between 1 and 1,024 ranks on one machine", args.ranks)));
+        return Err(UsageError(format!("`-n {}`: between 1 and 1,024 ranks on one machine", args.ranks)));
     }
     if !(0.0..=86400.0).contains(&args.grace) {
-        return Err(Usage(format!("`--grace {}`: seconds from 0 to 86,400", args.grace)));
+        return Err(UsageError(format!("`--grace {}`: seconds from 0 to 86,400", args.grace)));
     }
     let port = match args.port {
         Some(port) => port,
         None => {
             let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
-            free.map_err(|e| Usage(format!("no free port: {e}; give one with `--port`")))?.port()
+            free.map_err(|e| UsageError(format!("no free port: {e}; give one with `--port`")))?.port()
         }
     };
-    let secret = Secret::draw().map_err(|e| Usage(e.to_string()))?;
-    let (name, rest) = args.command.split_first().ok_or_else(|| Usage("no command to launch".into()))?;
-    let own = std::env::current_exe().map_err(|e| Usage(format!("loom can't find itself: {e}")))?;
+    let secret = Secret::generate().map_err(|e| UsageError(e.to_string()))?;
+    let (name, rest) = args.command.split_first().ok_or_else(|| UsageError("no command to launch".into()))?;
+    let own = std::env::current_exe().map_err(|e| UsageError(format!("loom can't find itself: {e}")))?;
     let program = if name == "loom" { own.clone() } else { name.into() };
     let signals = signals();
-    let mut group = Group::start(&own).map_err(|e| Usage(format!("a process group can't be started: {e}")))?;
+    let mut group = RankProcesses::start(&own).map_err(|e| UsageError(format!("a process group can't be started: {e}")))?;
     for rank in 0..args.ranks {
         let mut command = Command::new(&program);
         command
@@ -62,7 +62,7 @@ pub(crate) fn launch(args: &Launch) -> Result<Outcome, Usage> {
             .env_remove("LOOM_TOKEN_FILE");
         if let Err(e) = group.spawn(command) {
             group.kill();
-            return Err(Usage(format!("`{name}` can't be started: {e}")));
+            return Err(UsageError(format!("`{name}` can't be started: {e}")));
         }
     }
     wait(group, &signals, Duration::from_secs_f64(args.grace))
@@ -71,14 +71,14 @@ pub(crate) fn launch(args: &Launch) -> Result<Outcome, Usage> {
 /// The number of the signal that came last, 0 before one has.
 fn signals() -> Arc<AtomicUsize> {
     let last = Arc::new(AtomicUsize::new(0));
-    for signal in ENDING {
+    for signal in TERMINATION_SIGNALS {
         let _ = signal_hook::flag::register_usize(signal, last.clone(), signal as usize);
     }
     last
 }
 
 #[cfg(unix)]
-const ENDING: [i32; 4] = {
+const TERMINATION_SIGNALS: [i32; 4] = {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     [SIGHUP, SIGINT, SIGQUIT, SIGTERM]
 };
@@ -86,26 +86,26 @@ const ENDING: [i32; 4] = {
 const ENDING: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 
 /// The ranks of a launch.
-struct Group {
+struct RankProcesses {
     ranks: Vec<Option<Child>>,
     /// Reads from this process until it ends.
     #[cfg(unix)]
     guard: Child,
 }
 
-impl Group {
+impl RankProcesses {
     #[cfg(unix)]
-    fn start(own: &std::path::Path) -> std::io::Result<Group> {
+    fn start(own: &std::path::Path) -> std::io::Result<RankProcesses> {
         use std::os::unix::process::CommandExt;
         use std::process::Stdio;
         let mut guard = Command::new(own);
         guard.arg("launch-guard").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        Ok(Group { ranks: Vec::new(), guard: guard.spawn()? })
+        Ok(RankProcesses { ranks: Vec::new(), guard: guard.spawn()? })
     }
 
     #[cfg(not(unix))]
-    fn start(_: &std::path::Path) -> std::io::Result<Group> {
-        Ok(Group { ranks: Vec::new() })
+    fn start(_: &std::path::Path) -> std::io::Result<RankProcesses> {
+        Ok(RankProcesses { ranks: Vec::new() })
     }
 
     fn spawn(&mut self, mut command: Command) -> std::io::Result<()> {
@@ -149,7 +149,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for RankProcesses {
     fn drop(&mut self) {
         #[cfg(unix)]
         {
@@ -161,23 +161,23 @@ impl Drop for Group {
 
 /// The guard of a group: ends it when the launcher, at the other end of its standard input, is gone.
 #[cfg(unix)]
-pub(crate) fn guard() -> Outcome {
+pub(crate) fn watch_launcher() -> ExitStatus {
     // Signals for the group are not meant for its guard.
     let _ignored = signals();
     let mut input = std::io::stdin().lock();
     let _ = std::io::copy(&mut input, &mut std::io::sink());
     let _ = rustix::process::kill_current_process_group(rustix::process::Signal::KILL);
-    Outcome::Stopped
+    ExitStatus::Interrupted
 }
 
 #[cfg(not(unix))]
-pub(crate) fn guard() -> Outcome {
-    Outcome::Clean
+pub(crate) fn guard() -> ExitStatus {
+    ExitStatus::Success
 }
 
 /// Waits for all. When one fails, or a signal ends the launch, they may end by themselves before they are ended; a second signal does not
 /// wait.
-fn wait(mut group: Group, signals: &AtomicUsize, grace: Duration) -> Result<Outcome, Usage> {
+fn wait(mut group: RankProcesses, signals: &AtomicUsize, grace: Duration) -> Result<ExitStatus, UsageError> {
     let mut failed: Option<usize> = None;
     let (mut ending, mut stopped): (Option<Instant>, bool) = (None, false);
     loop {
@@ -186,7 +186,7 @@ fn wait(mut group: Group, signals: &AtomicUsize, grace: Duration) -> Result<Outc
             let status = match child.try_wait() {
                 Ok(Some(status)) => status,
                 Ok(None) => continue,
-                Err(e) => return Err(Usage(format!("rank {rank} can't be waited for: {e}"))),
+                Err(e) => return Err(UsageError(format!("rank {rank} can't be waited for: {e}"))),
             };
             *slot = None;
             if !status.success() && failed.is_none() && !stopped {
@@ -212,9 +212,9 @@ fn wait(mut group: Group, signals: &AtomicUsize, grace: Duration) -> Result<Outc
         std::thread::sleep(Duration::from_millis(20));
     }
     match failed {
-        _ if stopped => Ok(Outcome::Stopped),
-        None => Ok(Outcome::Clean),
-        Some(rank) => Err(Usage(format!(
+        _ if stopped => Ok(ExitStatus::Interrupted),
+        None => Ok(ExitStatus::Success),
+        Some(rank) => Err(UsageError(format!(
             "rank {rank} failed first: its message is above; a run that had begun goes on from its last checkpoint with `--resume`"
         ))),
     }

@@ -25,7 +25,7 @@ mod output;
 mod perplexity;
 mod plan;
 mod profile;
-mod profiling;
+mod trace_profiler;
 mod progress;
 mod ranks;
 mod report;
@@ -37,7 +37,7 @@ mod shell;
 mod train;
 mod verify;
 
-use command::{Asked, Command, Usage};
+use command::{ParsedCommand, Command, UsageError};
 use output::{errln, out};
 use std::process::ExitCode;
 
@@ -46,30 +46,30 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Clean,
+enum ExitStatus {
+    Success,
     /// Mistakes were found.
-    Mistakes,
+    FindingsReported,
     /// A signal asked to stop, and what there was is saved.
-    Stopped,
+    Interrupted,
 }
 
 fn main() -> ExitCode {
-    quiet_drivers();
-    crash::install();
+    silence_gpu_drivers();
+    crash::install_panic_hook();
     // Writing beyond a limit of the shell is an error like a full disk, not the end of the process.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(
         signal_hook::consts::SIGXFSZ,
         std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)),
     );
-    let outcome = words().and_then(|words| command::parse(&words)).and_then(dispatch);
+    let outcome = argument_strings().and_then(|words| command::parse(&words)).and_then(dispatch);
     output::flush();
     match outcome {
-        Ok(Outcome::Clean) => ExitCode::SUCCESS,
-        Ok(Outcome::Mistakes) => ExitCode::from(1),
-        Ok(Outcome::Stopped) => ExitCode::from(130),
-        Err(Usage(message)) => {
+        Ok(ExitStatus::Success) => ExitCode::SUCCESS,
+        Ok(ExitStatus::FindingsReported) => ExitCode::from(1),
+        Ok(ExitStatus::Interrupted) => ExitCode::from(130),
+        Err(UsageError(message)) => {
             errln!("loom: {message}");
             ExitCode::from(2)
         }
@@ -77,28 +77,28 @@ fn main() -> ExitCode {
 }
 
 /// The words of the command line, all of which must be text.
-fn words() -> Result<Vec<String>, Usage> {
+fn argument_strings() -> Result<Vec<String>, UsageError> {
     let words = std::env::args_os().skip(1).enumerate();
     words
         .map(|(i, word)| {
             let shown = word.to_string_lossy().into_owned();
-            word.into_string().map_err(|_| Usage(format!("word {} of the command line is not UTF-8: {shown}", i + 1)))
+            word.into_string().map_err(|_| UsageError(format!("word {} of the command line is not UTF-8: {shown}", i + 1)))
         })
         .collect()
 }
 
-fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
+fn dispatch(asked: ParsedCommand) -> Result<ExitStatus, UsageError> {
     let command = match asked {
-        Asked::Command(command) => command,
-        Asked::Text(text) => {
+        ParsedCommand::Command(command) => command,
+        ParsedCommand::Text(text) => {
             out!("{text}");
-            return Ok(Outcome::Clean);
+            return Ok(ExitStatus::Success);
         }
     };
     match &command {
         Command::Train(args) => train::train(args),
         Command::Launch(args) => launch::launch(args),
-        Command::LaunchGuard => Ok(launch::guard()),
+        Command::LaunchGuard => Ok(launch::watch_launcher()),
         Command::Plan(args) => plan::plan(args),
         Command::Generate(args) => run::generate(args),
         Command::Chat(args) => chat::chat(args),
@@ -119,7 +119,7 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
         Command::VerifyBackward(args) => compile::verify_backward(args),
         Command::Run(args) => graph::run(args),
         Command::Report(args) => report::report(args),
-        Command::Profile(args) => profiling::profile(args),
+        Command::Profile(args) => trace_profiler::profile(args),
         Command::Bench(args) => bench::bench(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Completions(args) => shell::completions(args),
@@ -129,7 +129,7 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
 
 /// Mesa's layer that chooses among GPUs asks for a display and complains on the terminal where there is none. We choose
 /// ourselves.
-fn quiet_drivers() {
+fn silence_gpu_drivers() {
     #[cfg(feature = "wgpu")]
     if std::env::var_os("NODEVICE_SELECT").is_none() {
         // SAFETY: no other thread exists yet.

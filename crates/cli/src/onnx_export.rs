@@ -1,30 +1,30 @@
 //! `loom export --onnx`: a graph or a model as an ONNX file.
 
-use crate::Outcome;
-use crate::command::Usage;
-use crate::import::{self, Source};
+use crate::ExitStatus;
+use crate::command::UsageError;
+use crate::import::{self, NamedGraph};
 use crate::output::outln;
-use crate::run::{self, Export, usage};
+use crate::run::{self, Export, usage_error};
 use ir::{Literal, Type};
 use models::files;
 use std::path::Path;
 
 /// A HuggingFace model as a graph with its parameters.
-fn model(args: &Export) -> Result<(Source, Vec<usize>), Usage> {
+fn model(args: &Export) -> Result<(NamedGraph, Vec<usize>), UsageError> {
     let model = run::load(&args.source)?;
-    let (graph, values, inputs) = model.named_graph(args.batch, args.seq).map_err(usage)?;
+    let (graph, values, inputs) = model.named_graph(args.batch, args.seq).map_err(usage_error)?;
     let mut parameters = Vec::new();
     for v in values {
         let ty = Type::new(v.dtype, &v.shape);
-        let x = Literal::from_bytes(ty, &v.bytes).ok_or_else(|| Usage(format!("the parameter {} is cut", v.name)))?;
+        let x = Literal::from_bytes(ty, &v.bytes).ok_or_else(|| UsageError(format!("the parameter {} is cut", v.name)))?;
         parameters.push((v.name, x));
     }
     // Parameters come first here.
     let places = (0..parameters.len()).collect();
-    Ok((Source { graph, inputs: Some(inputs), parameters, outputs: vec!["logits".into()] }, places))
+    Ok((NamedGraph { graph, inputs: Some(inputs), parameters, outputs: vec!["logits".into()] }, places))
 }
 
-pub(crate) fn export(args: &Export, file: &str) -> Result<Outcome, Usage> {
+pub(crate) fn export(args: &Export, file: &str) -> Result<ExitStatus, UsageError> {
     let path = &args.source.dir;
     let place = Path::new(path);
     let weights = place.join("config.json").is_file() || place.join("adapter_config.json").is_file();
@@ -37,7 +37,7 @@ pub(crate) fn export(args: &Export, file: &str) -> Result<Outcome, Usage> {
         (source, places)
     };
     let count = source.graph.inputs().len();
-    let mut names = onnx::Names { inputs: vec![String::new(); count], ..onnx::Names::default() };
+    let mut names = onnx::ExportNames { inputs: vec![String::new(); count], ..onnx::ExportNames::default() };
     for (&at, (name, x)) in places.iter().zip(&source.parameters) {
         names.inputs[at] = name.clone();
         names.parameters.insert(at, x.clone());
@@ -55,15 +55,15 @@ pub(crate) fn export(args: &Export, file: &str) -> Result<Outcome, Usage> {
         let taken = |n: &String| names.inputs.contains(n);
         names.outputs = source.outputs.iter().map(|n| if taken(n) { format!("{n}_out") } else { n.clone() }).collect();
     }
-    let bytes = onnx::export(&source.graph, &names).map_err(|e| Usage(format!("{path}: {e}")))?;
+    let bytes = onnx::export(&source.graph, &names).map_err(|e| UsageError(format!("{path}: {e}")))?;
     // Protobuf's readers take messages up to 2 GiB.
     if bytes.len() >= 1 << 31 {
-        return Err(Usage(format!(
+        return Err(UsageError(format!(
             "{path}: {} bytes, but an ONNX file ends at 2 GiB; export it in bf16 or f16",
             bytes.len()
         )));
     }
-    files::write(Path::new(file), &bytes).map_err(usage)?;
+    files::write(Path::new(file), &bytes).map_err(usage_error)?;
     outln!("{file}: {} bytes, {} inputs, {} outputs", bytes.len(), count - places.len(), source.graph.outputs().len());
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }

@@ -27,7 +27,7 @@ pub(crate) use {errln, out, outln};
 /// Prints to the standard output, or ends the command.
 pub(crate) fn print(text: Arguments<'_>) {
     let mut stdout = std::io::stdout().lock();
-    end_if_failed(stdout.write_fmt(text));
+    exit_on_error(stdout.write_fmt(text));
 }
 
 /// Prints to the standard error.
@@ -37,10 +37,10 @@ pub(crate) fn say(text: Arguments<'_>) {
 
 /// Brings what was printed to its reader.
 pub(crate) fn flush() {
-    end_if_failed(std::io::stdout().lock().flush());
+    exit_on_error(std::io::stdout().lock().flush());
 }
 
-fn end_if_failed(written: std::io::Result<()>) {
+fn exit_on_error(written: std::io::Result<()>) {
     match written {
         Ok(()) => {}
         Err(e) if e.kind() == ErrorKind::BrokenPipe => std::process::exit(0),

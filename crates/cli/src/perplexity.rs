@@ -1,13 +1,13 @@
 //! `loom perplexity`: what a model loses in few bits.
 
-use crate::Outcome;
-use crate::command::{self, Usage};
-use crate::device::Machine;
+use crate::ExitStatus;
+use crate::command::{self, UsageError};
+use crate::device::DeviceArgs;
 use crate::output::outln;
-use crate::run::usage;
+use crate::run::usage_error;
 use ir::DType;
-use models::train::{Part, TextDataset, write_stories};
-use models::{Model, Scheme, Tokenizer};
+use models::train::{DocumentPart, TextDataset, write_stories};
+use models::{Model, QuantizationConfig, Tokenizer};
 use std::path::Path;
 
 /// Options of `loom perplexity`.
@@ -28,79 +28,79 @@ pub(crate) struct Perplexity {
     #[arg(long, value_name = "N", default_value = "32768", value_parser = command::size)]
     most: usize,
     #[command(flatten)]
-    precise: crate::compile::Precise,
+    precise: crate::compile::PrecisionArgs,
     #[command(flatten)]
-    machine: Machine,
+    machine: DeviceArgs,
 }
 
 /// How parameters are held.
-enum Held {
-    Wide(DType),
-    Packed(Scheme),
+enum WeightFormat {
+    Unquantized(DType),
+    Quantized(QuantizationConfig),
 }
 
-fn held(name: &str) -> Result<Held, Usage> {
+fn parse_weight_format(name: &str) -> Result<WeightFormat, UsageError> {
     Ok(match name {
-        "f32" => Held::Wide(DType::F32),
-        "bf16" => Held::Wide(DType::BF16),
-        "f16" => Held::Wide(DType::F16),
-        other => Held::Packed(other.parse().map_err(|why| Usage(format!("`--formats`: `{other}` {why}")))?),
+        "f32" => WeightFormat::Unquantized(DType::F32),
+        "bf16" => WeightFormat::Unquantized(DType::BF16),
+        "f16" => WeightFormat::Unquantized(DType::F16),
+        other => WeightFormat::Quantized(other.parse().map_err(|why| UsageError(format!("`--formats`: `{other}` {why}")))?),
     })
 }
 
 /// Stories that nobody trains on: seeds are small numbers.
-const UNSEEN: u64 = 0x5EED_0F57_0121_E5;
+const EVALUATION_SEED: u64 = 0x5EED_0F57_0121_E5;
 
 /// At most so many ids of a file's or folder's text; of stories unless one is given.
-pub(crate) fn ids(data: Option<&str>, most: usize, tokenizer: &Tokenizer) -> Result<Vec<i32>, Usage> {
+pub(crate) fn evaluation_tokens(data: Option<&str>, most: usize, tokenizer: &Tokenizer) -> Result<Vec<i32>, UsageError> {
     // A token has at least a byte.
     let text = match data {
-        None => write_stories(UNSEEN, most.saturating_mul(8).max(1 << 16)),
+        None => write_stories(EVALUATION_SEED, most.saturating_mul(8).max(1 << 16)),
         Some(path) => {
             let mut all = String::new();
-            let texts = TextDataset::open(Path::new(path)).map_err(usage)?;
+            let texts = TextDataset::open(Path::new(path)).map_err(usage_error)?;
             texts
                 .documents(|part| {
-                    if let Part::Text(text) = part {
+                    if let DocumentPart::Text(text) = part {
                         all.push_str(text);
                     }
                     Ok(all.len() < most.saturating_mul(16))
                 })
-                .map_err(usage)?;
+                .map_err(usage_error)?;
             all
         }
     };
-    let mut ids = tokenizer.encode(&text).map_err(usage)?;
+    let mut ids = tokenizer.encode(&text).map_err(usage_error)?;
     ids.truncate(most);
     Ok(ids)
 }
 
-pub(crate) fn perplexity(args: &Perplexity) -> Result<Outcome, Usage> {
+pub(crate) fn perplexity(args: &Perplexity) -> Result<ExitStatus, UsageError> {
     let dir = Path::new(&args.dir);
     let names: Vec<&str> = args.formats.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-    let formats = names.iter().map(|name| held(name)).collect::<Result<Vec<_>, _>>()?;
-    let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
-    let ids = ids(args.data.as_deref(), args.most, &tokenizer)?;
+    let formats = names.iter().map(|name| parse_weight_format(name)).collect::<Result<Vec<_>, _>>()?;
+    let tokenizer = Tokenizer::from_dir(dir).map_err(usage_error)?;
+    let ids = evaluation_tokens(args.data.as_deref(), args.most, &tokenizer)?;
     let rows: Vec<Vec<i32>> = ids.chunks_exact(args.seq).map(<[i32]>::to_vec).collect();
     if rows.is_empty() {
-        return Err(Usage(format!("{} ids of text are fewer than one sequence of {}; give more", ids.len(), args.seq)));
+        return Err(UsageError(format!("{} ids of text are fewer than one sequence of {}; give more", ids.len(), args.seq)));
     }
     let backend = args.machine.open()?;
     outln!("{} sequences of {} ids", rows.len(), args.seq);
     outln!("{:<10}{:>10}{:>12}{:>10}", "format", "loss", "perplexity", "of f32");
     let mut first = None;
     for (name, format) in names.iter().zip(formats) {
-        let dtype = if let Held::Wide(dtype) = format { dtype } else { DType::F32 };
-        let mut model = Model::load(dir, dtype).map_err(usage)?;
-        if let Held::Packed(scheme) = &format {
-            model.quantize(scheme).map_err(usage)?;
+        let dtype = if let WeightFormat::Unquantized(dtype) = format { dtype } else { DType::F32 };
+        let mut model = Model::load(dir, dtype).map_err(usage_error)?;
+        if let WeightFormat::Quantized(scheme) = &format {
+            model.quantize(scheme).map_err(usage_error)?;
         }
         if let Some(recipe) = args.precise.recipe()? {
-            model = model.following(recipe);
+            model = model.with_recipe(recipe);
         }
-        let loss = model.mean_loss(&rows, 8, &*backend).map_err(usage)?;
+        let loss = model.mean_loss(&rows, 8, &*backend).map_err(usage_error)?;
         let base = *first.get_or_insert(loss);
         outln!("{name:<10}{loss:>10.5}{:>12.4}{:>9.2}%", loss.exp(), ((loss - base).exp() - 1.0) * 100.0);
     }
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }

@@ -1,13 +1,13 @@
 //! `loom plan`: what a step of training would take on many devices, and which mesh is best.
 
-use crate::Outcome;
-use crate::command::{self, Usage};
+use crate::ExitStatus;
+use crate::command::{self, UsageError};
 use crate::compile::dtype;
 use crate::output::outln;
-use crate::run::usage;
+use crate::run::usage_error;
 use ir::{DType, Mesh};
-use models::plan::{Cost, Device, Found, Here, Job, Search, Way, architecture, cost, search};
-use models::train::{StepSizes, thousands};
+use models::plan::{StepCost, DeviceSpec, MeshCandidate, LocalMachine, TrainJob, MeshSearchResult, RankTransport, architecture, cost, search};
+use models::train::{StepSizes, format_with_commas};
 
 /// Options of `loom plan`.
 #[derive(clap::Args)]
@@ -45,29 +45,29 @@ pub(crate) struct Plan {
     show: usize,
 }
 
-pub(crate) fn plan(args: &Plan) -> Result<Outcome, Usage> {
-    let architecture = architecture(&args.model, &args.set.join(",")).map_err(usage)?;
-    let sizes = StepSizes { rows: args.batch, seq: args.seq, accumulate: 1 };
-    let job = Job { architecture, dtype: args.dtype, sizes, chunks: args.chunks };
+pub(crate) fn plan(args: &Plan) -> Result<ExitStatus, UsageError> {
+    let architecture = architecture(&args.model, &args.set.join(",")).map_err(usage_error)?;
+    let sizes = StepSizes { micro_batch_size: args.batch, seq_len: args.seq, gradient_accumulation_steps: 1 };
+    let job = TrainJob { architecture, dtype: args.dtype, sizes, chunks: args.chunks };
     if let Some(count) = args.devices.strip_suffix("xhere") {
         let count = count.parse().ok().filter(|n| (1..=64).contains(n));
         let Some(count) = count else {
-            return Err(Usage(format!("`--devices {}`: write a number of ranks up to 64, as 4xhere", args.devices)));
+            return Err(UsageError(format!("`--devices {}`: write a number of ranks up to 64, as 4xhere", args.devices)));
         };
-        return here(args, job, count);
+        return plan_local(args, job, count);
     }
-    let (devices, device) = Device::parse(&args.devices).map_err(usage)?;
+    let (devices, device) = DeviceSpec::parse(&args.devices).map_err(usage_error)?;
     let found = match args.mesh.as_str() {
-        "auto" => search(&job, args.batch, devices, device, args.show).map_err(usage)?,
+        "auto" => search(&job, args.batch, devices, device, args.show).map_err(usage_error)?,
         _ => {
-            let (mesh, job) = given(args, job, devices)?;
-            let cost = cost(&job, &mesh, device, true).map_err(usage)?;
-            Search { best: vec![Found { mesh, job, cost }], ..Search::default() }
+            let (mesh, job) = explicit_mesh(args, job, devices)?;
+            let cost = cost(&job, &mesh, device, true).map_err(usage_error)?;
+            MeshSearchResult { candidates: vec![MeshCandidate { mesh, job, cost }], ..MeshSearchResult::default() }
         }
     };
-    let Some(first) = found.best.first() else {
-        let why: Vec<String> = found.refused.iter().map(|(why, n)| format!("{n} × {why}")).collect();
-        return Err(Usage(format!(
+    let Some(first) = found.candidates.first() else {
+        let why: Vec<String> = found.rejected.iter().map(|(why, n)| format!("{n} × {why}")).collect();
+        return Err(UsageError(format!(
             "no mesh of {devices} {} will do: {}; give more devices, or a smaller model or batch",
             device.name,
             why.join("; ")
@@ -75,7 +75,7 @@ pub(crate) fn plan(args: &Plan) -> Result<Outcome, Usage> {
     };
     outln!(
         "{} parameters, {} sequences of {} ids a step, on {devices} {}",
-        thousands(first.cost.parameters),
+        format_with_commas(first.cost.parameters),
         args.batch,
         args.seq,
         device.name
@@ -83,98 +83,98 @@ pub(crate) fn plan(args: &Plan) -> Result<Outcome, Usage> {
     outln!();
     outln!("| mesh | micro-batches | chunks | step s | of it waiting | tokens/s | of peak | memory GB | sent GB |");
     outln!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
-    for f in &found.best {
-        outln!("{}", row(f, args, devices, device));
+    for f in &found.candidates {
+        outln!("{}", candidate_row(f, args, devices, device));
     }
     outln!();
-    for line in why(first, device, args) {
+    for line in explain_candidate(first, device, args) {
         outln!("{line}");
     }
-    if !found.refused.is_empty() {
-        let refused: Vec<String> = found.refused.iter().map(|(why, n)| format!("{n} × {why}")).collect();
+    if !found.rejected.is_empty() {
+        let refused: Vec<String> = found.rejected.iter().map(|(why, n)| format!("{n} × {why}")).collect();
         outln!("left out: {}", refused.join("; "));
     }
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }
 
 /// A mesh that was asked for, and the job on it.
-fn given(args: &Plan, mut job: Job, devices: usize) -> Result<(Mesh, Job), Usage> {
-    let mesh = Mesh::parse(&args.mesh).map_err(|e| Usage(e.to_string()))?;
+fn explicit_mesh(args: &Plan, mut job: TrainJob, devices: usize) -> Result<(Mesh, TrainJob), UsageError> {
+    let mesh = Mesh::parse(&args.mesh).map_err(|e| UsageError(e.to_string()))?;
     if mesh.ranks() != devices {
-        return Err(Usage(format!(
+        return Err(UsageError(format!(
             "`--mesh {mesh}` has {} ranks for {devices} devices: give both the same number",
             mesh.ranks()
         )));
     }
     if !args.batch.is_multiple_of(args.grad_accum) {
-        return Err(Usage(format!("`--batch {}` can't be divided into {} micro-batches", args.batch, args.grad_accum)));
+        return Err(UsageError(format!("`--batch {}` can't be divided into {} micro-batches", args.batch, args.grad_accum)));
     }
-    (job.sizes.rows, job.sizes.accumulate) = (args.batch / args.grad_accum, args.grad_accum);
+    (job.sizes.micro_batch_size, job.sizes.gradient_accumulation_steps) = (args.batch / args.grad_accum, args.grad_accum);
     Ok((mesh, job))
 }
 
 /// Ranks of this machine: one runs its part alone, and how ranks talk is measured.
-fn here(args: &Plan, job: Job, ranks: usize) -> Result<Outcome, Usage> {
+fn plan_local(args: &Plan, job: TrainJob, ranks: usize) -> Result<ExitStatus, UsageError> {
     if args.mesh == "auto" {
-        return Err(Usage("ranks of this machine are measured on a mesh: give one, as `--mesh dp=2`".into()));
+        return Err(UsageError("ranks of this machine are measured on a mesh: give one, as `--mesh dp=2`".into()));
     }
-    let (mesh, job) = given(args, job, ranks)?;
-    let cost = Here::new(Way::Tcp).cost(&job, &mesh).map_err(usage)?;
+    let (mesh, job) = explicit_mesh(args, job, ranks)?;
+    let cost = LocalMachine::new(RankTransport::Tcp).cost(&job, &mesh).map_err(usage_error)?;
     outln!("| mesh | step ms | computing | talking | waiting | memory MB | sent MB |");
     outln!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
     outln!(
         "| {mesh} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.3} |",
         1e3 * cost.seconds(),
         1e3 * cost.compute,
-        1e3 * cost.talk,
-        1e3 * cost.waits,
+        1e3 * cost.communication,
+        1e3 * cost.pipeline_bubble,
         cost.memory() as f64 / 1e6,
-        cost.counts.sent() / 1e6,
+        cost.counts.bytes_sent() / 1e6,
     );
     outln!();
     outln!(
         "one rank's programs ran without the others, on as many threads as there are ranks; talk over TCP was measured"
     );
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }
 
-fn row(f: &Found, args: &Plan, devices: usize, device: &Device) -> String {
-    let Cost { flops, .. } = f.cost;
+fn candidate_row(f: &MeshCandidate, args: &Plan, devices: usize, device: &DeviceSpec) -> String {
+    let StepCost { flops, .. } = f.cost;
     let seconds = f.cost.seconds();
     let peak = if args.dtype.size() <= 2 { device.flops.0 } else { device.flops.1 };
     let mesh = if f.mesh.axes().is_empty() { "one".to_string() } else { f.mesh.to_string() };
     format!(
         "| {mesh} | {} | {} | {seconds:.3} | {:.0}% | {} | {:.0}% | {:.1} | {:.2} |",
-        f.job.sizes.accumulate,
+        f.job.sizes.gradient_accumulation_steps,
         f.job.chunks,
-        100.0 * f.cost.waits / seconds,
-        thousands(((args.batch * args.seq) as f64 / seconds) as usize),
+        100.0 * f.cost.pipeline_bubble / seconds,
+        format_with_commas(((args.batch * args.seq) as f64 / seconds) as usize),
         100.0 * flops / (seconds * peak * devices as f64),
         f.cost.memory() as f64 / 1e9,
-        f.cost.counts.sent() / 1e9,
+        f.cost.counts.bytes_sent() / 1e9,
     )
 }
 
 /// Where the time of a step goes, and what holds the memory.
-fn why(f: &Found, device: &Device, args: &Plan) -> Vec<String> {
+fn explain_candidate(f: &MeshCandidate, device: &DeviceSpec, args: &Plan) -> Vec<String> {
     let c = &f.cost;
     let mut lines = vec![format!(
         "{}: a rank computes {:.3} s, talks {:.3} s, waits {:.3} s; if all talk happened meanwhile, {:.3} s",
         f.mesh,
         c.compute,
-        c.talk,
-        c.waits,
+        c.communication,
+        c.pipeline_bubble,
         c.overlapped()
     )];
-    for (axes, (calls, bytes)) in &c.counts.talk {
+    for (axes, (calls, bytes)) in &c.counts.communication {
         let names: Vec<&str> = axes.iter().map(|a| a.name.as_str()).collect();
         let link = device.link(&f.mesh, axes);
-        let place = if link == device.near { "inside of a machine" } else { "between machines" };
+        let place = if link == device.intra_node { "inside of a machine" } else { "between machines" };
         lines.push(format!(
             "  over {}: {calls:.0} calls, {:.3} GB sent {place}, {:.3} s",
             names.join(" and "),
             bytes / 1e9,
-            device.talk(&f.mesh, axes, *calls, *bytes)
+            device.communication_time(&f.mesh, axes, *calls, *bytes)
         ));
     }
     lines.push(format!(
@@ -187,9 +187,9 @@ fn why(f: &Found, device: &Device, args: &Plan) -> Vec<String> {
         "assumed: products at {:.0}% of {:.0} TFLOP/s, links of {:.0} and {:.0} GB/s, {} devices to a machine, nothing overlaps",
         100.0 * device.efficiency,
         if args.dtype.size() <= 2 { device.flops.0 } else { device.flops.1 } / 1e12,
-        device.near.speed / 1e9,
-        device.far.speed / 1e9,
-        device.node
+        device.intra_node.bandwidth / 1e9,
+        device.inter_node.bandwidth / 1e9,
+        device.devices_per_node
     ));
     lines
 }

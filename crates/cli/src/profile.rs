@@ -1,6 +1,6 @@
 //! How long what `@profile` names takes, and the bytes it writes: the program is run on made-up operands.
 
-use crate::command::Usage;
+use crate::command::UsageError;
 use compiler::program::{BufferRef, Step};
 use compiler::{Backend, Bindings};
 use ir::{Graph, Literal, Scalar};
@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Runs whose fastest counts.
-const RUNS: usize = 5;
+const TIMED_RUNS: usize = 5;
 
 /// What was measured about one name.
-pub(crate) struct Profile {
+pub(crate) struct NamedProfile {
     pub(crate) name: String,
     /// Steps that compute something of it, alone or with something else.
     pub(crate) steps: usize,
@@ -24,8 +24,8 @@ pub(crate) struct Profile {
 }
 
 /// Compiles a graph and times it.
-pub(crate) fn measure(graph: &Graph, lowered: &Lowered, cpu: &dyn Backend) -> Result<Vec<Profile>, Usage> {
-    let fault = |e: compiler::Error| Usage(e.to_string());
+pub(crate) fn measure(graph: &Graph, lowered: &Lowered, cpu: &dyn Backend) -> Result<Vec<NamedProfile>, UsageError> {
+    let fault = |e: compiler::Error| UsageError(e.to_string());
     let (program, notes) = compiler::explain(graph, cpu, &compiler::Options::default()).map_err(fault)?;
     let loaded = cpu.load(program).map_err(fault)?;
     let program = loaded.program();
@@ -37,7 +37,7 @@ pub(crate) fn measure(graph: &Graph, lowered: &Lowered, cpu: &dyn Backend) -> Re
         buffer.write(0, literal.bytes()).map_err(fault)?;
     }
     let mut best = None;
-    for _ in 0..RUNS {
+    for _ in 0..TIMED_RUNS {
         let timings = loaded.run_timed(&mut bindings).map_err(fault)?;
         let total: Duration = timings.iter().map(|timing| timing.time).sum();
         if best.as_ref().is_none_or(|(least, _)| total < *least) {
@@ -49,12 +49,12 @@ pub(crate) fn measure(graph: &Graph, lowered: &Lowered, cpu: &dyn Backend) -> Re
         let numbers = steps_of(&notes, name);
         let times = timings.iter().flat_map(|timing| &timing.steps).filter(|(step, _)| numbers.contains(step));
         let time: Duration = times.map(|(_, time)| *time).sum();
-        Profile {
+        NamedProfile {
             name: name.clone(),
             steps: numbers.len(),
             time,
             share: time.as_secs_f64() / total.as_secs_f64().max(1e-12),
-            bytes: written(program, &numbers),
+            bytes: bytes_written(program, &numbers),
         }
     };
     Ok(lowered.profiled.iter().map(profile).collect())
@@ -63,15 +63,15 @@ pub(crate) fn measure(graph: &Graph, lowered: &Lowered, cpu: &dyn Backend) -> Re
 /// The steps that compute something of what a name marks.
 pub(crate) fn steps_of(notes: &compiler::Explanation, name: &str) -> BTreeSet<usize> {
     let marker = format!("[{name}] ");
-    let named = notes.notes.iter().filter(|note| {
-        let places = note.fused.iter().chain([&note.what]);
+    let named = notes.steps.iter().filter(|note| {
+        let places = note.fused.iter().chain([&note.description]);
         places.filter_map(|line| line.rsplit_once(" at ")).any(|(_, place)| place.starts_with(&marker))
     });
     named.filter_map(|note| note.step.split('.').next()?.parse().ok()).collect()
 }
 
 /// The bytes that some steps write.
-pub(crate) fn written(program: &compiler::Program, steps: &BTreeSet<usize>) -> usize {
+pub(crate) fn bytes_written(program: &compiler::Program, steps: &BTreeSet<usize>) -> usize {
     let buffers = steps.iter().filter_map(|&step| program.steps.get(step)).flat_map(outputs);
     let buffers: BTreeSet<usize> = buffers.collect();
     buffers.iter().map(|&buffer| program.buffers[buffer].ty.bytes()).sum()
@@ -81,9 +81,9 @@ pub(crate) fn written(program: &compiler::Program, steps: &BTreeSet<usize>) -> u
 fn outputs(step: &Step) -> Vec<usize> {
     let mut found = Vec::new();
     let mut visit = |step: &Step| {
-        step.places(&mut |place, written| {
+        step.for_each_slice(&mut |place, written| {
             if written {
-                match place.slot {
+                match place.buffer {
                     BufferRef::Fixed(id) => found.push(id.0 as usize),
                     BufferRef::DoubleBuffered(_, a, b) => found.extend([a.0 as usize, b.0 as usize]),
                 }

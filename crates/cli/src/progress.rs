@@ -2,21 +2,21 @@
 
 use crate::output::{errln, outln};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use models::train::{Finished, Observer, Progress, Settings, thousands};
+use models::train::{TrainResult, TrainObserver, StepProgress, TrainSettings, format_with_commas};
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Prints lines, moves a bar, listens for Ctrl-C.
-pub(crate) struct Watch {
+pub(crate) struct TerminalObserver {
     bar: Option<ProgressBar>,
     stop: Arc<AtomicBool>,
     terminal: bool,
     last_line: usize,
 }
 
-impl Watch {
-    pub(crate) fn new() -> Watch {
+impl TerminalObserver {
+    pub(crate) fn new() -> TerminalObserver {
         let stop = Arc::new(AtomicBool::new(false));
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -24,7 +24,7 @@ impl Watch {
             let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone());
             let _ = signal_hook::flag::register(signal, stop.clone());
         }
-        Watch { bar: None, stop, terminal: std::io::stderr().is_terminal(), last_line: 0 }
+        TerminalObserver { bar: None, stop, terminal: std::io::stderr().is_terminal(), last_line: 0 }
     }
 
     fn line(&self, text: &str) {
@@ -42,20 +42,20 @@ impl Watch {
     }
 
     /// Says how it ended.
-    pub(crate) fn finished(&self, settings: &Settings, finished: &Finished) {
+    pub(crate) fn print_result(&self, settings: &TrainSettings, finished: &TrainResult) {
         let out = settings.out.display();
         let loom = std::env::args().next().unwrap_or_else(|| "loom".into());
-        outln!("\n{}\n", finished.story);
+        outln!("\n{}\n", finished.sample_text);
         if finished.complete {
-            outln!("trained {} steps in {:.0} s", thousands(finished.step), finished.seconds);
+            outln!("trained {} steps in {:.0} s", format_with_commas(finished.step), finished.seconds);
         } else {
             outln!(
                 "stopped and saved at step {} of {}; go on with: {loom} train --resume --out {out}",
-                thousands(finished.step),
-                thousands(settings.steps)
+                format_with_commas(finished.step),
+                format_with_commas(settings.steps)
             );
         }
-        if let Some(loss) = finished.valid {
+        if let Some(loss) = finished.valid_loss {
             outln!("validation loss {loss:.4}");
         }
         outln!("written to {out}:");
@@ -72,12 +72,12 @@ impl Watch {
     }
 }
 
-impl Observer for Watch {
-    fn note(&mut self, text: &str) {
+impl TrainObserver for TerminalObserver {
+    fn on_message(&mut self, text: &str) {
         self.line(text);
     }
 
-    fn reading(&mut self, done: u64, all: u64) {
+    fn on_data_progress(&mut self, done: u64, all: u64) {
         if !self.terminal {
             return;
         }
@@ -90,7 +90,7 @@ impl Observer for Watch {
         bar.set_position(done);
     }
 
-    fn begin(&mut self, done: usize, steps: usize) {
+    fn on_train_begin(&mut self, done: usize, steps: usize) {
         if let Some(reading) = self.bar.take() {
             reading.finish_and_clear();
         }
@@ -105,10 +105,10 @@ impl Observer for Watch {
         self.bar = Some(bar);
     }
 
-    fn step(&mut self, p: &Progress) {
-        let valid = p.valid.map_or(String::new(), |loss| format!(" · val {loss:.3}"));
-        let speed = thousands(p.speed as usize);
-        let (memory, left) = (p.memory / 1_000_000, p.left.as_secs());
+    fn on_step_end(&mut self, p: &StepProgress) {
+        let valid = p.valid_loss.map_or(String::new(), |loss| format!(" · val {loss:.3}"));
+        let speed = format_with_commas(p.speed as usize);
+        let (memory, left) = (p.memory / 1_000_000, p.remaining.as_secs());
         let figures = format!("loss {:.3}{valid} · {speed} tok/s · {memory} MB · eta {left} s", p.loss);
         if let Some(bar) = &self.bar {
             bar.set_position(p.step as u64);
@@ -117,17 +117,17 @@ impl Observer for Watch {
         }
         // Elsewhere a line for about every fortieth part of the run, and for the ends.
         let every = (p.steps / 40).max(1);
-        if p.line && (p.step >= self.last_line + every || p.step == p.steps || p.step == 1) {
+        if p.log_due && (p.step >= self.last_line + every || p.step == p.steps || p.step == 1) {
             self.last_line = p.step - p.step % every;
             errln!("step {}/{} · {figures}", p.step, p.steps);
         }
     }
 
-    fn sample(&mut self, step: usize, text: &str) {
+    fn on_sample(&mut self, step: usize, text: &str) {
         self.line(&format!("── step {step}: {}", text.replace('\n', " ")));
     }
 
-    fn stop(&self) -> bool {
+    fn should_stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }

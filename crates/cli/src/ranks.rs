@@ -1,6 +1,6 @@
 //! Commands that run as one of several ranks: who this process is, and the device that talks to the others.
 
-use crate::command::Usage;
+use crate::command::UsageError;
 use crate::device;
 use crate::gpus;
 use compiler::Backend;
@@ -11,35 +11,35 @@ use ir::Mesh;
 use std::sync::Arc;
 
 /// The ranks that this process is one of, if it was launched as one.
-pub(crate) fn join(mesh: &str) -> Result<Option<Arc<Comm>>, Usage> {
-    let wrong = |e: &dyn std::fmt::Display| Usage(e.to_string());
+pub(crate) fn join_ranks(mesh: &str) -> Result<Option<Arc<Comm>>, UsageError> {
+    let wrong = |e: &dyn std::fmt::Display| UsageError(e.to_string());
     let place = ProcessInfo::from_env().map_err(|e| wrong(&e))?;
     let given = Mesh::parse(mesh).map_err(|e| wrong(&e))?;
     let Some(place) = place else {
         return match given.ranks() {
             1 => Ok(None),
-            n => Err(Usage(format!(
+            n => Err(UsageError(format!(
                 "`--mesh {given}` needs {n} processes: loom launch -n {n} loom .. (or mpirun -n {n} loom ..)"
             ))),
         };
     };
     let mesh = match mesh.is_empty() {
-        true => Mesh::new(&[("dp", place.world)]).map_err(|e| wrong(&e))?,
+        true => Mesh::new(&[("dp", place.world_size)]).map_err(|e| wrong(&e))?,
         false => given,
     };
-    if mesh.ranks() != place.world {
-        return Err(Usage(format!(
+    if mesh.ranks() != place.world_size {
+        return Err(UsageError(format!(
             "`--mesh {mesh}` has {} ranks, and {} were started: give both the same number",
             mesh.ranks(),
-            place.world
+            place.world_size
         )));
     }
     place.join(&mesh).map(Some).map_err(|e| wrong(&e))
 }
 
 /// The mesh that a file's `topology:` names, if this process is one of several; experts share the ranks of `dp` (§7.6.0).
-pub(crate) fn topology(file: &str) -> Result<String, Usage> {
-    if ProcessInfo::from_env().map_err(|e| Usage(e.to_string()))?.is_none() {
+pub(crate) fn topology(file: &str) -> Result<String, UsageError> {
+    if ProcessInfo::from_env().map_err(|e| UsageError(e.to_string()))?.is_none() {
         return Ok(String::new());
     }
     let program = crate::run::load_program(file)?;
@@ -62,18 +62,18 @@ pub(crate) fn topology(file: &str) -> Result<String, Usage> {
 
 /// The device of a rank: cores are shared fairly among the ranks of this machine unless a number is given. With `cuda` each rank of
 /// a machine has a GPU of its own, `cuda:1` is one for all.
-pub(crate) fn open(name: &str, threads: Option<usize>, comm: &Arc<Comm>) -> Result<Arc<dyn Backend>, Usage> {
+pub(crate) fn open(name: &str, threads: Option<usize>, comm: &Arc<Comm>) -> Result<Arc<dyn Backend>, UsageError> {
     let own = (device::cores() / comm.mesh().ranks()).max(1);
-    let cpu = Arc::new(Cpu::flushing_denormals(threads.unwrap_or(own)).with_communicator(comm.clone()));
+    let cpu = Arc::new(Cpu::with_flush_denormals(threads.unwrap_or(own)).with_communicator(comm.clone()));
     let ordinal = match name.split_once(':').unwrap_or((name, "")) {
         ("" | "auto" | "cpu", "") => return Ok(cpu),
-        ("cuda", "") => dist::launch::on_machine().unwrap_or_else(|| comm.rank()),
+        ("cuda", "") => dist::launch::local_rank().unwrap_or_else(|| comm.rank()),
         ("cuda", number) => number
             .parse()
-            .map_err(|_| Usage(format!("`--device {name}` names the GPU `{number}`; give its number, as in cuda:0")))?,
+            .map_err(|_| UsageError(format!("`--device {name}` names the GPU `{number}`; give its number, as in cuda:0")))?,
         _ => {
-            return Err(Usage(format!("`--device {name}`: several ranks compute with `cpu`, `cuda` or `cuda:NUMBER`")));
+            return Err(UsageError(format!("`--device {name}`: several ranks compute with `cpu`, `cuda` or `cuda:NUMBER`")));
         }
     };
-    gpus::open(ordinal, cpu, comm).map_err(Usage)
+    gpus::open(ordinal, cpu, comm).map_err(UsageError)
 }

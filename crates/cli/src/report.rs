@@ -1,9 +1,9 @@
 //! `loom report RUN…`: runs compared on one page.
 
-use crate::Outcome;
-use crate::command::Usage;
+use crate::ExitStatus;
+use crate::command::UsageError;
 use crate::output::outln;
-use crate::run::usage;
+use crate::run::usage_error;
 use std::path::{Path, PathBuf};
 
 /// Options of `loom report`.
@@ -17,8 +17,8 @@ pub(crate) struct Report {
     out: String,
 }
 
-pub(crate) fn report(args: &Report) -> Result<Outcome, Usage> {
-    models::train::compare(&args.runs, Path::new(&args.out)).map_err(usage)?;
+pub(crate) fn report(args: &Report) -> Result<ExitStatus, UsageError> {
+    models::train::compare(&args.runs, Path::new(&args.out)).map_err(usage_error)?;
     outln!("{}: {} runs", args.out, args.runs.len());
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }

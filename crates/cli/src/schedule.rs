@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
 /// A program as data.
-pub(crate) fn json(name: &str, lowered: &Lowered, program: &Program) -> Json {
+pub(crate) fn schedule_json(name: &str, lowered: &Lowered, program: &Program) -> Json {
     let kind = |class: &BufferKind| match class {
         BufferKind::Input(i) if *i < lowered.params.len() => ("weight", Some(lowered.params[*i].path.clone())),
         BufferKind::Input(i) => ("input", lowered.inputs.get(i - lowered.params.len()).cloned()),
@@ -15,12 +15,12 @@ pub(crate) fn json(name: &str, lowered: &Lowered, program: &Program) -> Json {
         BufferKind::Constant(_) => ("constant", None),
         BufferKind::Activation => ("activation", None),
     };
-    let arena = |b: &compiler::program::Buffer| b.class == BufferKind::Activation;
+    let arena = |b: &compiler::program::Buffer| b.kind == BufferKind::Activation;
     let overlap = |a: &compiler::program::Buffer, b: &compiler::program::Buffer| {
         a.offset < b.offset + b.ty.bytes() && b.offset < a.offset + a.ty.bytes()
     };
     let buffers = program.buffers.iter().enumerate().map(|(id, buffer)| {
-        let (kind, name) = kind(&buffer.class);
+        let (kind, name) = kind(&buffer.kind);
         let shares = program.buffers.iter().enumerate();
         let shares = shares.filter(|(other, b)| *other != id && arena(buffer) && arena(b) && overlap(buffer, b));
         json!({
@@ -31,8 +31,8 @@ pub(crate) fn json(name: &str, lowered: &Lowered, program: &Program) -> Json {
             "shape": buffer.ty.shape.to_vec(),
             "size_bytes": buffer.ty.bytes(),
             "offset": arena(buffer).then_some(buffer.offset),
-            "lifetime_start": buffer.live.map(|live| live.0),
-            "lifetime_end": buffer.live.map(|live| live.1),
+            "lifetime_start": buffer.lifetime.map(|live| live.0),
+            "lifetime_end": buffer.lifetime.map(|live| live.1),
             "aliases": shares.map(|(other, _)| other).collect::<Vec<_>>(),
         })
     });
@@ -40,7 +40,7 @@ pub(crate) fn json(name: &str, lowered: &Lowered, program: &Program) -> Json {
         "name": name,
         "buffers": buffers.collect::<Vec<_>>(),
         "ops": steps(&program.steps),
-        "activation_bytes": program.arena,
+        "activation_bytes": program.arena_bytes,
     })
 }
 
@@ -58,7 +58,7 @@ fn steps(list: &[Step]) -> Vec<Json> {
                 Step::Copy { .. } => ("copy".to_string(), None),
                 Step::Zero { .. } => ("zero".to_string(), None),
                 Step::Loop(l) => {
-                    let often = match &l.trip {
+                    let often = match &l.trip_count {
                         TripCount::Exact(n) => n.to_string(),
                         TripCount::Bounded { bound, .. } => format!("at most {bound}"),
                         TripCount::While { .. } => "while".to_string(),
@@ -71,7 +71,7 @@ fn steps(list: &[Step]) -> Vec<Json> {
             };
             let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
             if inner.is_none() {
-                step.places(&mut |place, written| {
+                step.for_each_slice(&mut |place, written| {
                     let list = if written { &mut outputs } else { &mut inputs };
                     list.push(reference(place));
                 });
@@ -82,7 +82,7 @@ fn steps(list: &[Step]) -> Vec<Json> {
 }
 
 fn reference(place: &BufferSlice) -> Json {
-    let id = match place.slot {
+    let id = match place.buffer {
         BufferRef::Fixed(id) => json!(id.0),
         BufferRef::DoubleBuffered(_, a, b) => json!([a.0, b.0]),
     };
@@ -90,9 +90,9 @@ fn reference(place: &BufferSlice) -> Json {
 }
 
 /// Forward and backward as one schedule: which pass each op belongs to, what is computed again, and what is kept for it.
-pub(crate) fn training(lowered: &Lowered, program: &Program) -> Json {
+pub(crate) fn training_schedule_json(lowered: &Lowered, program: &Program) -> Json {
     let (params, results) = (lowered.params.len(), lowered.graph.outputs().len());
-    let touched: Vec<(BTreeSet<usize>, BTreeSet<usize>)> = program.steps.iter().map(touched).collect();
+    let touched: Vec<(BTreeSet<usize>, BTreeSet<usize>)> = program.steps.iter().map(buffers_accessed).collect();
     // Forward is what its results need; of the rest, what no gradient of a result goes into is computed again.
     let mut needed: BTreeSet<usize> = BTreeSet::new();
     let mut wanted: BTreeSet<usize> = ids(program, |class| matches!(class, BufferKind::Output(i) if *i < results));
@@ -129,13 +129,13 @@ pub(crate) fn training(lowered: &Lowered, program: &Program) -> Json {
         BufferKind::Activation => ("activation", None),
     };
     let buffers = program.buffers.iter().enumerate().map(|(id, buffer)| {
-        let (kind, name) = name(&buffer.class);
+        let (kind, name) = name(&buffer.kind);
         let kind = if kind == "activation" && gradients.contains(&id) { "gradient" } else { kind };
         json!({
             "id": id, "name": name, "kind": kind, "dtype": buffer.ty.dtype.to_string(),
             "shape": buffer.ty.shape.to_vec(), "size_bytes": buffer.ty.bytes(),
-            "offset": (buffer.class == BufferKind::Activation).then_some(buffer.offset),
-            "lifetime_start": buffer.live.map(|live| live.0), "lifetime_end": buffer.live.map(|live| live.1),
+            "offset": (buffer.kind == BufferKind::Activation).then_some(buffer.offset),
+            "lifetime_start": buffer.lifetime.map(|live| live.0), "lifetime_end": buffer.lifetime.map(|live| live.1),
         })
     });
     let buffers: Vec<Json> = buffers.collect();
@@ -171,7 +171,7 @@ pub(crate) fn training(lowered: &Lowered, program: &Program) -> Json {
     let (made, read) = (of("forward"), of("rest"));
     let mut total = 0;
     let mut fields = Vec::new();
-    for &id in made.intersection(&read).filter(|id| program.buffers[**id].class == BufferKind::Activation) {
+    for &id in made.intersection(&read).filter(|id| program.buffers[**id].kind == BufferKind::Activation) {
         let buffer = &program.buffers[id];
         let size = buffer.ty.bytes();
         fields.push(json!({
@@ -186,40 +186,40 @@ pub(crate) fn training(lowered: &Lowered, program: &Program) -> Json {
         "recompute_segments": segments,
         "activation_layout": { "fields": fields, "total_size": total },
         "sync_points": [],
-        "activation_bytes": program.arena,
+        "activation_bytes": program.arena_bytes,
     })
 }
 
 fn ids(program: &Program, wanted: impl Fn(&BufferKind) -> bool) -> BTreeSet<usize> {
     let all = program.buffers.iter().enumerate();
-    all.filter(|(_, buffer)| wanted(&buffer.class)).map(|(id, _)| id).collect()
+    all.filter(|(_, buffer)| wanted(&buffer.kind)).map(|(id, _)| id).collect()
 }
 
 /// The buffers that a step reads, and those that it writes; what is inside of it included.
-fn touched(step: &Step) -> (BTreeSet<usize>, BTreeSet<usize>) {
+fn buffers_accessed(step: &Step) -> (BTreeSet<usize>, BTreeSet<usize>) {
     let (mut reads, mut writes) = (BTreeSet::new(), BTreeSet::new());
     let mut visit = |place: &BufferSlice, written: bool| {
         let list = if written { &mut writes } else { &mut reads };
-        match place.slot {
+        match place.buffer {
             BufferRef::Fixed(id) => {
                 list.insert(id.0 as usize);
             }
             BufferRef::DoubleBuffered(_, a, b) => list.extend([a.0 as usize, b.0 as usize]),
         }
     };
-    inside(step, &mut visit);
+    visit_slices(step, &mut visit);
     (reads, writes)
 }
 
-fn inside(step: &Step, visit: &mut dyn FnMut(&BufferSlice, bool)) {
+fn visit_slices(step: &Step, visit: &mut dyn FnMut(&BufferSlice, bool)) {
     match step {
         Step::Loop(l) => {
-            if let TripCount::While { test, .. } = &l.trip {
-                test.iter().for_each(|step| inside(step, visit));
+            if let TripCount::While { test, .. } = &l.trip_count {
+                test.iter().for_each(|step| visit_slices(step, visit));
             }
-            l.body.iter().for_each(|step| inside(step, visit));
+            l.body.iter().for_each(|step| visit_slices(step, visit));
         }
-        Step::Branch { branches, .. } => branches.iter().flatten().for_each(|step| inside(step, visit)),
-        step => step.places(&mut |place, written| visit(place, written)),
+        Step::Branch { branches, .. } => branches.iter().flatten().for_each(|step| visit_slices(step, visit)),
+        step => step.for_each_slice(&mut |place, written| visit(place, written)),
     }
 }

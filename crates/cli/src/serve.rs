@@ -1,13 +1,13 @@
 //! `loom serve`: models over HTTP.
 
-use crate::Outcome;
-use crate::command::{self, Usage};
+use crate::ExitStatus;
+use crate::command::{self, UsageError};
 use crate::compile::dtype;
-use crate::device::Machine;
+use crate::device::DeviceArgs;
 use crate::output::{self, errln, outln};
 use ir::DType;
 use models::BatchOptions;
-use serving::{EngineOptions, Limits, Served, Server};
+use serving::{ServeEngineOptions, ServerLimits, ModelRegistry, Server};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ pub(crate) struct Serve {
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
     /// The address to listen at; 0.0.0.0 for everybody
-    #[arg(long, value_name = "HOST", default_value = "127.0.0.1", value_parser = command::name)]
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1", value_parser = command::non_empty_name)]
     host: String,
     /// The port to listen at; 0 for any that is free
     #[arg(long, value_name = "N", default_value = "8080")]
@@ -29,7 +29,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
     dtype: DType,
     /// A .module file with the models, where the library doesn't have them
-    #[arg(long, value_name = "FILE", value_parser = command::name)]
+    #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     module: Option<String>,
     /// Sequences that grow at once
     #[arg(long, value_name = "N", default_value = "16", value_parser = command::size, help_heading = "Sizes")]
@@ -59,22 +59,22 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value = "30", help_heading = "Limits")]
     grace: u64,
     /// The environment variable that holds a key, or several with commas between them; clients must send one as `Authorization: Bearer KEY`
-    #[arg(long, value_name = "NAME", value_parser = command::name, help_heading = "Access")]
+    #[arg(long, value_name = "NAME", value_parser = command::non_empty_name, help_heading = "Access")]
     key: Option<String>,
     /// Ask for a key at /metrics too
     #[arg(long, requires = "key", help_heading = "Access")]
     key_for_metrics: bool,
     /// A name by which clients may call the server, beside addresses and localhost; `*` for any
-    #[arg(long, value_name = "NAME", value_parser = command::name, help_heading = "Access")]
+    #[arg(long, value_name = "NAME", value_parser = command::non_empty_name, help_heading = "Access")]
     allow_host: Vec<String>,
     /// The origin of pages that may ask the server, as https://app.example; `*` for any
-    #[arg(long, value_name = "ORIGIN", value_parser = command::name, help_heading = "Access")]
+    #[arg(long, value_name = "ORIGIN", value_parser = command::non_empty_name, help_heading = "Access")]
     allow_origin: Vec<String>,
     #[command(flatten)]
-    machine: Machine,
+    machine: DeviceArgs,
 }
 
-pub(crate) fn serve(args: &Serve) -> Result<Outcome, Usage> {
+pub(crate) fn serve(args: &Serve) -> Result<ExitStatus, UsageError> {
     let keys = match &args.key {
         None => Vec::new(),
         Some(name) => {
@@ -82,41 +82,41 @@ pub(crate) fn serve(args: &Serve) -> Result<Outcome, Usage> {
             let keys: Vec<String> =
                 text.split(',').map(|key| key.trim().to_string()).filter(|key| !key.is_empty()).collect();
             if keys.is_empty() {
-                return Err(Usage(format!("the environment variable `{name}` holds no key")));
+                return Err(UsageError(format!("the environment variable `{name}` holds no key")));
             }
             keys
         }
     };
     let backend = args.machine.open()?;
     let sizes = BatchOptions {
-        rows: args.slots,
-        context: args.context,
+        max_batch: args.slots,
+        max_seq_len: args.context,
         prefill_chunk: args.part,
         prefix_cache_bytes: args.prefix_cache.saturating_mul(1 << 20),
     };
-    let options = EngineOptions { queue: args.queue };
-    let fault = |e: serving::Error| Usage(e.to_string().trim_end().to_string());
+    let options = ServeEngineOptions { max_queued: args.queue };
+    let fault = |e: serving::Error| UsageError(e.to_string().trim_end().to_string());
     let module = args.module.as_deref();
-    let served = Served::load(&args.dirs, module, args.dtype, sizes, options, &backend, &mut |what| errln!("{what}"));
+    let served = ModelRegistry::load(&args.dirs, module, args.dtype, sizes, options, &backend, &mut |what| errln!("{what}"));
     let served = served.map_err(fault)?;
     let names: Vec<String> = served.names().map(String::from).collect();
     let patience = Duration::try_from_secs_f64(args.patience).unwrap_or(Duration::MAX);
-    let limits = Limits {
-        body: args.max_body,
+    let limits = ServerLimits {
+        max_body_bytes: args.max_body,
         read_timeout: patience,
-        connections: args.connections,
+        max_connections: args.connections,
         shutdown_timeout: Duration::from_secs(args.grace),
-        keys,
+        api_keys: keys,
         key_for_metrics: args.key_for_metrics,
-        hosts: args.allow_host.clone(),
-        origins: args.allow_origin.clone(),
+        allowed_hosts: args.allow_host.clone(),
+        allowed_origins: args.allow_origin.clone(),
     };
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // A second one ends the process at once.
         signal_hook::flag::register_conditional_shutdown(signal, 130, asked.clone())
             .and_then(|_| signal_hook::flag::register(signal, asked.clone()))
-            .map_err(|e| Usage(format!("no signals can be heard: {e}")))?;
+            .map_err(|e| UsageError(format!("no signals can be heard: {e}")))?;
     }
     let running = Server::bind(&args.host, args.port, served, limits).map_err(fault)?.start().map_err(fault)?;
     outln!("serving {} at http://{}", names.join(", "), running.address);
@@ -126,5 +126,5 @@ pub(crate) fn serve(args: &Serve) -> Result<Outcome, Usage> {
     }
     errln!("stopping: requests under way have {} s to end; again to stop at once", args.grace);
     running.stop();
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }

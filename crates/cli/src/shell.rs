@@ -1,7 +1,7 @@
 //! `loom completions` and `loom man`: what a shell and `man` want to know.
 
-use crate::Outcome;
-use crate::command::{Usage, definition};
+use crate::ExitStatus;
+use crate::command::{UsageError, command_line};
 use crate::output::out;
 
 /// Options of `loom completions`.
@@ -18,25 +18,25 @@ pub(crate) struct Man {
     command: Option<String>,
 }
 
-pub(crate) fn completions(args: &Completions) -> Result<Outcome, Usage> {
+pub(crate) fn completions(args: &Completions) -> Result<ExitStatus, UsageError> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut definition(), "loom", &mut text);
+    clap_complete::generate(args.shell, &mut command_line(), "loom", &mut text);
     out!("{}", String::from_utf8_lossy(&text));
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }
 
-pub(crate) fn man(args: &Man) -> Result<Outcome, Usage> {
-    let mut all = definition();
+pub(crate) fn man(args: &Man) -> Result<ExitStatus, UsageError> {
+    let mut all = command_line();
     all.build();
     let page = match &args.command {
         None => all,
         Some(name) => match all.find_subcommand(name) {
             Some(command) => command.clone(),
-            None => return Err(Usage(format!("no command `{name}`: `loom --help` lists the commands"))),
+            None => return Err(UsageError(format!("no command `{name}`: `loom --help` lists the commands"))),
         },
     };
     let mut text = Vec::new();
-    clap_mangen::Man::new(page).render(&mut text).map_err(|e| Usage(e.to_string()))?;
+    clap_mangen::Man::new(page).render(&mut text).map_err(|e| UsageError(e.to_string()))?;
     out!("{}", String::from_utf8_lossy(&text));
-    Ok(Outcome::Clean)
+    Ok(ExitStatus::Success)
 }

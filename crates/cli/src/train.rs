@@ -1,16 +1,16 @@
 //! `loom train`: settings from the default, a file and the command line; a run; what it wrote.
 
-use crate::Outcome;
-use crate::command::Usage;
+use crate::ExitStatus;
+use crate::command::UsageError;
 use crate::device;
 use crate::output::errln;
-use crate::progress::Watch;
+use crate::progress::TerminalObserver;
 use crate::ranks;
-use crate::run::usage;
+use crate::run::usage_error;
 use clap::{Arg, ArgAction, ArgMatches};
 use compiler::Backend;
 use models::files;
-use models::train::{NAMES, Observer, Progress, Settings, run_on};
+use models::train::{SETTING_DESCRIPTIONS, TrainObserver, StepProgress, TrainSettings, run_on_ranks};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) struct Train {
 }
 
 /// Under which heading the help lists a setting.
-fn heading(name: &str) -> &'static str {
+fn help_heading(name: &str) -> &'static str {
     match name {
         "model" | "module" | "set" | "lora" | "ia3" | "dtype" | "recipe" | "objective" | "teacher" => "Model",
         "data" | "stories" | "tokenizer" | "vocab" => "Data",
@@ -38,9 +38,9 @@ fn heading(name: &str) -> &'static str {
 /// The options are the names of the settings, with what is said about them there.
 impl clap::Args for Train {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let named = NAMES.iter().map(|(name, _, about)| {
+        let named = SETTING_DESCRIPTIONS.iter().map(|(name, _, about)| {
             let value = if *name == "set" { "NAME=VALUE,.." } else { "VALUE" };
-            let arg = Arg::new(*name).long(*name).value_name(value).help(*about).help_heading(heading(name));
+            let arg = Arg::new(*name).long(*name).value_name(value).help(*about).help_heading(help_heading(name));
             let arg = arg.action(if *name == "set" { ArgAction::Append } else { ArgAction::Set });
             // `--live` alone, or `--live=PORT`.
             match *name {
@@ -71,7 +71,7 @@ impl clap::FromArgMatches for Train {
             config: found.get_one::<String>("config").cloned(),
             resume: found.get_flag("resume"),
             profile: found.get_flag("profile"),
-            given: NAMES.iter().filter_map(|(name, ..)| value(name)).collect(),
+            given: SETTING_DESCRIPTIONS.iter().filter_map(|(name, ..)| value(name)).collect(),
         })
     }
 
@@ -82,53 +82,53 @@ impl clap::FromArgMatches for Train {
 }
 
 /// The run that needs no words.
-const DEFAULT: &str = include_str!("default.toml");
+const DEFAULT_CONFIG: &str = include_str!("default.toml");
 
-pub(crate) fn train(args: &Train) -> Result<Outcome, Usage> {
-    let mut settings = Settings::default();
+pub(crate) fn train(args: &Train) -> Result<ExitStatus, UsageError> {
+    let mut settings = TrainSettings::default();
     let mut given = Vec::new();
     let value = |name: &str| args.given.iter().find(|(given, _)| *given == name).map(|(_, value)| value.as_str());
     match &args.config {
         Some(path) => {
-            let text = files::read_text(Path::new(path), files::CONFIG)
-                .map_err(|e| Usage(format!("{e}; give a file of settings such as `steps = 500`")))?;
+            let text = files::read_text(Path::new(path), files::MAX_CONFIG_BYTES)
+                .map_err(|e| UsageError(format!("{e}; give a file of settings such as `steps = 500`")))?;
             read_file(&mut settings, path, &text, &mut given)?;
         }
         // A model or data of one's own has little to do with the default's sizes.
         None if value("model").is_some() => {}
-        None => read_file(&mut settings, "the default", DEFAULT, &mut Vec::new())?,
+        None => read_file(&mut settings, "the default", DEFAULT_CONFIG, &mut Vec::new())?,
     }
     for (name, value) in &args.given {
-        settings.set(name, value).map_err(usage)?;
+        settings.set(name, value).map_err(usage_error)?;
         given.push((*name).to_string());
     }
     settings.profile = args.profile;
     if args.resume && settings.out.as_os_str().is_empty() {
-        return Err(Usage("`--resume` needs the folder of the run: loom train --resume --out DIR".into()));
+        return Err(UsageError("`--resume` needs the folder of the run: loom train --resume --out DIR".into()));
     }
     if settings.mesh.is_empty() && std::path::Path::new(&settings.model).extension().is_some_and(|e| e == "module") {
         settings.mesh = ranks::topology(&settings.model)?;
     }
-    let comm = ranks::join(&settings.mesh)?;
+    let comm = ranks::join_ranks(&settings.mesh)?;
     if settings.out.as_os_str().is_empty() {
         if comm.is_some() {
-            return Err(Usage("several ranks write to one folder: name it with `--out`".into()));
+            return Err(UsageError("several ranks write to one folder: name it with `--out`".into()));
         }
-        settings.out = free_folder()?;
+        settings.out = new_run_dir()?;
     }
     let count = (settings.threads > 0).then_some(settings.threads);
     let name = if settings.device.is_empty() { "auto" } else { &settings.device };
     let backend: Arc<dyn Backend> = match &comm {
-        None => device::open_to_train(name, count)?,
+        None => device::open_for_training(name, count)?,
         Some(comm) => ranks::open(name, count, comm)?,
     };
     let follows = comm.as_ref().is_some_and(|comm| comm.rank() != 0);
-    let mut watch = Watch::new();
+    let mut watch = TerminalObserver::new();
     // One rank speaks for all; each of them hears the signal to stop.
-    let mut quiet = Quiet(&watch);
+    let mut quiet = NonMainRankObserver(&watch);
     let finished = match follows {
-        true => run_on(&settings, args.resume, &given, &*backend, &mut quiet, comm.clone()),
-        false => run_on(&settings, args.resume, &given, &*backend, &mut watch, comm.clone()),
+        true => run_on_ranks(&settings, args.resume, &given, &*backend, &mut quiet, comm.clone()),
+        false => run_on_ranks(&settings, args.resume, &given, &*backend, &mut watch, comm.clone()),
     };
     watch.end();
     if let (Some(comm), Err(e)) = (&comm, &finished) {
@@ -136,38 +136,38 @@ pub(crate) fn train(args: &Train) -> Result<Outcome, Usage> {
     }
     if follows {
         return match finished {
-            Ok(finished) if finished.complete => Ok(Outcome::Clean),
-            Ok(_) | Err(models::Error::Stopped) => Ok(Outcome::Stopped),
-            Err(e) => Err(usage(e)),
+            Ok(finished) if finished.complete => Ok(ExitStatus::Success),
+            Ok(_) | Err(models::Error::Stopped) => Ok(ExitStatus::Interrupted),
+            Err(e) => Err(usage_error(e)),
         };
     }
     let finished = match finished {
         Err(models::Error::Stopped) => {
             errln!("loom: {}", models::Error::Stopped);
-            return Ok(Outcome::Stopped);
+            return Ok(ExitStatus::Interrupted);
         }
-        other => other.map_err(usage)?,
+        other => other.map_err(usage_error)?,
     };
-    watch.finished(&settings, &finished);
-    Ok(if finished.complete { Outcome::Clean } else { Outcome::Stopped })
+    watch.print_result(&settings, &finished);
+    Ok(if finished.complete { ExitStatus::Success } else { ExitStatus::Interrupted })
 }
 
 /// A rank that says nothing, and stops when it is told to.
-struct Quiet<'a>(&'a Watch);
+struct NonMainRankObserver<'a>(&'a TerminalObserver);
 
-impl Observer for Quiet<'_> {
-    fn note(&mut self, _: &str) {}
-    fn begin(&mut self, _: usize, _: usize) {}
-    fn step(&mut self, _: &Progress) {}
-    fn sample(&mut self, _: usize, _: &str) {}
-    fn stop(&self) -> bool {
-        self.0.stop()
+impl TrainObserver for NonMainRankObserver<'_> {
+    fn on_message(&mut self, _: &str) {}
+    fn on_train_begin(&mut self, _: usize, _: usize) {}
+    fn on_step_end(&mut self, _: &StepProgress) {}
+    fn on_sample(&mut self, _: usize, _: &str) {}
+    fn should_stop(&self) -> bool {
+        self.0.should_stop()
     }
 }
 
 /// The first of `runs/1`, `runs/2`, .. that was not there yet, made here: no other run takes it too.
-fn free_folder() -> Result<PathBuf, Usage> {
-    let fault = |path: &Path, e: std::io::Error| Usage(format!("{}: {e}; give a folder with `--out`", path.display()));
+fn new_run_dir() -> Result<PathBuf, UsageError> {
+    let fault = |path: &Path, e: std::io::Error| UsageError(format!("{}: {e}; give a folder with `--out`", path.display()));
     let runs = Path::new("runs");
     std::fs::create_dir_all(runs).map_err(|e| fault(runs, e))?;
     for n in 1..usize::MAX {
@@ -178,15 +178,15 @@ fn free_folder() -> Result<PathBuf, Usage> {
             Err(e) => return Err(fault(&path, e)),
         }
     }
-    Err(Usage("no number is left for a folder in runs: give one with `--out`".into()))
+    Err(UsageError("no number is left for a folder in runs: give one with `--out`".into()))
 }
 
 /// Settings of a file: `name = value`, with a table for `set`.
-fn read_file(settings: &mut Settings, path: &str, text: &str, given: &mut Vec<String>) -> Result<(), Usage> {
+fn read_file(settings: &mut TrainSettings, path: &str, text: &str, given: &mut Vec<String>) -> Result<(), UsageError> {
     use toml::de::{DeTable, DeValue};
     let table = DeTable::parse(text).map_err(|e| {
         let line = e.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
-        Usage(format!("{path}: line {line}: {}; settings look like `steps = 500`", e.message()))
+        UsageError(format!("{path}: line {line}: {}; settings look like `steps = 500`", e.message()))
     })?;
     let plain = |value: &DeValue<'_>| match value {
         DeValue::String(text) => Some(text.to_string()),
@@ -205,8 +205,8 @@ fn read_file(settings: &mut Settings, path: &str, text: &str, given: &mut Vec<St
             }
             other => plain(other),
         };
-        let text = text.ok_or_else(|| Usage(format!("{path}: `{name}` needs a number or a text")))?;
-        settings.set(&name, &text).map_err(|e| Usage(format!("{path}: {e}")))?;
+        let text = text.ok_or_else(|| UsageError(format!("{path}: `{name}` needs a number or a text")))?;
+        settings.set(&name, &text).map_err(|e| UsageError(format!("{path}: {e}")))?;
         given.push(name);
     }
     Ok(())
@@ -218,17 +218,17 @@ mod tests {
 
     #[test]
     fn the_default_is_read() {
-        let mut settings = Settings::default();
-        read_file(&mut settings, "default", DEFAULT, &mut Vec::new()).unwrap_or_else(|e| panic!("{}", e.0));
+        let mut settings = TrainSettings::default();
+        read_file(&mut settings, "default", DEFAULT_CONFIG, &mut Vec::new()).unwrap_or_else(|e| panic!("{}", e.0));
         assert_eq!(settings.get("set").split(',').count(), 7);
     }
 
     #[test]
     fn settings_that_a_run_writes_are_read_back() {
-        let mut settings = Settings::default();
-        read_file(&mut settings, "default", DEFAULT, &mut Vec::new()).unwrap_or_else(|e| panic!("{}", e.0));
+        let mut settings = TrainSettings::default();
+        read_file(&mut settings, "default", DEFAULT_CONFIG, &mut Vec::new()).unwrap_or_else(|e| panic!("{}", e.0));
         settings.set("prompt", "He said: \"one\n\ttwo\"").expect("valid");
-        let mut again = Settings::default();
+        let mut again = TrainSettings::default();
         let text = settings.to_toml();
         read_file(&mut again, "run.toml", &text, &mut Vec::new()).unwrap_or_else(|e| panic!("{}\n{text}", e.0));
         assert_eq!(settings, again);

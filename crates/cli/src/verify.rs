@@ -1,7 +1,7 @@
 //! `loom verify`: every byte of a run's folder, looked at.
 
-use crate::Outcome;
-use crate::command::Usage;
+use crate::ExitStatus;
+use crate::command::UsageError;
 use crate::output::outln;
 use models::train::{TokenDataset, checkpoint};
 use models::{Checkpoint, Tokenizer};
@@ -14,18 +14,18 @@ pub(crate) struct Verify {
     run: String,
 }
 
-pub(crate) fn verify(args: &Verify) -> Result<Outcome, Usage> {
+pub(crate) fn verify(args: &Verify) -> Result<ExitStatus, UsageError> {
     let word = &args.run;
     let folder = Path::new(word);
-    let checkpoints = checkpoint::list(&folder.join("checkpoints"));
+    let checkpoints = checkpoint::list_checkpoints(&folder.join("checkpoints"));
     if checkpoints.is_empty() {
-        return Err(Usage(format!("{word}: no checkpoints here; give the folder of a run")));
+        return Err(UsageError(format!("{word}: no checkpoints here; give the folder of a run")));
     }
-    let mut outcome = Outcome::Clean;
+    let mut outcome = ExitStatus::Success;
     let mut line = |name: &str, found: Result<String, String>| match found {
         Ok(about) => outln!("good     {name}: {about}"),
         Err(fault) => {
-            outcome = Outcome::Mistakes;
+            outcome = ExitStatus::FindingsReported;
             outln!("damaged  {name}: {fault}");
         }
     };

@@ -342,7 +342,7 @@ fn help_is_short_and_shells_are_served() {
     assert_eq!(good(&["help", "train"]), good(&["train", "--help"]));
     // Settings stand in groups, each once.
     let train = good(&["train", "--help"]);
-    for (name, ..) in models::train::NAMES {
+    for (name, ..) in models::train::SETTING_DESCRIPTIONS {
         let option = format!("--{name}");
         let rest = |line: &'_ str| line.trim_start().strip_prefix(&option).map(|rest| rest.starts_with([' ', '[']));
         assert_eq!(train.lines().filter(|line| rest(line) == Some(true)).count(), 1, "{option}: {train}");

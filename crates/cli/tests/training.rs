@@ -91,7 +91,7 @@ fn killed_at_any_moment_a_run_resumes_to_the_same_bits() {
     let output = loom(&small(&straight, steps));
     let whole = began.elapsed();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let mut random = models::Random::new(u64::from(std::process::id()), 1);
+    let mut random = models::SplitMix64::new(u64::from(std::process::id()), 1);
     let model = |out: &str| std::fs::read(Path::new(out).join("model.safetensors")).expect("a model");
     let same = || {
         assert_eq!(last_loss(&straight), last_loss(&broken));
@@ -109,7 +109,7 @@ fn killed_at_any_moment_a_run_resumes_to_the_same_bits() {
     let mut hits = 0;
     while hits < kills() {
         let mut child = start(&args());
-        std::thread::sleep(whole.mul_f64(0.05 + 0.5 * random.unit()));
+        std::thread::sleep(whole.mul_f64(0.05 + 0.5 * random.uniform()));
         // A run that came to its end before it was hit counts as resumed, not as killed, and another begins.
         match child.try_wait().expect("it can be asked") {
             None => {

@@ -104,7 +104,7 @@ pub trait DeviceBuffer: Send + Sync {
     fn read_async(&self, offset: usize, bytes: usize) -> Result<ReadFuture> {
         let mut all = vec![0; bytes];
         self.read(offset, &mut all)?;
-        Ok(ReadFuture::done(all))
+        Ok(ReadFuture::ready(all))
     }
 
     /// The backend's own type.

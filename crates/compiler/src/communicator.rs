@@ -28,7 +28,7 @@ pub trait Communicator: Send + Sync {
 /// A collective that was started.
 pub trait PendingCollective {
     /// Waits for its result.
-    fn finish(self: Box<Self>, to: &mut [u8]) -> Result<()>;
+    fn wait(self: Box<Self>, to: &mut [u8]) -> Result<()>;
 }
 
 /// A rank's way to the devices of others: NCCL, or what is like it.
@@ -48,5 +48,5 @@ pub trait DeviceCommunicator: Send + Sync {
     ///
     /// # Safety
     /// `from` and `to` are addresses on the device that are good for the operand and the result until the stream has come there.
-    unsafe fn put(&self, op: &Collective, ty: &Type, from: u64, to: u64, stream: *mut c_void) -> Result<()>;
+    unsafe fn enqueue(&self, op: &Collective, ty: &Type, from: u64, to: u64, stream: *mut c_void) -> Result<()>;
 }

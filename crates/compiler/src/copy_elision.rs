@@ -5,28 +5,28 @@
 //! result's buffer: zeros that a gradient is scattered into are written once.
 
 use crate::backend::Backend;
-use crate::program::{BufferId, BufferKind, BufferRef, BufferSlice, KernelArg, Parts, Step};
+use crate::program::{BufferId, BufferKind, BufferRef, BufferSlice, KernelArg, ProgramParts, Step};
 
 /// Joins operands with the results that take their places. Outputs that may replace an input (`replaced`) stay as they are: they
 /// can be written late only.
-pub(crate) fn join(program: &mut Parts, replaced: &[(usize, usize)], backend: &dyn Backend) {
+pub(crate) fn elide_copies(program: &mut ProgramParts, replaced: &[(usize, usize)], backend: &dyn Backend) {
     for at in 0..program.steps.len() {
-        if let Some((from, to)) = pair(program, at, replaced, backend) {
+        if let Some((from, to)) = in_place_pair(program, at, replaced, backend) {
             program.steps[..=at].iter_mut().for_each(|step| rename(step, from, to));
         }
     }
 }
 
 /// Operand and result of a step that may be one buffer.
-fn pair(
-    program: &Parts,
+fn in_place_pair(
+    program: &ProgramParts,
     at: usize,
     replaced: &[(usize, usize)],
     backend: &dyn Backend,
 ) -> Option<(BufferId, BufferId)> {
     let Step::Library { op, args, outs } = &program.steps[at] else { return None };
     let ([(first, _), others @ ..], [(result, _)]) = (&args[..], &outs[..]) else { return None };
-    let (BufferRef::Fixed(from), BufferRef::Fixed(to)) = (first.slot, result.slot) else { return None };
+    let (BufferRef::Fixed(from), BufferRef::Fixed(to)) = (first.buffer, result.buffer) else { return None };
     let (operand, room) = (&program.buffers[from.0 as usize], &program.buffers[to.0 as usize]);
     let late = |class: &BufferKind| match class {
         BufferKind::Activation => false,
@@ -34,7 +34,7 @@ fn pair(
         _ => true,
     };
     let whole = *first == BufferSlice::of(from) && *result == BufferSlice::of(to) && from != to;
-    if !whole || operand.ty != room.ty || operand.class != BufferKind::Activation || late(&room.class) {
+    if !whole || operand.ty != room.ty || operand.kind != BufferKind::Activation || late(&room.kind) {
         return None;
     }
     if others.iter().any(|(p, _)| p.buffers().any(|b| b == from || b == to)) || !backend.supports_in_place(op) {
@@ -43,9 +43,9 @@ fn pair(
     let mut free = true;
     for (i, step) in program.steps.iter().enumerate().filter(|(i, _)| *i != at) {
         let simple = matches!(step, Step::Kernel { .. } | Step::Library { .. } | Step::Zero { .. });
-        step.places(&mut |p, _| {
+        step.for_each_slice(&mut |p, _| {
             let is = |buffer: BufferId| p.buffers().any(|b| b == buffer);
-            let operand = is(from) && (i > at || !simple || p.slot != BufferRef::Fixed(from));
+            let operand = is(from) && (i > at || !simple || p.buffer != BufferRef::Fixed(from));
             free &= !operand && !(is(to) && i < at);
         });
     }
@@ -54,8 +54,8 @@ fn pair(
 
 fn rename(step: &mut Step, from: BufferId, to: BufferId) {
     let change = |p: &mut BufferSlice| {
-        if p.slot == BufferRef::Fixed(from) {
-            p.slot = BufferRef::Fixed(to);
+        if p.buffer == BufferRef::Fixed(from) {
+            p.buffer = BufferRef::Fixed(to);
         }
     };
     match step {

@@ -6,20 +6,20 @@
 use crate::backend::Backend;
 use crate::in_place::{may_overwrite, tile_may_overwrite};
 use crate::loops::Buf;
-use crate::program::{BufferId, BufferKind, BufferSlice, KernelArg, Parts, Step};
+use crate::program::{BufferId, BufferKind, BufferSlice, KernelArg, ProgramParts, Step};
 use rustc_hash::FxHashMap;
 
 /// Of the (input, output) pairs asked for, those that are safe.
-pub(crate) fn donations(program: &Parts, asked: &[(usize, usize)], backend: &dyn Backend) -> Vec<(usize, usize)> {
+pub(crate) fn safe_donations(program: &ProgramParts, asked: &[(usize, usize)], backend: &dyn Backend) -> Vec<(usize, usize)> {
     if asked.is_empty() {
         return Vec::new();
     }
-    let uses = Uses::of(program);
-    asked.iter().copied().filter(|&(i, o)| safe(program, &uses, i, o, backend)).collect()
+    let uses = BufferAccesses::of(program);
+    asked.iter().copied().filter(|&(i, o)| is_safe(program, &uses, i, o, backend)).collect()
 }
 
 /// Which steps read and write each buffer, found in one pass: a step of training has thousands of pairs and of steps.
-struct Uses {
+struct BufferAccesses {
     inputs: FxHashMap<usize, BufferId>,
     outputs: FxHashMap<usize, BufferId>,
     /// By buffer, in order.
@@ -27,11 +27,11 @@ struct Uses {
     writes: Vec<Vec<usize>>,
 }
 
-impl Uses {
-    fn of(program: &Parts) -> Uses {
+impl BufferAccesses {
+    fn of(program: &ProgramParts) -> BufferAccesses {
         let (mut inputs, mut outputs) = (FxHashMap::default(), FxHashMap::default());
         for (i, b) in program.buffers.iter().enumerate() {
-            match b.class {
+            match b.kind {
                 BufferKind::Input(n) => *inputs.entry(n).or_insert(BufferId(i as u32)),
                 BufferKind::Output(n) => *outputs.entry(n).or_insert(BufferId(i as u32)),
                 BufferKind::Constant(_) | BufferKind::Activation => continue,
@@ -40,7 +40,7 @@ impl Uses {
         let mut reads = vec![Vec::new(); program.buffers.len()];
         let mut writes = reads.clone();
         for (k, step) in program.steps.iter().enumerate() {
-            step.places(&mut |p, write| {
+            step.for_each_slice(&mut |p, write| {
                 for b in p.buffers() {
                     let steps = if write { &mut writes[b.0 as usize] } else { &mut reads[b.0 as usize] };
                     if steps.last() != Some(&k) {
@@ -49,11 +49,11 @@ impl Uses {
                 }
             });
         }
-        Uses { inputs, outputs, reads, writes }
+        BufferAccesses { inputs, outputs, reads, writes }
     }
 }
 
-fn safe(program: &Parts, uses: &Uses, input: usize, output: usize, backend: &dyn Backend) -> bool {
+fn is_safe(program: &ProgramParts, uses: &BufferAccesses, input: usize, output: usize, backend: &dyn Backend) -> bool {
     let (Some(&from), Some(&to)) = (uses.inputs.get(&input), uses.outputs.get(&output)) else { return false };
     if program.inputs[input] != program.outputs[output] {
         return false;
@@ -68,18 +68,18 @@ fn safe(program: &Parts, uses: &Uses, input: usize, output: usize, backend: &dyn
         return false;
     }
     let step = &program.steps[written];
-    let over = || copies(step, from, to) || overwrites(step, from, to, program.outputs[output].numel());
-    reads.last() != Some(&written) || over() || changes(step, from, to, backend)
+    let over = || is_identity_copy(step, from, to) || can_run_in_place(step, from, to, program.outputs[output].numel());
+    reads.last() != Some(&written) || over() || mutates_operand(step, from, to, backend)
 }
 
 /// A plain copy of the input to the output has nothing left to do.
-fn copies(step: &Step, from: BufferId, to: BufferId) -> bool {
+fn is_identity_copy(step: &Step, from: BufferId, to: BufferId) -> bool {
     let is = |p: &crate::program::BufferSlice, b: BufferId| p.offset == 0 && p.buffers().eq([b]);
     matches!(step, Step::Copy { from: f, to: t, .. } if is(f, from) && is(t, to))
 }
 
 /// A routine that changes its first operand in place.
-fn changes(step: &Step, from: BufferId, to: BufferId, backend: &dyn Backend) -> bool {
+fn mutates_operand(step: &Step, from: BufferId, to: BufferId, backend: &dyn Backend) -> bool {
     let Step::Library { op, args, outs } = step else { return false };
     let ([(first, _), others @ ..], [(result, _)]) = (&args[..], &outs[..]) else { return false };
     let once = others.iter().all(|(p, _)| p.buffers().all(|b| b != from));
@@ -87,7 +87,7 @@ fn changes(step: &Step, from: BufferId, to: BufferId, backend: &dyn Backend) -> 
 }
 
 /// Whether a step may write one buffer over the other.
-pub(crate) fn overwrites(step: &Step, from: BufferId, to: BufferId, elements: usize) -> bool {
+pub(crate) fn can_run_in_place(step: &Step, from: BufferId, to: BufferId, elements: usize) -> bool {
     match step {
         Step::Kernel { kernel, args, .. } => {
             let places = args.iter().map(|a| match a {
@@ -104,7 +104,7 @@ pub(crate) fn overwrites(step: &Step, from: BufferId, to: BufferId, elements: us
             let places = std::iter::once(None).chain(e.args.iter().map(Some));
             let mut operand = false;
             for factor in [a, b] {
-                factor.places(&mut |p| operand |= p.buffers().any(|b| b == from));
+                factor.for_each_slice(&mut |p| operand |= p.buffers().any(|b| b == from));
             }
             match (argument(places.clone(), from), argument(places, to)) {
                 (Some(load), Some(store)) => !operand && tile_may_overwrite(&e.kernel, load, store),

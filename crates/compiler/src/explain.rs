@@ -8,11 +8,11 @@ use std::fmt;
 
 /// One step of a program, explained.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Note {
+pub struct StepExplanation {
     /// Which step: its number, behind those of the loops and branches around it.
     pub step: String,
     /// What it is.
-    pub what: String,
+    pub description: String,
     /// What it computes, a line for each result: the ops that were fused into it, and where they were written.
     pub fused: Vec<String>,
     /// What could have been part of it, and why it isn't.
@@ -23,7 +23,7 @@ pub struct Note {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
     /// In the order of the steps.
-    pub notes: Vec<Note>,
+    pub steps: Vec<StepExplanation>,
     /// Numbers of the loops and branches around what is being lowered.
     pub(crate) path: Vec<String>,
 }
@@ -32,15 +32,15 @@ impl Explanation {
     fn add(&mut self, step: usize, what: String, fused: Vec<String>, unfused: Vec<String>) {
         let mut path = self.path.clone();
         path.push(step.to_string());
-        self.notes.push(Note { step: path.join("."), what, fused, unfused });
+        self.steps.push(StepExplanation { step: path.join("."), description: what, fused, unfused });
     }
 
     /// Adds a note on a fused kernel.
     pub(crate) fn group(&mut self, graph: &Graph, group: &Group, in_memory: &[bool], unfused: &[Unfused], step: usize) {
         let what = format!(
             "kernel over {:?}{}",
-            &group.full[..],
-            match &group.red[..] {
+            &group.domain[..],
+            match &group.reduced_axes[..] {
                 [] => String::new(),
                 axes => format!(", reduced over {axes:?}"),
             }
@@ -67,7 +67,7 @@ impl Explanation {
             fused.push(format!("%{} {}{kept} = {}{at}", r.value.0, graph.ty(r.value), list.join(", ")));
             for a in unfused.iter().filter(|a| a.value == r.value) {
                 if !group.roots.iter().any(|r| r.value == a.other) {
-                    reasons.push(format!("%{} from %{}: {}", a.value.0, a.other.0, a.why));
+                    reasons.push(format!("%{} from %{}: {}", a.value.0, a.other.0, a.reason));
                 }
             }
         }
@@ -75,7 +75,7 @@ impl Explanation {
     }
 
     /// Adds a note on an op that is a step of its own; `why` says what kept its reader out.
-    pub(crate) fn standalone(&mut self, graph: &Graph, node: &Node, unfused: Option<String>, step: usize) {
+    pub(crate) fn explain_standalone(&mut self, graph: &Graph, node: &Node, unfused: Option<String>, step: usize) {
         let types: Vec<String> = node.args.iter().map(|a| graph.ty(*a).to_string()).collect();
         let name = crate::program::library_name(&node.op);
         let at = if node.loc == Loc::Unknown { String::new() } else { format!(" at {}", node.loc) };
@@ -85,8 +85,8 @@ impl Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for n in &self.notes {
-            writeln!(f, "{}: {}", n.step, n.what)?;
+        for n in &self.steps {
+            writeln!(f, "{}: {}", n.step, n.description)?;
             n.fused.iter().try_for_each(|l| writeln!(f, "    {l}"))?;
             n.unfused.iter().try_for_each(|l| writeln!(f, "    unfused: {l}"))?;
         }

@@ -26,12 +26,12 @@ pub struct Fence(Option<Arc<dyn Completion>>);
 
 impl Fence {
     /// Of work that is done. Takes no memory.
-    pub fn done() -> Fence {
+    pub fn completed() -> Fence {
         Fence(None)
     }
 
     /// Of work that goes on.
-    pub fn of(work: Arc<dyn Completion>) -> Fence {
+    pub fn from_completion(work: Arc<dyn Completion>) -> Fence {
         Fence(Some(work))
     }
 
@@ -71,12 +71,12 @@ pub struct ReadFuture {
 
 impl ReadFuture {
     /// Bytes that are there.
-    pub fn done(bytes: Vec<u8>) -> ReadFuture {
-        ReadFuture::after(Fence::done(), move || Ok(bytes))
+    pub fn ready(bytes: Vec<u8>) -> ReadFuture {
+        ReadFuture::after_fence(Fence::completed(), move || Ok(bytes))
     }
 
     /// Bytes that `take` gives once the fence has passed.
-    pub fn after(fence: Fence, take: impl FnOnce() -> Result<Vec<u8>> + Send + 'static) -> ReadFuture {
+    pub fn after_fence(fence: Fence, take: impl FnOnce() -> Result<Vec<u8>> + Send + 'static) -> ReadFuture {
         ReadFuture { fence, take: Some(Box::new(take)) }
     }
 

@@ -11,37 +11,37 @@ use std::collections::BTreeMap;
 
 /// What an index varies with: a loop's variable, or digits of one that runs over several axes, `variable / divisor % count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Root {
-    Whole(Var),
-    Digits { var: Var, divisor: i64, count: Option<i64> },
+enum LoopIndex {
+    LoopVar(Var),
+    LoopVarDigits { var: Var, divisor: i64, count: Option<i64> },
 }
 
-impl Root {
+impl LoopIndex {
     fn var(self) -> Var {
         match self {
-            Root::Whole(var) | Root::Digits { var, .. } => var,
+            LoopIndex::LoopVar(var) | LoopIndex::LoopVarDigits { var, .. } => var,
         }
     }
 
-    fn of(self, var: Var) -> Root {
+    fn of(self, var: Var) -> LoopIndex {
         match self {
-            Root::Whole(_) => Root::Whole(var),
-            Root::Digits { divisor, count, .. } => Root::Digits { var, divisor, count },
+            LoopIndex::LoopVar(_) => LoopIndex::LoopVar(var),
+            LoopIndex::LoopVarDigits { divisor, count, .. } => LoopIndex::LoopVarDigits { var, divisor, count },
         }
     }
 
     /// The digits that a division by `n` leaves, or takes away.
-    fn divided(self, n: i64, rest: bool) -> Option<Root> {
+    fn divided(self, n: i64, rest: bool) -> Option<LoopIndex> {
         let (var, divisor, count) = match self {
-            Root::Whole(var) => (var, 1, None),
-            Root::Digits { var, divisor, count } => (var, divisor, count),
+            LoopIndex::LoopVar(var) => (var, 1, None),
+            LoopIndex::LoopVarDigits { var, divisor, count } => (var, divisor, count),
         };
         if n < 1 || count.is_some_and(|c| c % n != 0) {
             return None;
         }
         Some(match rest {
-            true => Root::Digits { var, divisor, count: Some(n) },
-            false => Root::Digits { var, divisor: divisor.checked_mul(n)?, count: count.map(|c| c / n) },
+            true => LoopIndex::LoopVarDigits { var, divisor, count: Some(n) },
+            false => LoopIndex::LoopVarDigits { var, divisor: divisor.checked_mul(n)?, count: count.map(|c| c / n) },
         })
     }
 }
@@ -50,7 +50,7 @@ impl Root {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Linear {
     offset: i64,
-    terms: BTreeMap<Root, i64>,
+    terms: BTreeMap<LoopIndex, i64>,
 }
 
 impl Linear {
@@ -64,51 +64,51 @@ impl Linear {
     }
 
     /// The root that this is, and nothing else.
-    fn root(&self) -> Option<Root> {
+    fn root(&self) -> Option<LoopIndex> {
         let (root, 1) = self.terms.first_key_value()? else { return None };
         (self.offset == 0 && self.terms.len() == 1).then_some(*root)
     }
 }
 
 /// A load or a store: its position in each block from the outside in, the loops around it, and its element.
-struct Site {
+struct AccessSite {
     path: Vec<usize>,
-    loops: Vec<Around>,
+    loops: Vec<EnclosingLoop>,
     index: Option<Linear>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-struct Around {
+struct EnclosingLoop {
     var: Var,
     /// How often it runs, where that is known.
-    runs: Option<i64>,
+    trip_count: Option<i64>,
     kind: LoopKind,
 }
 
 #[derive(Default)]
-struct Reader {
+struct AccessCollector {
     read: u32,
     write: u32,
     regs: FxHashMap<Reg, Linear>,
-    loads: Vec<Site>,
-    stores: Vec<Site>,
+    loads: Vec<AccessSite>,
+    stores: Vec<AccessSite>,
     /// Something that is beyond this analysis.
-    unclear: bool,
+    unsupported: bool,
 }
 
 /// Whether `write`, of `elements` elements, may be the same memory as `read`.
 pub(crate) fn may_overwrite(kernel: &Kernel, read: Buf, write: Buf, elements: usize) -> bool {
-    let mut r = Reader { read: read.0, write: write.0, ..Default::default() };
+    let mut r = AccessCollector { read: read.0, write: write.0, ..Default::default() };
     r.block(&kernel.body, &mut Vec::new(), &mut Vec::new());
     let [store] = &r.stores[..] else { return false };
-    !r.unclear && every_element_once(store, elements) && r.loads.iter().all(|l| before(l, store))
+    !r.unsupported && writes_each_element_once(store, elements) && r.loads.iter().all(|l| load_precedes_store(l, store))
 }
 
 /// As [`may_overwrite`], for a kernel that runs over each tile of a product: tiles share no element, so that loads at the
 /// very index that is stored, in the store's own block and before it, are enough.
 pub(crate) fn tile_may_overwrite(kernel: &Kernel, read: Buf, write: Buf) -> bool {
     let (mut loads, mut stores) = (Vec::new(), Vec::new());
-    sites(&kernel.body, &mut Vec::new(), &mut |stmt, path| match stmt {
+    accesses(&kernel.body, &mut Vec::new(), &mut |stmt, path| match stmt {
         Stmt::Let { op: Op::Load { buf, index, .. }, .. } if *buf == read => loads.push((path.to_vec(), index.clone())),
         Stmt::Store { buf, index, .. } if *buf == write => stores.push((path.to_vec(), index.clone())),
         _ => {}
@@ -121,19 +121,19 @@ pub(crate) fn tile_may_overwrite(kernel: &Kernel, read: Buf, write: Buf) -> bool
     })
 }
 
-fn sites<'a>(body: &'a [Stmt], path: &mut Vec<usize>, f: &mut dyn FnMut(&'a Stmt, &[usize])) {
+fn accesses<'a>(body: &'a [Stmt], path: &mut Vec<usize>, f: &mut dyn FnMut(&'a Stmt, &[usize])) {
     for (i, stmt) in body.iter().enumerate() {
         path.push(i);
         f(stmt, path);
         if let Stmt::Loop(l) = stmt {
-            sites(&l.body, path, f);
+            accesses(&l.body, path, f);
         }
         path.pop();
     }
 }
 
-impl Reader {
-    fn block(&mut self, body: &[Stmt], path: &mut Vec<usize>, loops: &mut Vec<Around>) {
+impl AccessCollector {
+    fn block(&mut self, body: &[Stmt], path: &mut Vec<usize>, loops: &mut Vec<EnclosingLoop>) {
         for (i, stmt) in body.iter().enumerate() {
             path.push(i);
             match stmt {
@@ -141,7 +141,7 @@ impl Reader {
                     if let Op::Load { buf, index, .. } = op
                         && buf.0 == self.read
                     {
-                        let site = self.site(index, path, loops);
+                        let site = self.access(index, path, loops);
                         self.loads.push(site);
                     }
                     if let Some(l) = self.linear_op(op) {
@@ -149,8 +149,8 @@ impl Reader {
                     }
                 }
                 Stmt::Store { buf, index, mask, .. } if buf.0 == self.write => {
-                    self.unclear |= mask.is_some();
-                    let site = self.site(index, path, loops);
+                    self.unsupported |= mask.is_some();
+                    let site = self.access(index, path, loops);
                     self.stores.push(site);
                 }
                 Stmt::Store { .. } => {}
@@ -159,11 +159,11 @@ impl Reader {
                         Extent::Exact(Size::Const(n)) => Some(*n),
                         Extent::Exact(Size::Arg(_)) => None,
                         Extent::Bounded { buf, .. } => {
-                            self.unclear |= buf.0 == self.read;
+                            self.unsupported |= buf.0 == self.read;
                             None
                         }
                     };
-                    loops.push(Around { var: l.var, runs, kind: l.kind });
+                    loops.push(EnclosingLoop { var: l.var, trip_count: runs, kind: l.kind });
                     self.block(&l.body, path, loops);
                     loops.pop();
                 }
@@ -172,8 +172,8 @@ impl Reader {
         }
     }
 
-    fn site(&self, index: &Index, path: &[usize], loops: &[Around]) -> Site {
-        Site { path: path.to_vec(), loops: loops.to_vec(), index: self.linear(index) }
+    fn access(&self, index: &Index, path: &[usize], loops: &[EnclosingLoop]) -> AccessSite {
+        AccessSite { path: path.to_vec(), loops: loops.to_vec(), index: self.linear(index) }
     }
 
     fn linear(&self, index: &Index) -> Option<Linear> {
@@ -184,7 +184,7 @@ impl Reader {
         for (atom, stride) in &index.terms {
             let Size::Const(s) = stride else { return None };
             match atom {
-                Atom::Var(v) => l.add(&Linear { offset: 0, terms: [(Root::Whole(*v), 1)].into() }, *s)?,
+                Atom::Var(v) => l.add(&Linear { offset: 0, terms: [(LoopIndex::LoopVar(*v), 1)].into() }, *s)?,
                 Atom::Reg(r) => l.add(self.regs.get(r)?, *s)?,
             }
         }
@@ -224,11 +224,11 @@ impl Reader {
 }
 
 /// As many stores as elements, at dense strides, are one store for each.
-fn every_element_once(store: &Site, elements: usize) -> bool {
+fn writes_each_element_once(store: &AccessSite, elements: usize) -> bool {
     let Some(index) = &store.index else { return false };
     let mut strides = Vec::new();
     for l in &store.loops {
-        let Some(n) = l.runs else { return false };
+        let Some(n) = l.trip_count else { return false };
         if n == 1 {
             continue;
         }
@@ -250,13 +250,13 @@ fn every_element_once(store: &Site, elements: usize) -> bool {
 
 /// The axes that a variable of `n` iterations runs over, as strides and lengths: itself, or digits that make it up.
 fn axes(index: &Linear, var: Var, n: i64) -> Option<Vec<(i64, i64)>> {
-    let own: Vec<(Root, i64)> = index.terms.iter().filter(|(r, _)| r.var() == var).map(|(r, s)| (*r, *s)).collect();
-    if let [(Root::Whole(_), stride)] = own[..] {
+    let own: Vec<(LoopIndex, i64)> = index.terms.iter().filter(|(r, _)| r.var() == var).map(|(r, s)| (*r, *s)).collect();
+    if let [(LoopIndex::LoopVar(_), stride)] = own[..] {
         return Some(vec![(stride, n)]);
     }
     let mut digits = Vec::new();
     for (root, stride) in own {
-        let Root::Digits { divisor, count, .. } = root else { return None };
+        let LoopIndex::LoopVarDigits { divisor, count, .. } = root else { return None };
         digits.push((divisor, count, stride));
     }
     digits.sort_unstable();
@@ -274,7 +274,7 @@ fn axes(index: &Linear, var: Var, n: i64) -> Option<Vec<(i64, i64)>> {
 }
 
 /// Whether a load reads what the store is about to write, and comes first.
-fn before(load: &Site, store: &Site) -> bool {
+fn load_precedes_store(load: &AccessSite, store: &AccessSite) -> bool {
     let depth = load.path.iter().zip(&store.path).take_while(|(a, b)| a == b).count();
     let first = matches!((load.path.get(depth), store.path.get(depth)), (Some(a), Some(b)) if a < b);
     let (Some(from), Some(to)) = (&load.index, &store.index) else { return false };
@@ -290,7 +290,7 @@ fn before(load: &Site, store: &Site) -> bool {
     let mut to = to.clone();
     to.terms.retain(|_, s| *s != 0);
     // Either the same loops but for their variables,
-    if own.len() == theirs.len() && own.iter().zip(theirs).all(|(a, b)| a.runs == b.runs && a.runs.is_some()) {
+    if own.len() == theirs.len() && own.iter().zip(theirs).all(|(a, b)| a.trip_count == b.trip_count && a.trip_count.is_some()) {
         let mut renamed = Linear { offset: from.offset, terms: BTreeMap::new() };
         for (root, s) in &from.terms {
             let to = own.iter().position(|l| l.var == root.var()).map_or(root.var(), |i| theirs[i].var);
@@ -306,16 +306,16 @@ fn before(load: &Site, store: &Site) -> bool {
 }
 
 /// Whether a pass reads nothing but the run of adjacent elements that another pass writes.
-fn reads_inside(from: &Linear, own: &[Around], to: &Linear, theirs: &[Around]) -> bool {
+fn reads_inside(from: &Linear, own: &[EnclosingLoop], to: &Linear, theirs: &[EnclosingLoop]) -> bool {
     let Some((first, last)) = span(from, own) else { return false };
     let Some((start, end)) = span(to, theirs) else { return false };
-    let outer = |l: &Linear, inner: &[Around]| -> BTreeMap<Root, i64> {
-        let around = |r: &Root| !inner.iter().any(|a| a.var == r.var());
+    let outer = |l: &Linear, inner: &[EnclosingLoop]| -> BTreeMap<LoopIndex, i64> {
+        let around = |r: &LoopIndex| !inner.iter().any(|a| a.var == r.var());
         l.terms.iter().filter(|(r, s)| around(r) && **s != 0).map(|(r, s)| (*r, *s)).collect()
     };
     let mut strides: Vec<(i64, i64)> = Vec::new();
     for l in theirs {
-        match (l.runs, to.terms.get(&Root::Whole(l.var))) {
+        match (l.trip_count, to.terms.get(&LoopIndex::LoopVar(l.var))) {
             (Some(1), _) => {}
             (Some(n), Some(s)) => strides.push((*s, n)),
             _ => return false,
@@ -327,15 +327,15 @@ fn reads_inside(from: &Linear, own: &[Around], to: &Linear, theirs: &[Around]) -
 }
 
 /// The first and last element that some loops reach, those around them standing still.
-fn span(index: &Linear, inner: &[Around]) -> Option<(i64, i64)> {
+fn span(index: &Linear, inner: &[EnclosingLoop]) -> Option<(i64, i64)> {
     let (mut first, mut last) = (index.offset, index.offset);
-    let digits = |r: &Root| matches!(r, Root::Digits { .. }) && inner.iter().any(|l| l.var == r.var());
+    let digits = |r: &LoopIndex| matches!(r, LoopIndex::LoopVarDigits { .. }) && inner.iter().any(|l| l.var == r.var());
     if index.terms.keys().any(digits) {
         return None;
     }
     for l in inner {
-        let stride = index.terms.get(&Root::Whole(l.var)).copied().unwrap_or(0);
-        let reach = stride.checked_mul(l.runs? - 1)?;
+        let stride = index.terms.get(&LoopIndex::LoopVar(l.var)).copied().unwrap_or(0);
+        let reach = stride.checked_mul(l.trip_count? - 1)?;
         first = first.checked_add(reach.min(0))?;
         last = last.checked_add(reach.max(0))?;
     }

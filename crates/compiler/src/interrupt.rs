@@ -9,13 +9,13 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 thread_local! {
-    static ASK: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
+    static INTERRUPT_CHECK: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
 }
 
 /// A way to wait until a function returns, which returns when a run of another thread has ended.
-pub type Wait = fn(&(dyn Fn() + Sync));
+pub type WaitFn = fn(&(dyn Fn() + Sync));
 
-static WAIT: OnceLock<Wait> = OnceLock::new();
+static WAIT_HOOK: OnceLock<WaitFn> = OnceLock::new();
 
 /// Until the guard goes, runs of this thread ask, now and then, whether they shall stop.
 ///
@@ -25,29 +25,29 @@ static WAIT: OnceLock<Wait> = OnceLock::new();
 /// let _asking = interrupt::asking(|| false);
 /// assert!(interrupt::ask().is_some());
 /// ```
-pub fn asking(ask: fn() -> bool) -> Asking {
-    Asking { before: ASK.replace(Some(ask)), of_thread: PhantomData }
+pub fn set_interrupt_check(ask: fn() -> bool) -> InterruptGuard {
+    InterruptGuard { previous: INTERRUPT_CHECK.replace(Some(interrupt_check)), of_thread: PhantomData }
 }
 
 /// Until the guard goes, nothing stops the runs of this thread: they write over what must not be left half written.
-pub fn undisturbed() -> Asking {
-    Asking { before: ASK.replace(None), of_thread: PhantomData }
+pub fn disable_interrupts() -> InterruptGuard {
+    InterruptGuard { previous: INTERRUPT_CHECK.replace(None), of_thread: PhantomData }
 }
 
 /// How a run of this thread finds out whether it shall stop, for backends; none if nothing stops it.
-pub fn ask() -> Option<fn() -> bool> {
-    ASK.get()
+pub fn interrupt_check() -> Option<fn() -> bool> {
+    INTERRUPT_CHECK.get()
 }
 
 /// Says how threads wait for the runs of others. Such a run may ask, and the answer may need what the waiting thread
 /// holds, as an interpreter's lock: it is let go here. The first way stays.
-pub fn wait_with(wait: Wait) {
-    let _ = WAIT.set(wait);
+pub fn set_wait_hook(wait: WaitFn) {
+    let _ = WAIT_HOOK.set(wait);
 }
 
 /// Waits for the run of another thread.
 pub fn wait(until: &(dyn Fn() + Sync)) {
-    match WAIT.get() {
+    match WAIT_HOOK.get() {
         Some(wait) => wait(until),
         None => until(),
     }
@@ -55,14 +55,14 @@ pub fn wait(until: &(dyn Fn() + Sync)) {
 
 /// What runs of this thread ask, until it goes.
 #[must_use = "it holds until it goes"]
-pub struct Asking {
-    before: Option<fn() -> bool>,
+pub struct InterruptGuard {
+    previous: Option<fn() -> bool>,
     of_thread: PhantomData<*const ()>,
 }
 
-impl Drop for Asking {
+impl Drop for InterruptGuard {
     fn drop(&mut self) {
-        ASK.set(self.before);
+        INTERRUPT_CHECK.set(self.previous);
     }
 }
 
@@ -72,17 +72,17 @@ mod tests {
 
     #[test]
     fn the_innermost_guard_holds_and_on_its_thread_alone() {
-        assert!(ask().is_none());
-        let outer = asking(|| true);
+        assert!(interrupt_check().is_none());
+        let outer = set_interrupt_check(|| true);
         {
-            let _inner = undisturbed();
-            assert!(ask().is_none());
-            let _innermost = asking(|| false);
-            assert!(!ask().unwrap()());
+            let _inner = disable_interrupts();
+            assert!(interrupt_check().is_none());
+            let _innermost = set_interrupt_check(|| false);
+            assert!(!interrupt_check().unwrap()());
         }
-        assert!(ask().unwrap()());
-        assert!(std::thread::spawn(|| ask().is_none()).join().unwrap());
+        assert!(interrupt_check().unwrap()());
+        assert!(std::thread::spawn(|| interrupt_check().is_none()).join().unwrap());
         drop(outer);
-        assert!(ask().is_none());
+        assert!(interrupt_check().is_none());
     }
 }

@@ -17,17 +17,17 @@ pub mod interrupt;
 pub mod loops;
 pub mod passes;
 mod plan;
-mod products;
+mod matmul_operands;
 pub mod program;
 mod schedule;
-mod serial;
+mod serialize;
 mod strided;
 pub mod target;
 mod verify;
 
 pub use backend::{Backend, Bindings, DeviceBuffer, Executable, OpPlacement, Timing};
 pub use communicator::{Communicator, DeviceCommunicator, PendingCollective};
-pub use explain::{Explanation, Note};
+pub use explain::{Explanation, StepExplanation};
 pub use fence::{Completion, Fence, ReadFuture};
 pub use passes::Pass;
 pub use plan::ALIGN;
@@ -35,7 +35,7 @@ pub use program::{Program, UncheckedProgram};
 pub use target::Target;
 
 use ir::{Graph, Type};
-use program::{BufferKind, BufferSlice, Parts};
+use program::{BufferKind, BufferSlice, ProgramParts};
 
 /// What can go wrong while compiling or running.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -126,15 +126,15 @@ fn compile_with(
         |c: &ir::ops::Composite, types: &[Type]| options.fuse_composites && backend.supports_composite(c, types);
     let target = backend.target();
     let mut g = std::borrow::Cow::Borrowed(graph);
-    for pass in Pass::ORDER {
+    for pass in Pass::PIPELINE {
         g = std::borrow::Cow::Owned(pass.run(&g, &claims, target)?);
     }
     if !options.donate.is_empty() {
-        g = std::borrow::Cow::Owned(passes::update_to_scatter::updates(&g, &options.donate, &|op| {
+        g = std::borrow::Cow::Owned(passes::update_to_scatter::updates_to_scatters(&g, &options.donate, &|op| {
             backend.supports_in_place(op)
         })?);
     }
-    target.check(&g)?;
+    target.check_dtypes(&g)?;
     debug_assert!(ir::verify::verify(&g).is_ok());
 
     let pair = |&(i, o): &(usize, usize)| Some((*g.inputs().get(i)?, *g.outputs().get(o)?));
@@ -142,10 +142,10 @@ fn compile_with(
     let runs = |op: &ir::Op, types: &[Type]| backend.placement(op, types);
     let mut lowering = schedule::Lowering {
         target,
-        runs: &runs,
+        placement: &runs,
         buffers: Vec::new(),
         levels: 0,
-        replaced,
+        donated_pairs: replaced,
         computed_operands: options.computed_operands,
         explanation,
     };
@@ -164,11 +164,11 @@ fn compile_with(
     lowering.graph(&g, &ins, &outs, 0, &mut steps)?;
     let levels = lowering.levels;
     let mut program =
-        Parts { buffers: lowering.buffers, inputs, outputs, steps, arena: 0, levels, donated: Vec::new() };
-    copy_elision::join(&mut program, &options.donate, backend);
+        ProgramParts { buffers: lowering.buffers, inputs, outputs, steps, arena_bytes: 0, max_loop_depth: levels, donated: Vec::new() };
+    copy_elision::elide_copies(&mut program, &options.donate, backend);
     plan::plan(&mut program);
-    program.donated = donate::donations(&program, &options.donate, backend);
-    let program = Program::compiled(program);
+    program.donated = donate::safe_donations(&program, &options.donate, backend);
+    let program = Program::from_compiler(program);
     // Tests can ask that whatever is compiled be proved.
     if cfg!(debug_assertions) && std::env::var_os("TENSORLOOM_VERIFY").is_some() {
         verify::verify(&program)?;

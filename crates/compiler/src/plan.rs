@@ -1,28 +1,28 @@
 //! Memory planning: lifetimes and places in the arena.
 
-use crate::donate::overwrites;
-use crate::program::{BufferId, BufferKind, BufferRef, Parts, Step};
+use crate::donate::can_run_in_place;
+use crate::program::{BufferId, BufferKind, BufferRef, ProgramParts, Step};
 use std::collections::BTreeMap;
 
 /// Alignment of every buffer.
 pub const ALIGN: usize = 64;
 
 /// Gives every activation a place in the arena such that buffers alive together don't overlap.
-pub(crate) fn plan(program: &mut Parts) {
+pub(crate) fn plan(program: &mut ProgramParts) {
     for (i, step) in program.steps.iter().enumerate() {
-        step.places(&mut |p, _| {
+        step.for_each_slice(&mut |p, _| {
             for b in p.buffers() {
-                let live = &mut program.buffers[b.0 as usize].live;
+                let live = &mut program.buffers[b.0 as usize].lifetime;
                 *live = Some(live.map_or((i, i), |(a, _)| (a, i)));
             }
         });
     }
     let mut life = Lifetimes { spans: vec![None; program.buffers.len()], clock: 0, kernels: Vec::new() };
     life.walk(&program.steps);
-    let reused = reused(program, &life);
+    let reused = in_place_operands(program, &life);
     let spans = life.spans;
     let mut order: Vec<usize> = (0..program.buffers.len())
-        .filter(|&i| program.buffers[i].class == BufferKind::Activation && spans[i].is_some())
+        .filter(|&i| program.buffers[i].kind == BufferKind::Activation && spans[i].is_some())
         .collect();
     order.sort_by_key(|&i| (spans[i], i));
     let mut heap = FreeList::default();
@@ -35,7 +35,7 @@ pub(crate) fn plan(program: &mut Parts) {
                 break;
             }
             for (offset, size) in entry.remove() {
-                heap.give(offset, size);
+                heap.release(offset, size);
             }
         }
         let size = program.buffers[i].ty.bytes().next_multiple_of(ALIGN).max(ALIGN);
@@ -44,21 +44,21 @@ pub(crate) fn plan(program: &mut Parts) {
             let at = ending.iter().position(|&(offset, _)| offset == program.buffers[from].offset)?;
             Some(ending.swap_remove(at).0)
         });
-        let offset = taken.unwrap_or_else(|| heap.take(size));
+        let offset = taken.unwrap_or_else(|| heap.allocate(size));
         program.buffers[i].offset = offset;
         ends.entry(end).or_default().push((offset, size));
     }
-    program.arena = heap.top;
+    program.arena_bytes = heap.top;
 }
 
 /// Buffers that a step may write over one of its operands, which nobody reads afterwards: result → operand.
-fn reused(program: &Parts, life: &Lifetimes) -> BTreeMap<usize, usize> {
+fn in_place_operands(program: &ProgramParts, life: &Lifetimes) -> BTreeMap<usize, usize> {
     let mut reused = BTreeMap::new();
     for (at, step) in &life.kernels {
         let (mut read, mut written, mut given) = (Vec::new(), Vec::new(), Vec::new());
-        step.places(&mut |p, write| {
-            if let BufferRef::Fixed(id) = p.slot
-                && program.buffers[id.0 as usize].class == BufferKind::Activation
+        step.for_each_slice(&mut |p, write| {
+            if let BufferRef::Fixed(id) = p.buffer
+                && program.buffers[id.0 as usize].kind == BufferKind::Activation
             {
                 if write { written.push(id) } else { read.push(id) }
             }
@@ -72,7 +72,7 @@ fn reused(program: &Parts, life: &Lifetimes) -> BTreeMap<usize, usize> {
                 let old = &program.buffers[from.0 as usize].ty;
                 let ends = life.spans[from.0 as usize].is_some_and(|(start, end)| end == *at && start < end);
                 let fits = old.numel() == new.numel() && old.dtype.size() == new.dtype.size();
-                ends && fits && !given.contains(*from) && overwrites(step, **from, to, new.numel())
+                ends && fits && !given.contains(*from) && can_run_in_place(step, **from, to, new.numel())
             });
             if let Some(from) = from {
                 given.push(*from);
@@ -102,15 +102,15 @@ impl<'a> Lifetimes<'a> {
             if let Step::Loop(l) = step {
                 let start = self.clock;
                 let known: Vec<Option<(usize, usize)>> = self.spans.clone();
-                if let crate::program::TripCount::While { test, .. } = &l.trip {
+                if let crate::program::TripCount::While { test, .. } = &l.trip_count {
                     self.walk(test);
                 }
                 self.walk(&l.body);
                 let end = self.clock;
                 // What the loop shares with its outside, or carries, lives through all iterations.
-                step.places(&mut |p, _| {
+                step.for_each_slice(&mut |p, _| {
                     let carried =
-                        matches!(p.slot, crate::program::BufferRef::DoubleBuffered(..)) || !p.strides.is_empty();
+                        matches!(p.buffer, crate::program::BufferRef::DoubleBuffered(..)) || !p.strides.is_empty();
                     for b in p.buffers() {
                         if carried || known[b.0 as usize].is_some() {
                             self.touch(b, start);
@@ -118,7 +118,7 @@ impl<'a> Lifetimes<'a> {
                         }
                     }
                 });
-                for (from, to, _) in &l.after {
+                for (from, to, _) in &l.copies_after {
                     for b in from.buffers().chain(to.buffers()) {
                         self.touch(b, start);
                         self.touch(b, end);
@@ -135,7 +135,7 @@ impl<'a> Lifetimes<'a> {
                 if matches!(step, Step::Kernel { .. } | Step::Matmul { epilogue: Some(_), .. }) {
                     self.kernels.push((at, step));
                 }
-                step.places(&mut |p, _| p.buffers().for_each(|b| self.touch(b, at)));
+                step.for_each_slice(&mut |p, _| p.buffers().for_each(|b| self.touch(b, at)));
                 self.clock += 1;
             }
         }
@@ -151,7 +151,7 @@ struct FreeList {
 
 impl FreeList {
     /// The smallest free range that fits, or new space at the top.
-    fn take(&mut self, size: usize) -> usize {
+    fn allocate(&mut self, size: usize) -> usize {
         let best = self.free.iter().filter(|(_, s)| **s >= size).min_by_key(|(o, s)| (**s, **o)).map(|(o, s)| (*o, *s));
         if let Some((offset, found)) = best {
             self.free.remove(&offset);
@@ -173,7 +173,7 @@ impl FreeList {
         offset
     }
 
-    fn give(&mut self, mut offset: usize, mut size: usize) {
+    fn release(&mut self, mut offset: usize, mut size: usize) {
         if let Some((&o, &s)) = self.free.range(..offset).next_back()
             && o + s == offset
         {

@@ -29,11 +29,11 @@ pub struct Buffer {
     /// What it holds.
     pub ty: Type,
     /// Where its memory comes from.
-    pub class: BufferKind,
+    pub kind: BufferKind,
     /// Byte offset in the arena; activations alone.
     pub offset: usize,
     /// First and last step that use it, at the top level.
-    pub live: Option<(usize, usize)>,
+    pub lifetime: Option<(usize, usize)>,
 }
 
 /// A buffer, or two that change roles with each iteration of a loop.
@@ -49,7 +49,7 @@ pub enum BufferRef {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct BufferSlice {
     /// The buffer.
-    pub slot: BufferRef,
+    pub buffer: BufferRef,
     /// Byte offset.
     pub offset: i64,
     /// (loop level, bytes per iteration).
@@ -59,12 +59,12 @@ pub struct BufferSlice {
 impl BufferSlice {
     /// The start of a buffer.
     pub fn of(buffer: BufferId) -> BufferSlice {
-        BufferSlice { slot: BufferRef::Fixed(buffer), offset: 0, strides: SmallVec::new() }
+        BufferSlice { buffer: BufferRef::Fixed(buffer), offset: 0, strides: SmallVec::new() }
     }
 
     /// All buffers that it may mean.
     pub fn buffers(&self) -> impl Iterator<Item = BufferId> {
-        let (a, b) = match self.slot {
+        let (a, b) = match self.buffer {
             BufferRef::Fixed(a) => (a, None),
             BufferRef::DoubleBuffered(_, a, b) => (a, Some(b)),
         };
@@ -127,7 +127,7 @@ pub struct Prologue {
 
 impl MatmulOperand {
     /// Calls `f` with every place that is read.
-    pub fn places(&self, f: &mut dyn FnMut(&BufferSlice)) {
+    pub fn for_each_slice(&self, f: &mut dyn FnMut(&BufferSlice)) {
         match self {
             MatmulOperand::Memory(p) => f(p),
             MatmulOperand::Computed(c) => c.args.iter().for_each(f),
@@ -157,7 +157,7 @@ pub struct Epilogue {
     /// Its further buffers.
     pub args: Vec<BufferSlice>,
     /// Whether it needs tiles that span all columns, because it reduces over rows.
-    pub whole_rows: bool,
+    pub needs_full_rows: bool,
 }
 
 /// How often a loop step runs.
@@ -186,16 +186,16 @@ pub enum TripCount {
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LoopStep {
     /// Nesting depth, which places refer to.
-    pub level: usize,
+    pub depth: usize,
     /// Trip count.
-    pub trip: TripCount,
+    pub trip_count: TripCount,
     /// From the last index to the first. Alternating slots still follow the iteration's number.
     pub reverse: bool,
     /// One iteration.
     #[serde(deserialize_with = "crate::serial::nested")]
     pub body: Vec<Step>,
     /// Copies after the loop from alternating slots, whose final role depends on the trip count.
-    pub after: Vec<(BufferSlice, BufferSlice, usize)>,
+    pub copies_after: Vec<(BufferSlice, BufferSlice, usize)>,
 }
 
 /// One step of a program.
@@ -263,7 +263,7 @@ pub enum Step {
 
 /// What a program is made of. Anyone may put one together, so no device runs it: [`UncheckedProgram`] makes a program of it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Parts {
+pub struct ProgramParts {
     /// All buffers.
     pub buffers: Vec<Buffer>,
     /// Types of the inputs.
@@ -273,9 +273,9 @@ pub struct Parts {
     /// What runs, in order.
     pub steps: Vec<Step>,
     /// Bytes of the arena that each run leases.
-    pub arena: usize,
+    pub arena_bytes: usize,
     /// How deep loops nest.
-    pub levels: usize,
+    pub max_loop_depth: usize,
     /// (input, output) pairs that may be bound to one buffer.
     pub donated: Vec<(usize, usize)>,
 }
@@ -283,40 +283,40 @@ pub struct Parts {
 /// Steps over buffers, each access of which is inside its buffer: [`crate::compile`] writes such programs, and
 /// [`UncheckedProgram::verify`] proves it of others. Its parts can be read and not changed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Program(Parts);
+pub struct Program(ProgramParts);
 
 impl std::ops::Deref for Program {
-    type Target = Parts;
+    type Target = ProgramParts;
 
-    fn deref(&self) -> &Parts {
+    fn deref(&self) -> &ProgramParts {
         &self.0
     }
 }
 
 impl Program {
     /// What [`crate::compile`] made.
-    pub(crate) fn compiled(parts: Parts) -> Program {
+    pub(crate) fn from_compiler(parts: ProgramParts) -> Program {
         Program(parts)
     }
 
     /// Its parts, to make another program of.
-    pub fn into_parts(self) -> Parts {
+    pub fn into_parts(self) -> ProgramParts {
         self.0
     }
 }
 
 /// A program that was read from bytes or put together by hand.
 #[derive(Clone, Debug, PartialEq)]
-pub struct UncheckedProgram(Parts);
+pub struct UncheckedProgram(ProgramParts);
 
 impl UncheckedProgram {
     /// A program of these parts.
-    pub fn new(parts: Parts) -> UncheckedProgram {
+    pub fn new(parts: ProgramParts) -> UncheckedProgram {
         UncheckedProgram(parts)
     }
 
     /// What it is made of.
-    pub fn parts(&self) -> &Parts {
+    pub fn parts(&self) -> &ProgramParts {
         &self.0
     }
 
@@ -332,29 +332,29 @@ impl UncheckedProgram {
     /// # Safety
     /// The parts come from [`crate::compile`], unchanged but for steps that access nothing outside of their buffers: a run trusts every offset,
     /// length and index in them.
-    pub unsafe fn trust(self) -> Program {
+    pub unsafe fn assume_verified(self) -> Program {
         Program(self.0)
     }
 }
 
 impl Step {
     /// Calls `f` with every place the step touches, and whether it is written.
-    pub fn places(&self, f: &mut dyn FnMut(&BufferSlice, bool)) {
+    pub fn for_each_slice(&self, f: &mut dyn FnMut(&BufferSlice, bool)) {
         match self {
             Step::Kernel { kernel, args, .. } => {
                 for (a, b) in args.iter().zip(&kernel.buffers) {
                     if let KernelArg::Place(p) = a {
-                        f(p, b.mode != crate::loops::Mode::Read);
+                        f(p, b.mode != crate::loops::AccessMode::Read);
                     }
                 }
             }
             Step::Matmul { a, b, c, epilogue, .. } => {
-                a.places(&mut |p| f(p, false));
-                b.places(&mut |p| f(p, false));
+                a.for_each_slice(&mut |p| f(p, false));
+                b.for_each_slice(&mut |p| f(p, false));
                 c.iter().for_each(|c| f(c, true));
                 if let Some(e) = epilogue {
                     for (p, b) in e.args.iter().zip(&e.kernel.buffers[1..]) {
-                        f(p, b.mode != crate::loops::Mode::Read);
+                        f(p, b.mode != crate::loops::AccessMode::Read);
                     }
                 }
             }
@@ -369,19 +369,19 @@ impl Step {
             Step::Zero { to, .. } => f(to, true),
             Step::Branch { index, branches } => {
                 f(index, false);
-                branches.iter().flatten().for_each(|s| s.places(f));
+                branches.iter().flatten().for_each(|s| s.for_each_slice(f));
             }
             Step::Loop(l) => {
-                match &l.trip {
+                match &l.trip_count {
                     TripCount::Exact(_) => {}
                     TripCount::Bounded { count, .. } => f(count, false),
                     TripCount::While { test, flag } => {
-                        test.iter().for_each(|s| s.places(f));
+                        test.iter().for_each(|s| s.for_each_slice(f));
                         f(flag, false);
                     }
                 }
-                l.body.iter().for_each(|s| s.places(f));
-                for (from, to, _) in &l.after {
+                l.body.iter().for_each(|s| s.for_each_slice(f));
+                for (from, to, _) in &l.copies_after {
                     f(from, false);
                     f(to, true);
                 }
@@ -392,7 +392,7 @@ impl Step {
 
 impl fmt::Display for BufferSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.slot {
+        match self.buffer {
             BufferRef::Fixed(b) => write!(f, "b{}", b.0)?,
             BufferRef::DoubleBuffered(level, a, b) => write!(f, "b{}|b{}@{level}", a.0, b.0)?,
         }
@@ -408,15 +408,15 @@ impl fmt::Display for BufferSlice {
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "program: arena {} bytes", self.arena)?;
+        writeln!(f, "program: arena {} bytes", self.arena_bytes)?;
         for (i, b) in self.buffers.iter().enumerate() {
-            let class = match &b.class {
+            let class = match &b.kind {
                 BufferKind::Input(n) => format!("input {n}"),
                 BufferKind::Output(n) => format!("output {n}"),
                 BufferKind::Constant(_) => "constant".to_string(),
                 BufferKind::Activation => format!("arena at {}", b.offset),
             };
-            let live = b.live.map_or(String::new(), |(a, z)| format!(", steps {a}..={z}"));
+            let live = b.lifetime.map_or(String::new(), |(a, z)| format!(", steps {a}..={z}"));
             writeln!(f, "  b{i}: {} {class}{live}", b.ty)?;
         }
         self.steps.iter().enumerate().try_for_each(|(i, s)| show_step(f, s, i, 1))
@@ -434,7 +434,7 @@ fn show_step(f: &mut fmt::Formatter<'_>, step: &Step, i: usize, depth: usize) ->
             for (a, b) in args.iter().zip(&kernel.buffers) {
                 match a {
                     KernelArg::Place(p) => {
-                        write!(f, " {}{p}", if b.mode == crate::loops::Mode::Read { "" } else { "→" })?
+                        write!(f, " {}{p}", if b.mode == crate::loops::AccessMode::Read { "" } else { "→" })?
                     }
                     KernelArg::Scratch(n) => write!(f, " scratch:{n}")?,
                 }
@@ -453,7 +453,7 @@ fn show_step(f: &mut fmt::Formatter<'_>, step: &Step, i: usize, depth: usize) ->
             if let Some(e) = epilogue {
                 write!(f, " then {}", e.kernel.name)?;
                 for (p, b) in e.args.iter().zip(&e.kernel.buffers[1..]) {
-                    write!(f, " {}{p}", if b.mode == crate::loops::Mode::Read { "" } else { "→" })?;
+                    write!(f, " {}{p}", if b.mode == crate::loops::AccessMode::Read { "" } else { "→" })?;
                 }
             }
             writeln!(f)
@@ -474,14 +474,14 @@ fn show_step(f: &mut fmt::Formatter<'_>, step: &Step, i: usize, depth: usize) ->
             })
         }
         Step::Loop(l) => {
-            let trip = match &l.trip {
+            let trip = match &l.trip_count {
                 TripCount::Exact(n) => n.to_string(),
                 TripCount::Bounded { bound, count } => format!("min({bound}, {count})"),
                 TripCount::While { flag, .. } => format!("while {flag}"),
             };
-            writeln!(f, "{pad}{i}: loop i{} {trip}{}", l.level, if l.reverse { " reverse" } else { "" })?;
+            writeln!(f, "{pad}{i}: loop i{} {trip}{}", l.depth, if l.reverse { " reverse" } else { "" })?;
             l.body.iter().enumerate().try_for_each(|(k, s)| show_step(f, s, k, depth + 1))?;
-            l.after.iter().try_for_each(|(from, to, n)| writeln!(f, "{pad}  after: copy {n} {from} →{to}"))
+            l.copies_after.iter().try_for_each(|(from, to, n)| writeln!(f, "{pad}  after: copy {n} {from} →{to}"))
         }
     }
 }

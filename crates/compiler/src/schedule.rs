@@ -3,7 +3,7 @@
 use crate::backend::OpPlacement;
 use crate::explain::Explanation;
 use crate::fuse::{self, FusionPlan, FusionUnit, Group, Lowered, Param, ScanParam};
-use crate::products::{Fused, matmul, memory_operand, prologues, read, readers};
+use crate::matmul_operands::{FusedOperands, matmul, memory_operand, prologues, read, readers};
 use crate::program::*;
 use crate::target::Target;
 use crate::{Error, Result};
@@ -16,11 +16,11 @@ use std::sync::Arc;
 pub(crate) struct Lowering<'t> {
     pub(crate) target: &'t Target,
     /// Where library ops run.
-    pub(crate) runs: &'t dyn Fn(&Op, &[Type]) -> OpPlacement,
+    pub(crate) placement: &'t dyn Fn(&Op, &[Type]) -> OpPlacement,
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) levels: usize,
     /// Inputs and the outputs that are to be written over them; of the graph that is lowered first.
-    pub(crate) replaced: Vec<(Value, Value)>,
+    pub(crate) donated_pairs: Vec<(Value, Value)>,
     pub(crate) computed_operands: Option<usize>,
     /// Notes on what is fused, where someone asked.
     pub(crate) explanation: Option<Explanation>,
@@ -28,7 +28,7 @@ pub(crate) struct Lowering<'t> {
 
 impl Lowering<'_> {
     pub(crate) fn buffer(&mut self, ty: Type, class: BufferKind) -> BufferId {
-        self.buffers.push(Buffer { ty, class, offset: 0, live: None });
+        self.buffers.push(Buffer { ty, kind: class, offset: 0, lifetime: None });
         BufferId(self.buffers.len() as u32 - 1)
     }
 
@@ -43,8 +43,8 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let computed = prologues(graph, self.target, self.computed_operands);
         let base = |node: &Node, i: usize| memory_operand(graph, &computed, node, i);
-        let replaced = std::mem::take(&mut self.replaced);
-        let FusionPlan { order, in_memory, unfused } = fuse::units(graph, &base, &replaced, self.target);
+        let replaced = std::mem::take(&mut self.donated_pairs);
+        let FusionPlan { order, in_memory, unfused } = fuse::plan_fusion(graph, &base, &replaced, self.target);
         let readers = readers(graph, &order, &in_memory, &base);
         let mut places: Vec<Option<BufferSlice>> = vec![None; graph.num_values()];
         for (v, p) in graph.inputs().iter().zip(inputs) {
@@ -86,10 +86,10 @@ impl Lowering<'_> {
                             _ if read_by.len() > 1 => Some("several steps read its result"),
                             Some(FusionUnit::Group(g)) if read_by == [k + 1] => {
                                 let at = steps.len();
-                                let fused = Fused { computed: &computed, in_memory: &in_memory };
+                                let fused = FusedOperands { computed: &computed, in_memory: &in_memory };
                                 if self.dot_with_epilogue(graph, dot, node, g, fused, &mut places, steps)? {
                                     if let Some(e) = &mut self.explanation {
-                                        e.standalone(graph, node, None, at);
+                                        e.explain_standalone(graph, node, None, at);
                                         e.group(graph, g, &in_memory, &unfused, at);
                                     }
                                     k += 2;
@@ -103,14 +103,14 @@ impl Lowering<'_> {
                     if let Some(e) = &mut self.explanation {
                         let library = !matches!(node.op, Op::Dot(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_));
                         let types: Vec<Type> = node.args.iter().map(|a| graph.ty(*a).clone()).collect();
-                        let on_host = library && (self.runs)(&node.op, &types) == OpPlacement::HostFallback;
+                        let on_host = library && (self.placement)(&node.op, &types) == OpPlacement::HostFallback;
                         let on_host = on_host.then(|| "the device, which lacks it: it runs on the host".to_string());
                         let unfused = why.map(|w| format!("what follows: {w}")).or(on_host);
-                        e.standalone(graph, node, unfused, steps.len());
+                        e.explain_standalone(graph, node, unfused, steps.len());
                         e.path.push(steps.len().to_string());
                     }
-                    let fused = Fused { computed: &computed, in_memory: &in_memory };
-                    self.standalone(graph, node, fused, &mut places, level, steps)?;
+                    let fused = FusedOperands { computed: &computed, in_memory: &in_memory };
+                    self.lower_standalone(graph, node, fused, &mut places, level, steps)?;
                     if let Some(e) = &mut self.explanation {
                         e.path.pop();
                     }
@@ -119,7 +119,7 @@ impl Lowering<'_> {
             k += 1;
         }
         for (v, d) in graph.outputs().iter().zip(dests) {
-            let from = place_of(&places, *v)?;
+            let from = buffer_slice_of(&places, *v)?;
             if from != *d {
                 steps.push(Step::Copy { from, to: d.clone(), bytes: graph.ty(*v).bytes() });
             }
@@ -128,7 +128,7 @@ impl Lowering<'_> {
     }
 
     fn constant(&mut self, l: &Literal) -> BufferId {
-        let same = |b: &Buffer| matches!(&b.class, BufferKind::Constant(c) if c == l);
+        let same = |b: &Buffer| matches!(&b.kind, BufferKind::Constant(c) if c == l);
         match self.buffers.iter().position(same) {
             Some(i) => BufferId(i as u32),
             None => self.buffer(l.ty().clone(), BufferKind::Constant(l.clone())),
@@ -136,7 +136,7 @@ impl Lowering<'_> {
     }
 
     /// The place of a value, made now if it has none.
-    fn make(&mut self, graph: &Graph, v: Value, places: &mut [Option<BufferSlice>]) -> BufferSlice {
+    fn materialize(&mut self, graph: &Graph, v: Value, places: &mut [Option<BufferSlice>]) -> BufferSlice {
         match &places[v.0 as usize] {
             Some(p) => p.clone(),
             None => {
@@ -159,7 +159,7 @@ impl Lowering<'_> {
             .map_err(|e| Error::Internal(format!("a fused group can't be written as a kernel: {e:?}")))?;
         // A value without elements has a place, though no kernel writes it.
         for r in group.roots.iter().filter(|r| r.stored) {
-            self.make(graph, r.value, places);
+            self.materialize(graph, r.value, places);
         }
         for Lowered { kernel, params, parallel, .. } in lowered {
             let args = self.kernel_args(graph, &params, places)?;
@@ -177,17 +177,17 @@ impl Lowering<'_> {
         Ok(params
             .iter()
             .map(|p| match p {
-                Param::Value(v) => KernelArg::Place(self.make(graph, *v, places)),
+                Param::Value(v) => KernelArg::Place(self.materialize(graph, *v, places)),
                 Param::Scratch(n) => KernelArg::Scratch(*n),
             })
             .collect())
     }
 
-    fn standalone(
+    fn lower_standalone(
         &mut self,
         graph: &Graph,
         node: &Node,
-        fused: Fused<'_>,
+        fused: FusedOperands<'_>,
         places: &mut [Option<BufferSlice>],
         level: usize,
         steps: &mut Vec<Step>,
@@ -195,7 +195,7 @@ impl Lowering<'_> {
         match &node.op {
             Op::Dot(dot) => {
                 let (shape, a, b) = matmul(graph, dot, node, fused, places, self.target)?;
-                let c = self.make(graph, node.outs[0], places);
+                let c = self.materialize(graph, node.outs[0], places);
                 steps.push(Step::Matmul { shape: Box::new(shape), a, b, c: Some(c), epilogue: None });
                 Ok(())
             }
@@ -205,7 +205,7 @@ impl Lowering<'_> {
                 let index = read(graph, node, 0, places)?;
                 let inputs: Vec<BufferSlice> =
                     (1..node.args.len()).map(|i| read(graph, node, i, places)).collect::<Result<_>>()?;
-                let dests: Vec<BufferSlice> = node.outs.iter().map(|&v| self.make(graph, v, places)).collect();
+                let dests: Vec<BufferSlice> = node.outs.iter().map(|&v| self.materialize(graph, v, places)).collect();
                 let mut branches = Vec::with_capacity(c.branches.len());
                 for b in &c.branches {
                     let mut steps = Vec::new();
@@ -220,7 +220,7 @@ impl Lowering<'_> {
                 for (i, &a) in node.args.iter().enumerate() {
                     args.push((read(graph, node, i, places)?, graph.ty(a).clone()));
                 }
-                let outs = node.outs.iter().map(|&v| (self.make(graph, v, places), graph.ty(v).clone())).collect();
+                let outs = node.outs.iter().map(|&v| (self.materialize(graph, v, places), graph.ty(v).clone())).collect();
                 steps.push(Step::Library { op: Box::new(op.clone()), args, outs });
                 Ok(())
             }
@@ -234,7 +234,7 @@ impl Lowering<'_> {
         dot: &Dot,
         node: &Node,
         group: &Group,
-        fused: Fused<'_>,
+        fused: FusedOperands<'_>,
         places: &mut [Option<BufferSlice>],
         steps: &mut Vec<Step>,
     ) -> Result<bool> {
@@ -249,11 +249,11 @@ impl Lowering<'_> {
         let mut args = Vec::with_capacity(lowered.params.len());
         for p in &lowered.params[1..] {
             match p {
-                Param::Value(v) => args.push(self.make(graph, *v, places)),
+                Param::Value(v) => args.push(self.materialize(graph, *v, places)),
                 Param::Scratch(_) => return Ok(false),
             }
         }
-        let epilogue = Some(Epilogue { kernel: Arc::new(lowered.kernel), args, whole_rows: !group.red.is_empty() });
+        let epilogue = Some(Epilogue { kernel: Arc::new(lowered.kernel), args, needs_full_rows: !group.reduced_axes.is_empty() });
         steps.push(Step::Matmul { shape: Box::new(shape), a, b, c: None, epilogue });
         Ok(true)
     }
@@ -277,8 +277,8 @@ impl Lowering<'_> {
         for i in 0..nc {
             inputs.push(read(graph, node, first + i, places)?);
         }
-        let carried = self.carries(graph, node, first + nc, &node.outs[..nk], places, level, steps)?;
-        inputs.extend(carried.now);
+        let carried = self.double_buffers(graph, node, first + nc, &node.outs[..nk], places, level, steps)?;
+        inputs.extend(carried.current);
         let mut dests = carried.next;
         for (i, &v) in operands.iter().enumerate().skip(nc + nk) {
             let mut p = read(graph, node, first + i, places)?;
@@ -290,7 +290,7 @@ impl Lowering<'_> {
             false => TripCount::Exact(scan.length),
         };
         for &v in &node.outs[nk..] {
-            let p = self.make(graph, v, places);
+            let p = self.materialize(graph, v, places);
             if scan.bounded {
                 steps.push(Step::Zero { to: p.clone(), bytes: graph.ty(v).bytes() });
             }
@@ -301,7 +301,7 @@ impl Lowering<'_> {
         self.levels = self.levels.max(level + 1);
         let mut body = Vec::new();
         self.graph(&scan.body, &inputs, &dests, level + 1, &mut body)?;
-        steps.push(Step::Loop(Box::new(LoopStep { level, trip, reverse: scan.reverse, body, after: carried.after })));
+        steps.push(Step::Loop(Box::new(LoopStep { depth: level, trip_count: trip, reverse: scan.reverse, body, copies_after: carried.copies_after })));
         Ok(())
     }
 }
@@ -318,24 +318,24 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let (nc, nb) = (w.cond_consts, w.body_consts);
         let consts: Vec<BufferSlice> = (0..nc + nb).map(|i| read(graph, node, i, places)).collect::<Result<_>>()?;
-        let carried = self.carries(graph, node, nc + nb, &node.outs, places, level, steps)?;
+        let carried = self.double_buffers(graph, node, nc + nb, &node.outs, places, level, steps)?;
         self.levels = self.levels.max(level + 1);
         let flag = BufferSlice::of(self.buffer(Type::scalar(ir::DType::Bool), BufferKind::Activation));
         let mut test = Vec::new();
-        let inputs: Vec<BufferSlice> = consts[..nc].iter().chain(&carried.now).cloned().collect();
+        let inputs: Vec<BufferSlice> = consts[..nc].iter().chain(&carried.current).cloned().collect();
         self.graph(&w.cond, &inputs, std::slice::from_ref(&flag), level + 1, &mut test)?;
         let mut body = Vec::new();
-        let inputs: Vec<BufferSlice> = consts[nc..].iter().chain(&carried.now).cloned().collect();
+        let inputs: Vec<BufferSlice> = consts[nc..].iter().chain(&carried.current).cloned().collect();
         self.graph(&w.body, &inputs, &carried.next, level + 1, &mut body)?;
         let trip = TripCount::While { test, flag };
-        steps.push(Step::Loop(Box::new(LoopStep { level, trip, reverse: false, body, after: carried.after })));
+        steps.push(Step::Loop(Box::new(LoopStep { depth: level, trip_count: trip, reverse: false, body, copies_after: carried.copies_after })));
         Ok(())
     }
 
     /// Two buffers for each carried value, which change roles with each iteration; the first values are the operands from
     /// `init` on.
     #[expect(clippy::too_many_arguments, reason = "what a loop is, at its two call sites")]
-    fn carries(
+    fn double_buffers(
         &mut self,
         graph: &Graph,
         node: &Node,
@@ -345,7 +345,7 @@ impl Lowering<'_> {
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<Carries> {
-        let mut c = Carries { now: Vec::new(), next: Vec::new(), after: Vec::new() };
+        let mut c = Carries { current: Vec::new(), next: Vec::new(), copies_after: Vec::new() };
         for (i, &out) in outs.iter().enumerate() {
             let ty = graph.ty(node.args[init + i]).clone();
             let (even, odd) =
@@ -353,13 +353,13 @@ impl Lowering<'_> {
             let from = read(graph, node, init + i, places)?;
             steps.push(Step::Copy { from, to: BufferSlice::of(even), bytes: ty.bytes() });
             let alternating = |a, b| BufferSlice {
-                slot: BufferRef::DoubleBuffered(level, a, b),
+                buffer: BufferRef::DoubleBuffered(level, a, b),
                 offset: 0,
                 strides: SmallVec::new(),
             };
-            c.now.push(alternating(even, odd));
+            c.current.push(alternating(even, odd));
             c.next.push(alternating(odd, even));
-            c.after.push((alternating(even, odd), self.make(graph, out, places), ty.bytes()));
+            c.copies_after.push((alternating(even, odd), self.materialize(graph, out, places), ty.bytes()));
         }
         Ok(c)
     }
@@ -383,13 +383,13 @@ impl Lowering<'_> {
                 ScanParam::Count => KernelArg::Place(read(graph, node, 0, places)?),
                 ScanParam::Operand(i) => KernelArg::Place(read(graph, node, first + i, places)?),
                 ScanParam::Init(k) => KernelArg::Place(read(graph, node, first + scan.consts + k, places)?),
-                ScanParam::Result(k) => KernelArg::Place(self.make(graph, node.outs[k], places)),
+                ScanParam::Result(k) => KernelArg::Place(self.materialize(graph, node.outs[k], places)),
                 ScanParam::Scratch(n) => KernelArg::Scratch(n),
             });
         }
         if scan.bounded {
             for &v in &node.outs[scan.carries..] {
-                let to = self.make(graph, v, places);
+                let to = self.materialize(graph, v, places);
                 steps.push(Step::Zero { to, bytes: graph.ty(v).bytes() });
             }
         }
@@ -400,11 +400,11 @@ impl Lowering<'_> {
 
 /// Where a loop's carried values are, where their next values go, and where the last ones are copied.
 struct Carries {
-    now: Vec<BufferSlice>,
+    current: Vec<BufferSlice>,
     next: Vec<BufferSlice>,
-    after: Vec<(BufferSlice, BufferSlice, usize)>,
+    copies_after: Vec<(BufferSlice, BufferSlice, usize)>,
 }
 
-pub(crate) fn place_of(places: &[Option<BufferSlice>], v: Value) -> Result<BufferSlice> {
+pub(crate) fn buffer_slice_of(places: &[Option<BufferSlice>], v: Value) -> Result<BufferSlice> {
     places[v.0 as usize].clone().ok_or_else(|| Error::Internal(format!("%{} is read before it is computed", v.0)))
 }

@@ -30,13 +30,13 @@ impl Strided {
 }
 
 /// Looks through views as far as strides can follow.
-pub(crate) fn strided(graph: &Graph, v: Value) -> Strided {
+pub(crate) fn resolve_views(graph: &Graph, v: Value) -> Strided {
     let own = || Strided::dense(graph, v);
     let Some(node) = graph.node_of(v) else { return own() };
     let Semantics::View(view) = node.op.semantics() else {
         return own();
     };
-    let inner = strided(graph, node.args[0]);
+    let inner = resolve_views(graph, node.args[0]);
     let from = &graph.ty(node.args[0]).shape;
     let to = &graph.ty(v).shape;
     let strides = match &view {
@@ -53,7 +53,7 @@ pub(crate) fn strided(graph: &Graph, v: Value) -> Strided {
             let strides = stride.iter().zip(&inner.strides).map(|(&s, k)| s as i64 * k).collect();
             return Strided { base: inner.base, offset, strides };
         }
-        View::Reshape => reshaped(&inner.strides, from, to),
+        View::Reshape => reshape_strides(&inner.strides, from, to),
         View::Pad(..) | View::Flip(_) => None,
     };
     match strides {
@@ -63,7 +63,7 @@ pub(crate) fn strided(graph: &Graph, v: Value) -> Strided {
 }
 
 /// Strides of the same memory under another shape, if there are any.
-fn reshaped(strides: &[i64], from: &[usize], to: &[usize]) -> Option<SmallVec<[i64; 6]>> {
+fn reshape_strides(strides: &[i64], from: &[usize], to: &[usize]) -> Option<SmallVec<[i64; 6]>> {
     let mut out: SmallVec<[i64; 6]> = SmallVec::from_elem(0, to.len());
     let mut i = from.len();
     let mut j = to.len();
@@ -115,7 +115,7 @@ fn reshaped(strides: &[i64], from: &[usize], to: &[usize]) -> Option<SmallVec<[i
 }
 
 /// One stride for several axes, if they run through memory as one. Axes of size 1 don't count.
-pub(crate) fn joined(sizes: &[usize], strides: &[i64]) -> Option<(usize, i64)> {
+pub(crate) fn merge_strides(sizes: &[usize], strides: &[i64]) -> Option<(usize, i64)> {
     let mut result: Option<(usize, i64)> = None;
     for (&n, &s) in sizes.iter().zip(strides).rev() {
         if n == 1 {
@@ -137,12 +137,12 @@ mod tests {
     #[test]
     fn reshapes_keep_strides_where_they_can() {
         let s = |x: &[i64]| -> SmallVec<[i64; 6]> { x.into() };
-        assert_eq!(reshaped(&[12, 4, 1], &[2, 3, 4], &[6, 4]), Some(s(&[4, 1])));
-        assert_eq!(reshaped(&[4, 1], &[6, 4], &[2, 3, 4]), Some(s(&[12, 4, 1])));
-        assert_eq!(reshaped(&[1, 2], &[2, 3], &[6]), None);
-        assert_eq!(reshaped(&[3, 1], &[2, 3], &[2, 1, 3]), Some(s(&[3, 0, 1])));
-        assert_eq!(joined(&[2, 3], &[3, 1]), Some((6, 1)));
-        assert_eq!(joined(&[2, 1, 3], &[3, 77, 1]), Some((6, 1)));
-        assert_eq!(joined(&[2, 3], &[1, 2]), None);
+        assert_eq!(reshape_strides(&[12, 4, 1], &[2, 3, 4], &[6, 4]), Some(s(&[4, 1])));
+        assert_eq!(reshape_strides(&[4, 1], &[6, 4], &[2, 3, 4]), Some(s(&[12, 4, 1])));
+        assert_eq!(reshape_strides(&[1, 2], &[2, 3], &[6]), None);
+        assert_eq!(reshape_strides(&[3, 1], &[2, 3], &[2, 1, 3]), Some(s(&[3, 0, 1])));
+        assert_eq!(merge_strides(&[2, 3], &[3, 1]), Some((6, 1)));
+        assert_eq!(merge_strides(&[2, 1, 3], &[3, 77, 1]), Some((6, 1)));
+        assert_eq!(merge_strides(&[2, 3], &[1, 2]), None);
     }
 }

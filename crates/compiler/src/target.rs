@@ -20,13 +20,13 @@ pub struct Target {
     /// What one kernel can take.
     pub kernel: KernelLimits,
     /// When computing a value again beats keeping it.
-    pub keep: RecomputePolicy,
+    pub recompute: RecomputePolicy,
     /// When reductions are shared out.
-    pub partials: SplitReduction,
+    pub split_reduction: SplitReduction,
     /// How loops are laid out.
-    pub schedule: Schedule,
+    pub schedule: LoopSchedule,
     /// What its matrix products do besides multiplying.
-    pub products: Products,
+    pub matmul: MatmulTarget,
 }
 
 /// What one kernel can take.
@@ -35,40 +35,40 @@ pub struct KernelLimits {
     /// Buffers that are its arguments.
     pub buffers: usize,
     /// Values in memory that one expression may read.
-    pub reads: usize,
+    pub max_operands: usize,
     /// Values that it may compute.
-    pub results: usize,
+    pub max_results: usize,
     /// Bytes of one buffer that it can reach.
-    pub binding: usize,
+    pub max_binding_bytes: usize,
     /// How often an iteration space may be cut, so that pads and concatenations need no masks. Where each piece is a launch,
     /// masks are cheaper: 0.
     pub max_space_splits: usize,
     /// Elements that a piece must have where each is a launch.
     pub min_launch_elements: usize,
     /// Row bytes up to which a costly intermediate is kept from one loop of a row to the next.
-    pub row_scratch: usize,
+    pub row_scratch_bytes: usize,
 }
 
 /// When computing a value again beats keeping it. Costs are those of `fuse/expr.rs`: rough counts of machine operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecomputePolicy {
     /// Recomputing a value of this cost in several places costs more than keeping it.
-    pub costly: u32,
+    pub max_duplicate_cost: u32,
     /// Distant readers get a copy of their own of a value that costs no more than this.
-    pub cheap: u32,
+    pub max_recompute_cost: u32,
     /// Heavy ops (products, library calls, loops) between a value and a distant reader.
-    pub distant: usize,
+    pub min_distance: usize,
 }
 
 /// When a long reduction with few results goes through partial results, so that all threads share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitReduction {
     /// Elements from which on a reduction is cut.
-    pub least: usize,
+    pub min_elements: usize,
     /// Results that are work enough for all threads; results along the last axis are shared out by 64.
-    pub few: usize,
+    pub saturating_results: usize,
     /// Elements that each of those shares must have, if there are as many as `lone`: rows that stay in a worker's cache are better left whole.
-    pub each: usize,
+    pub min_elements_per_share: usize,
     /// Results so few that threads would wait for each other.
     pub min_parallel_results: usize,
     /// How many blocks there should be.
@@ -76,12 +76,12 @@ pub struct SplitReduction {
     /// Elements of a block, at least and at most.
     pub block: (usize, usize),
     /// Stages that a reduction may take: with 3, partial results have partial results.
-    pub stages: u32,
+    pub max_stages: u32,
 }
 
 /// How loops are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Schedule {
+pub enum LoopSchedule {
     /// A few workers with caches and vector units: outer rows are shared out in chunks, the rest of the loops stay with
     /// the worker.
     Workers(CpuSchedule),
@@ -96,69 +96,69 @@ pub struct CpuSchedule {
     /// Work (elements times cost) below which a kernel stays on one worker.
     pub parallel_work: u64,
     /// Outer rows are shared out until there are so many chunks.
-    pub chunks: i64,
+    pub target_chunks: i64,
     /// Elements that a chunk should keep.
     pub chunk_elements: i64,
     /// Outer rows below which the vector axis is cut into blocks, and those are shared out.
-    pub few_rows: i64,
+    pub min_parallel_rows: i64,
     /// Elements of such a block, at least and at most.
     pub block: (i64, i64),
     /// Elements of such a block where each of them runs through a reduction.
-    pub block_of_sums: i64,
+    pub reduction_block: i64,
     /// Elements of four bytes of the vector that runs along a row. Rows that are reduced and used again, and have fewer than twice as many, run side by
     /// side, one in each lane; 0 for never.
-    pub row_vector: i64,
+    pub vector_width: i64,
     /// How many such rows there must be at least, and how many elements a block of them has.
     pub interleaved_rows: (i64, i64),
     /// Operands of a concatenation that are copied by themselves, beyond what one kernel reads.
-    pub parts: usize,
+    pub max_concat_operands: usize,
     /// Lanes of a scan up to which its carries stay in registers through all of time.
-    pub scan_lanes: i64,
+    pub max_register_scan_lanes: i64,
     /// Lanes of a block of a wider scan.
-    pub scan_block: i64,
+    pub scan_block_lanes: i64,
     /// Lanes of a scan up to which they are one block where no size of blocks divides them.
-    pub scan_whole: i64,
+    pub max_single_block_scan_lanes: i64,
 }
 
 /// What matrix products do besides multiplying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Products {
+pub struct MatmulTarget {
     /// Operand types; others are converted first.
     pub dtypes: &'static [DType],
     /// Whether operands can be computed while they are read, and from how many elements on that pays.
-    pub prologues: Option<Prologues>,
+    pub prologues: Option<PrologueLimits>,
     /// Whether tiles can be finished by a kernel while they are hot, and up to how many columns rows can be finished as a
     /// whole.
-    pub epilogues: Option<Epilogues>,
+    pub epilogues: Option<EpilogueLimits>,
 }
 
 /// Operands that a product computes while it reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prologues {
+pub struct PrologueLimits {
     /// Elements from which on an operand is computed by its product.
-    pub elements: usize,
+    pub min_elements: usize,
     /// What an element may cost.
-    pub cost: u32,
+    pub max_element_cost: u32,
 }
 
 /// Tiles that a product finishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Epilogues {
+pub struct EpilogueLimits {
     /// Columns up to which a row is finished as a whole; 0 if tiles are always parts of rows.
-    pub whole_row: usize,
+    pub max_row_columns: usize,
 }
 
 impl Target {
     /// Operands that a concatenation may have: what a kernel reads, or more where many parts are copied by themselves.
-    pub(crate) fn parts(&self) -> usize {
+    pub(crate) fn max_concat_operands(&self) -> usize {
         match self.schedule {
-            Schedule::Workers(w) => self.kernel.reads.max(w.parts),
-            Schedule::Grid => self.kernel.reads,
+            LoopSchedule::Workers(w) => self.kernel.max_operands.max(w.max_concat_operands),
+            LoopSchedule::Grid => self.kernel.max_operands,
         }
     }
 
     /// Refuses a graph with types that the device doesn't have.
-    pub(crate) fn check(&self, graph: &Graph) -> Result<()> {
+    pub(crate) fn check_dtypes(&self, graph: &Graph) -> Result<()> {
         let lacks = |t: &Type| (!self.dtypes.contains(&t.dtype)).then_some(t.dtype);
         for (i, t) in graph.input_types().iter().enumerate() {
             if let Some(d) = lacks(t) {
@@ -170,9 +170,9 @@ impl Target {
                 return Err(self.refused(d, &format!("the result of `{}` at {}", node.op.name(), node.loc)));
             }
             match &node.op {
-                Op::Scan(s) => self.check(&s.body)?,
-                Op::While(w) => self.check(&w.cond).and_then(|()| self.check(&w.body))?,
-                Op::Cond(c) => c.branches.iter().try_for_each(|b| self.check(b))?,
+                Op::Scan(s) => self.check_dtypes(&s.body)?,
+                Op::While(w) => self.check_dtypes(&w.cond).and_then(|()| self.check_dtypes(&w.body))?,
+                Op::Cond(c) => c.branches.iter().try_for_each(|b| self.check_dtypes(b))?,
                 _ => {}
             }
         }

@@ -31,7 +31,7 @@ fn every_file_gives_what_it_says() {
         let (input, expected) = text.split_once("# gives\n").unwrap_or((&text, ""));
         let (first, _) = input.split_once('\n').expect("a first line");
         let graph = ir::text::parse(input).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let given = match first.strip_prefix("# pass: ").map(Pass::named) {
+        let given = match first.strip_prefix("# pass: ").map(Pass::from_name) {
             Some(pass) => {
                 let pass = pass.unwrap_or_else(|| panic!("{name}: there is no such pass"));
                 passes.insert(pass.name());
@@ -52,7 +52,7 @@ fn every_file_gives_what_it_says() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let all: std::collections::BTreeSet<&str> = Pass::ORDER.iter().map(|p| p.name()).collect();
+    let all: std::collections::BTreeSet<&str> = Pass::PIPELINE.iter().map(|p| p.name()).collect();
     assert_eq!(passes, all, "every pass has a file");
 }
 

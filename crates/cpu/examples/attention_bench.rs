@@ -5,7 +5,7 @@
 
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
-use ir::composites::attention::{Attention, attention, attention_backward};
+use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::{Builder, DType, Graph, GraphBuilder, Type};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ const CASES: [(&str, [usize; 6], bool, bool); 7] = [
 
 fn graph([b, h, hkv, tq, tk, d]: [usize; 6], causal: bool, grad: bool) -> Graph {
     let ty = |h: usize, t: usize| Type::new(DType::F32, &[b, h, t, d]);
-    let options = Attention { causal, ..Attention::default() };
+    let options = AttentionOptions { causal, ..AttentionOptions::default() };
     let (q, k) = (ty(h, tq), ty(hkv, tk));
     let mut builder = Builder::new();
     let args = [&q, &k, &k].map(|t| builder.graph.input(t.clone()));

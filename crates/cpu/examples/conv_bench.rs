@@ -6,7 +6,7 @@
 
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
-use ir::ops::{Conv, ReduceKind, ReduceWindow, Windows};
+use ir::ops::{Conv, ReduceKind, ReduceWindow, WindowConfig};
 use ir::{Binary, Builder, DType, Graph, GraphBuilder, Value};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -23,13 +23,13 @@ const CASES: [(&str, usize, usize, bool, bool, &[usize]); 6] = [
 ];
 
 fn layer(b: &mut Builder, x: Value, w: Value, pool: bool) -> ir::Result<Value> {
-    let h = b.one(Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1])).into(), &[x, w])?;
+    let h = b.one(Conv::new(DType::F32, WindowConfig::strided(&[1, 1], &[1, 1])).into(), &[x, w])?;
     let zero = b.full_like(h, 0.0)?;
     let h = b.binary(Binary::Max, h, zero)?;
     if !pool {
         return Ok(h);
     }
-    let windows = Windows::strided(&[1, 1, 2, 2], &[0; 4]);
+    let windows = WindowConfig::strided(&[1, 1, 2, 2], &[0; 4]);
     b.one(ReduceWindow { kind: ReduceKind::Max, window: [1, 1, 2, 2][..].into(), windows }.into(), &[h])
 }
 

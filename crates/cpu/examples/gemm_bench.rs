@@ -9,26 +9,26 @@ use std::time::Instant;
 
 use compiler::DeviceBuffer;
 use cpu::HostBuffer;
-use cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
-use cpu::pool::Pool;
+use cpu::gemm::{MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use cpu::pool::ThreadPool;
 use ir::DType;
 
 struct Case {
     name: String,
-    problem: Problem,
+    problem: GemmProblem,
 }
 
 fn case(m: usize, k: usize, n: usize, batch: usize, transpose: &str, dtype: DType) -> Case {
     let stride = |len: usize| if batch > 1 { [0, 0, len as isize] } else { [0; 3] };
-    let a = if transpose.starts_with('T') { Layout::col_major(m) } else { Layout::row_major(k) };
-    let b = if transpose.ends_with('T') { Layout::col_major(k) } else { Layout::row_major(n) };
-    let c = Layout::row_major(n).batched(stride(m * n));
-    let problem = Problem {
+    let a = if transpose.starts_with('T') { MatrixLayout::col_major(m) } else { MatrixLayout::row_major(k) };
+    let b = if transpose.ends_with('T') { MatrixLayout::col_major(k) } else { MatrixLayout::row_major(n) };
+    let c = MatrixLayout::row_major(n).batched(stride(m * n));
+    let problem = GemmProblem {
         batch: [1, 1, batch],
-        a: Source::Memory(a.batched(stride(m * k))),
-        b: Source::Memory(b.batched(stride(k * n))),
-        c: Target::Memory { dtype, layout: c, accumulate: false },
-        ..Problem::new(m, k, n, dtype)
+        a: OperandSource::Memory(a.batched(stride(m * k))),
+        b: OperandSource::Memory(b.batched(stride(k * n))),
+        c: OutputKind::Memory { dtype, layout: c, accumulate: false },
+        ..GemmProblem::new(m, k, n, dtype)
     };
     Case { name: format!("{batch}x{m},{k},{n}{transpose}"), problem }
 }
@@ -42,7 +42,7 @@ fn main() {
         Some("f16") => DType::F16,
         _ => DType::F32,
     };
-    let pool = Pool::new(threads);
+    let pool = ThreadPool::new(threads);
     if let Some(shape) = args.next() {
         let sizes: Vec<usize> = shape.split(|c: char| !c.is_ascii_digit()).flat_map(str::parse).collect();
         let &[batch, m, k, n] = &sizes[..] else { panic!("a shape is like 1x64,64,64NN, not {shape}") };
@@ -78,7 +78,7 @@ fn main() {
     cases.iter().for_each(|case| bench(case, &pool));
 }
 
-fn empty_round_trip(pool: &Pool) {
+fn empty_round_trip(pool: &ThreadPool) {
     let mut times: Vec<f64> = Vec::new();
     for _ in 0..200 {
         let start = Instant::now();
@@ -89,10 +89,10 @@ fn empty_round_trip(pool: &Pool) {
     println!("# empty run on {} threads: {:.2} µs", pool.threads(), times[100]);
 }
 
-fn bench(case: &Case, pool: &Pool) {
-    let Problem { m, n, k, dtype, .. } = case.problem;
+fn bench(case: &Case, pool: &ThreadPool) {
+    let GemmProblem { m, n, k, dtype, .. } = case.problem;
     let batches = case.problem.batches();
-    let plan = Plan::new(&case.problem, pool.threads()).expect("the shapes above are good");
+    let plan = GemmPlan::new(&case.problem, pool.threads()).expect("the shapes above are good");
     let buffer = |len: usize| -> Vec<u64> {
         let values = (0..len).map(|i| ((i * 7919 % 1000) as f32 - 500.0) / 500.0);
         match dtype {
@@ -114,8 +114,8 @@ fn bench(case: &Case, pool: &Pool) {
     let run = || {
         // SAFETY: the buffers have the problem's sizes and contiguous layouts.
         unsafe {
-            let (a, b) = (Operand::Memory(a.as_ptr()), Operand::Memory(b.as_ptr()));
-            plan.run(pool, a, b, Output::Memory(c.as_ptr()), scratch.as_ptr());
+            let (a, b) = (GemmOperand::Memory(a.as_ptr()), GemmOperand::Memory(b.as_ptr()));
+            plan.run(pool, a, b, GemmOutput::Memory(c.as_ptr()), scratch.as_ptr());
         }
     };
     let flops = 2.0 * (batches * m * n * k) as f64;

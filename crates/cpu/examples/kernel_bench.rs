@@ -1,15 +1,15 @@
 //! Speed of generated kernels on one thread: `cargo run --release --example kernel_bench [avx2|avx512] [case]`.
 
-use compiler::loops::{Atom, Builder, Extent, Index, Kernel, LoopKind, Mode, Reg, Size};
+use compiler::loops::{Atom, KernelBuilder, Extent, Index, Kernel, LoopKind, AccessMode, Reg, Size};
 use cpu::codegen::{CompiledKernel, Target, compile};
 use ir::{Binary, DType, Unary};
 use std::time::Instant;
 
 const F: DType = DType::F32;
 
-fn gelu(b: &mut Builder, x: Reg) -> Reg {
-    let (c0, c1) = (b.number(F, 0.797_884_560_802_865_4), b.number(F, 0.044715));
-    let (half, one) = (b.number(F, 0.5), b.number(F, 1.0));
+fn gelu(b: &mut KernelBuilder, x: Reg) -> Reg {
+    let (c0, c1) = (b.constant_from_f64(F, 0.797_884_560_802_865_4), b.constant_from_f64(F, 0.044715));
+    let (half, one) = (b.constant_from_f64(F, 0.5), b.constant_from_f64(F, 1.0));
     let s = b.binary(Binary::Mul, x, x);
     let t = b.binary(Binary::Mul, s, x);
     let t = b.binary(Binary::Mul, t, c1);
@@ -23,11 +23,11 @@ fn gelu(b: &mut Builder, x: Reg) -> Reg {
 
 /// `gelu(1.5 x + 0.5) * sigmoid(x) + x`.
 fn chain(n: i64) -> Kernel {
-    let mut b = Builder::new("chain");
-    let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
-    b.each(LoopKind::Vector, Size::Const(n), |b, i| {
+    let mut b = KernelBuilder::new("chain");
+    let (x, y) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Write));
+    b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| {
         let v = b.load(x, i);
-        let (a, c) = (b.number(F, 1.5), b.number(F, 0.5));
+        let (a, c) = (b.constant_from_f64(F, 1.5), b.constant_from_f64(F, 0.5));
         let u = b.binary(Binary::Mul, v, a);
         let u = b.binary(Binary::Add, u, c);
         let g = gelu(b, u);
@@ -40,20 +40,20 @@ fn chain(n: i64) -> Kernel {
 }
 
 fn at(r: compiler::loops::Var, n: i64, i: compiler::loops::Var) -> Index {
-    Index::from(i).plus(r, n)
+    Index::from(i).add_var(r, n)
 }
 
 fn softmax(rows: i64, n: i64) -> Kernel {
-    let mut b = Builder::new("softmax");
-    let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::ReadWrite));
+    let mut b = KernelBuilder::new("softmax");
+    let (x, y) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::ReadWrite));
     let e = || Extent::Exact(Size::Const(n));
-    b.each(LoopKind::Parallel, Size::Const(rows), |b, r| {
-        let low = b.number(F, f64::NEG_INFINITY);
+    b.for_loop(LoopKind::Parallel, Size::Const(rows), |b, r| {
+        let low = b.constant_from_f64(F, f64::NEG_INFINITY);
         let max = b.loop_(LoopKind::Vector, e(), &[(low, Some(Binary::Max))], |b, i, p| {
             let v = b.load(x, at(r, n, i));
             vec![b.binary(Binary::Max, p[0], v)]
         })[0];
-        let zero = b.number(F, 0.0);
+        let zero = b.constant_from_f64(F, 0.0);
         let sum = b.loop_(LoopKind::Vector, e(), &[(zero, Some(Binary::Add))], |b, i, p| {
             let v = b.load(x, at(r, n, i));
             let d = b.binary(Binary::Sub, v, max);
@@ -62,7 +62,7 @@ fn softmax(rows: i64, n: i64) -> Kernel {
             vec![b.binary(Binary::Add, p[0], t)]
         })[0];
         let inv = b.unary(Unary::Reciprocal, sum);
-        b.each(LoopKind::Vector, Size::Const(n), |b, i| {
+        b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| {
             let v = b.load(y, at(r, n, i));
             let v = b.binary(Binary::Mul, v, inv);
             b.store(y, at(r, n, i), v);
@@ -72,13 +72,13 @@ fn softmax(rows: i64, n: i64) -> Kernel {
 }
 
 fn layernorm(rows: i64, n: i64) -> Kernel {
-    let mut b = Builder::new("layernorm");
-    let (x, g, c) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Read), b.buffer(F, Mode::Read));
-    let y = b.buffer(F, Mode::Write);
+    let mut b = KernelBuilder::new("layernorm");
+    let (x, g, c) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Read));
+    let y = b.buffer(F, AccessMode::Write);
     let e = || Extent::Exact(Size::Const(n));
-    b.each(LoopKind::Parallel, Size::Const(rows), |b, r| {
-        let zero = b.number(F, 0.0);
-        let inv_n = b.number(F, 1.0 / n as f64);
+    b.for_loop(LoopKind::Parallel, Size::Const(rows), |b, r| {
+        let zero = b.constant_from_f64(F, 0.0);
+        let inv_n = b.constant_from_f64(F, 1.0 / n as f64);
         let sum = b.loop_(LoopKind::Vector, e(), &[(zero, Some(Binary::Add))], |b, i, p| {
             let v = b.load(x, at(r, n, i));
             vec![b.binary(Binary::Add, p[0], v)]
@@ -91,10 +91,10 @@ fn layernorm(rows: i64, n: i64) -> Kernel {
             vec![b.binary(Binary::Add, p[0], s)]
         })[0];
         let var = b.binary(Binary::Mul, var, inv_n);
-        let eps = b.number(F, 1e-5);
+        let eps = b.constant_from_f64(F, 1e-5);
         let var = b.binary(Binary::Add, var, eps);
         let inv = b.unary(Unary::Rsqrt, var);
-        b.each(LoopKind::Vector, Size::Const(n), |b, i| {
+        b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| {
             let v = b.load(x, at(r, n, i));
             let d = b.binary(Binary::Sub, v, mean);
             let d = b.binary(Binary::Mul, d, inv);
@@ -109,14 +109,14 @@ fn layernorm(rows: i64, n: i64) -> Kernel {
 
 /// `c += x[t]; y[t] = c` over `len` steps of `n` lanes.
 fn cumsum(n: i64, len: i64) -> Kernel {
-    let mut b = Builder::new("cumsum");
-    let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
-    let scan = |b: &mut Builder, i: Option<compiler::loops::Var>| {
-        let zero = b.number(F, 0.0);
+    let mut b = KernelBuilder::new("cumsum");
+    let (x, y) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Write));
+    let scan = |b: &mut KernelBuilder, i: Option<compiler::loops::Var>| {
+        let zero = b.constant_from_f64(F, 0.0);
         b.loop_(LoopKind::Serial, Extent::Exact(Size::Const(len)), &[(zero, None)], |b, t, p| {
-            let mut index = Index::default().term(Atom::Var(t), Size::Const(n));
+            let mut index = Index::default().add_atom(Atom::Var(t), Size::Const(n));
             if let Some(i) = i {
-                index = index.plus(i, 1);
+                index = index.add_var(i, 1);
             }
             let v = b.load(x, index.clone());
             let c = b.binary(Binary::Add, p[0], v);
@@ -127,17 +127,17 @@ fn cumsum(n: i64, len: i64) -> Kernel {
     if n == 1 {
         scan(&mut b, None);
     } else {
-        b.each(LoopKind::Vector, Size::Const(n), |b, i| scan(b, Some(i)));
+        b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| scan(b, Some(i)));
     }
     b.finish()
 }
 
 /// `h = tanh(w h + x[t])` lane by lane.
 fn tanh_cell(n: i64, len: i64) -> Kernel {
-    let mut b = Builder::new("tanh_cell");
-    let (x, w, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
-    b.each(LoopKind::Vector, Size::Const(n), |b, i| {
-        let zero = b.number(F, 0.0);
+    let mut b = KernelBuilder::new("tanh_cell");
+    let (x, w, y) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Write));
+    b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| {
+        let zero = b.constant_from_f64(F, 0.0);
         let weight = b.load(w, i);
         b.loop_(LoopKind::Serial, Extent::Exact(Size::Const(len)), &[(zero, None)], |b, t, p| {
             let v = b.load(x, at(t, n, i));
@@ -151,10 +151,10 @@ fn tanh_cell(n: i64, len: i64) -> Kernel {
 }
 
 fn column_sum(rows: i64, n: i64) -> Kernel {
-    let mut b = Builder::new("column_sum");
-    let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
-    b.each(LoopKind::Vector, Size::Const(n), |b, i| {
-        let zero = b.number(F, 0.0);
+    let mut b = KernelBuilder::new("column_sum");
+    let (x, y) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Write));
+    b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| {
+        let zero = b.constant_from_f64(F, 0.0);
         let s = b.loop_(LoopKind::Serial, Extent::Exact(Size::Const(rows)), &[(zero, None)], |b, r, p| {
             let v = b.load(x, at(r, n, i));
             vec![b.binary(Binary::Add, p[0], v)]
@@ -166,12 +166,12 @@ fn column_sum(rows: i64, n: i64) -> Kernel {
 
 /// `z = x + y` with sizes and strides as arguments, as single ops run.
 fn strided_add() -> Kernel {
-    let mut b = Builder::new("strided_add");
-    let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Read));
-    let z = b.buffer(F, Mode::Write);
+    let mut b = KernelBuilder::new("strided_add");
+    let (x, y) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Read));
+    let z = b.buffer(F, AccessMode::Write);
     let (n, sx, sy, sz) = (b.size(), b.size(), b.size(), b.size());
-    b.each(LoopKind::Vector, n, |b, i| {
-        let index = |s| Index::default().term(Atom::Var(i), s);
+    b.for_loop(LoopKind::Vector, n, |b, i| {
+        let index = |s| Index::default().add_atom(Atom::Var(i), s);
         let (v, w) = (b.load(x, index(sx)), b.load(y, index(sy)));
         let r = b.binary(Binary::Add, v, w);
         b.store(z, index(sz), r);
@@ -181,9 +181,9 @@ fn strided_add() -> Kernel {
 
 /// A long polynomial: how compile time grows.
 fn long(ops: usize) -> Kernel {
-    let mut b = Builder::new("long");
-    let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
-    b.each(LoopKind::Vector, Size::Const(4096), |b, i| {
+    let mut b = KernelBuilder::new("long");
+    let (x, y) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Write));
+    b.for_loop(LoopKind::Vector, Size::Const(4096), |b, i| {
         let v = b.load(x, i);
         let mut live = vec![v];
         for k in 0..ops {
@@ -200,9 +200,9 @@ fn long(ops: usize) -> Kernel {
 }
 
 fn unary(op: Unary, n: i64) -> Kernel {
-    let mut b = Builder::new(op.name());
-    let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
-    b.each(LoopKind::Vector, Size::Const(n), |b, i| {
+    let mut b = KernelBuilder::new(op.name());
+    let (x, y) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Write));
+    b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| {
         let v = b.load(x, i);
         let v = b.unary(op, v);
         b.store(y, i, v);
@@ -269,11 +269,11 @@ fn main() {
             let n = 1usize << log;
             run(&format!("chain 2^{log}"), chain(n as i64), &[n, n], 1, n as f64, "Gelem/s");
         }
-        let mut tiny = Builder::new("tiny");
-        let (x, y) = (tiny.buffer(F, Mode::Read), tiny.buffer(F, Mode::Write));
-        tiny.each(LoopKind::Vector, Size::Const(16), |b, i| {
+        let mut tiny = KernelBuilder::new("tiny");
+        let (x, y) = (tiny.buffer(F, AccessMode::Read), tiny.buffer(F, AccessMode::Write));
+        tiny.for_loop(LoopKind::Vector, Size::Const(16), |b, i| {
             let v = b.load(x, i);
-            let (two, one) = (b.number(F, 2.0), b.number(F, 1.0));
+            let (two, one) = (b.constant_from_f64(F, 2.0), b.constant_from_f64(F, 1.0));
             let v = b.binary(Binary::Mul, v, two);
             let v = b.binary(Binary::Add, v, one);
             b.store(y, i, v);

@@ -1,6 +1,6 @@
 //! Every f32 input of every inline function against the f64 reference: `cargo run --release --example ulp_sweep [name]`.
 
-use cpu::codegen::ulp::{FUNCTIONS, distance, kernel};
+use cpu::codegen::ulp::{FUNCTIONS, ulp_error, kernel};
 use cpu::codegen::{Target, compile};
 use ir::special::unary_f64;
 
@@ -29,7 +29,7 @@ fn main() {
                             // SAFETY: both buffers hold `chunk` elements.
                             unsafe { code.run(&bufs, &[chunk as i64], 0, 1) };
                             for (&x, &y) in x.iter().zip(&y) {
-                                let d = distance(y, unary_f64(op, x as f64));
+                                let d = ulp_error(y, unary_f64(op, x as f64));
                                 if d > worst.0 {
                                     worst = (d, x);
                                 }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard};
 const FREE: usize = 64;
 
 /// The arenas of a backend.
-pub(crate) struct Arenas(Mutex<State>);
+pub(crate) struct ArenaPool(Mutex<State>);
 
 struct State {
     /// From small to large.
@@ -47,10 +47,10 @@ impl State {
     }
 }
 
-impl Arenas {
-    pub(crate) fn new() -> Arenas {
+impl ArenaPool {
+    pub(crate) fn new() -> ArenaPool {
         let free = Vec::with_capacity(FREE);
-        Arenas(Mutex::new(State { free, in_use: 0, bytes_in_use: 0, most: 0, sizes: BTreeMap::new() }))
+        ArenaPool(Mutex::new(State { free, in_use: 0, bytes_in_use: 0, most: 0, sizes: BTreeMap::new() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -121,7 +121,7 @@ impl Arenas {
     }
 
     /// A run has ended.
-    pub(crate) fn give_back(&self, arena: HostBuffer) {
+    pub(crate) fn release(&self, arena: HostBuffer) {
         let mut s = self.state();
         s.in_use -= 1;
         s.bytes_in_use -= arena.bytes();

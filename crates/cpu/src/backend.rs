@@ -1,15 +1,15 @@
 //! `Cpu`: the backend.
 
-use crate::arena::Arenas;
+use crate::arena::ArenaPool;
 use crate::codegen::{KernelCache, Target};
 use crate::gemm::Isa;
 use crate::library;
-use crate::load::Loaded;
+use crate::load::LoadedProgram;
 use crate::memory::HostBuffer;
-use crate::pool::{Denormals, Pool};
+use crate::pool::{Denormals, ThreadPool};
 use crate::thresholds::Threshold;
 use compiler::target::{
-    CpuSchedule, Epilogues, KernelLimits, Products, Prologues, RecomputePolicy, Schedule, SplitReduction,
+    CpuSchedule, EpilogueLimits, KernelLimits, MatmulTarget, PrologueLimits, RecomputePolicy, LoopSchedule, SplitReduction,
 };
 use compiler::{Backend, Communicator, DeviceBuffer, Executable, Program, Result};
 use ir::ops::Composite;
@@ -33,44 +33,44 @@ const fn target(row_vector: i64) -> compiler::Target {
         host_memory: true,
         kernel: KernelLimits {
             buffers: 40,
-            reads: 24,
-            results: 24,
-            binding: isize::MAX as usize,
+            max_operands: 24,
+            max_results: 24,
+            max_binding_bytes: isize::MAX as usize,
             max_space_splits: 16,
             min_launch_elements: 1,
             // A row that stays in the second cache.
-            row_scratch: 128 << 10,
+            row_scratch_bytes: 128 << 10,
         },
         // About two transcendental functions are cheap.
-        keep: RecomputePolicy { costly: 12, cheap: 48, distant: 6 },
-        partials: SplitReduction {
-            least: 1 << 18,
-            few: 32,
-            each: 1 << 18,
+        recompute: RecomputePolicy { max_duplicate_cost: 12, max_recompute_cost: 48, min_distance: 6 },
+        split_reduction: SplitReduction {
+            min_elements: 1 << 18,
+            saturating_results: 32,
+            min_elements_per_share: 1 << 18,
             min_parallel_results: 8,
             blocks: 128,
             block: (1 << 13, 1 << 16),
-            stages: 2,
+            max_stages: 2,
         },
-        schedule: Schedule::Workers(CpuSchedule {
+        schedule: LoopSchedule::Workers(CpuSchedule {
             parallel_work: 40_000,
-            chunks: 64,
+            target_chunks: 64,
             chunk_elements: 256,
-            few_rows: 8,
+            min_parallel_rows: 8,
             block: (512, 8192),
-            block_of_sums: 64,
-            row_vector,
+            reduction_block: 64,
+            vector_width: row_vector,
             interleaved_rows: (8, 2048),
-            parts: 64,
-            scan_lanes: 512,
-            scan_block: 1024,
-            scan_whole: 8192,
+            max_concat_operands: 64,
+            max_register_scan_lanes: 512,
+            scan_block_lanes: 1024,
+            max_single_block_scan_lanes: 8192,
         }),
-        products: Products {
+        matmul: MatmulTarget {
             dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I8],
             // Some products and sums, a conversion.
-            prologues: Some(Prologues { elements: 4096, cost: 12 }),
-            epilogues: Some(Epilogues { whole_row: 1024 }),
+            prologues: Some(PrologueLimits { min_elements: 4096, max_element_cost: 12 }),
+            epilogues: Some(EpilogueLimits { max_row_columns: 1024 }),
         },
     }
 }
@@ -82,10 +82,10 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
         Threshold::new("kernel.buffers", t.kernel.buffers, "buffers of a kernel: beyond, values join no more"),
         Threshold::new(
             "kernel.reads",
-            t.kernel.reads,
+            t.kernel.max_operands,
             "values that an expression reads: beyond, one is kept in memory",
         ),
-        Threshold::new("kernel.results", t.kernel.results, "results of a kernel: beyond, another kernel computes them"),
+        Threshold::new("kernel.results", t.kernel.max_results, "results of a kernel: beyond, another kernel computes them"),
         Threshold::new(
             "kernel.cuts",
             t.kernel.max_space_splits,
@@ -98,50 +98,50 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
         ),
         Threshold::new(
             "kernel.row_scratch",
-            t.kernel.row_scratch / 8,
+            t.kernel.row_scratch_bytes / 8,
             "row elements: beyond, costly values are not kept",
         ),
         Threshold::new(
             "keep.costly",
-            t.keep.costly as usize,
+            t.recompute.max_duplicate_cost as usize,
             "cost of a value that several places use: from here it is kept",
         ),
-        Threshold::new("partials.least", t.partials.least, "elements of a reduction: from here it goes through blocks"),
-        Threshold::new("partials.few", t.partials.few, "results of a long reduction: below, it goes through blocks"),
-        Threshold::new("partials.block", t.partials.block.1, "block of a long reduction in elements, at most"),
+        Threshold::new("partials.least", t.split_reduction.min_elements, "elements of a reduction: from here it goes through blocks"),
+        Threshold::new("partials.few", t.split_reduction.saturating_results, "results of a long reduction: below, it goes through blocks"),
+        Threshold::new("partials.block", t.split_reduction.block.1, "block of a long reduction in elements, at most"),
     ];
-    if let Schedule::Workers(w) = t.schedule {
+    if let LoopSchedule::Workers(w) = t.schedule {
         all.extend([
             Threshold::new(
                 "schedule.parallel",
                 w.parallel_work as usize,
                 "work of a kernel: from here threads share it",
             ),
-            Threshold::new("schedule.chunks", w.chunks as usize, "outer rows that are shared out"),
+            Threshold::new("schedule.chunks", w.target_chunks as usize, "outer rows that are shared out"),
             Threshold::new(
                 "schedule.few_rows",
-                w.few_rows as usize,
+                w.min_parallel_rows as usize,
                 "outer rows: below, blocks of a row are shared out",
             ),
             Threshold::new("schedule.block", 2 * w.block.0 as usize, "elements of a row: from here it has blocks"),
             Threshold::new(
                 "schedule.block_of_sums",
-                2 * w.block_of_sums as usize,
+                2 * w.reduction_block as usize,
                 "columns that are summed: from here they have blocks",
             ),
             Threshold::new(
                 "schedule.short_row",
-                2 * w.row_vector as usize,
+                2 * w.vector_width as usize,
                 "elements of a row that is reduced and used again: below, rows have a lane each",
             ),
             Threshold::new(
                 "schedule.row_sum",
-                w.row_vector as usize / 2,
+                w.vector_width as usize / 2,
                 "the same of one sum or product alone: up to here",
             ),
             Threshold::new(
                 "schedule.row_vector",
-                w.row_vector as usize,
+                w.vector_width as usize,
                 "the same: rows of sums that fill a vector have it to themselves",
             ),
             Threshold::new(
@@ -156,24 +156,24 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
             ),
             Threshold::new(
                 "schedule.scan_lanes",
-                w.scan_lanes as usize,
+                w.max_register_scan_lanes as usize,
                 "lanes of a scan: beyond, carries are in memory",
             ),
             Threshold::new(
                 "schedule.scan_whole",
-                w.scan_whole as usize,
+                w.max_single_block_scan_lanes as usize,
                 "lanes of a scan that nothing divides: beyond, each iteration is a step of the program",
             ),
         ]);
     }
-    if let Some(p) = t.products.prologues {
+    if let Some(p) = t.matmul.prologues {
         let meaning = "elements of an operand: from here its product computes it while it packs it";
-        all.push(Threshold::new("products.prologue", p.elements, meaning));
+        all.push(Threshold::new("products.prologue", p.min_elements, meaning));
     }
-    if let Some(e) = t.products.epilogues {
+    if let Some(e) = t.matmul.epilogues {
         all.push(Threshold::new(
             "products.whole_row",
-            e.whole_row,
+            e.max_row_columns,
             "columns of a product that is finished by whole rows",
         ));
     }
@@ -186,8 +186,8 @@ const CACHE: usize = 4096;
 
 /// The CPU: a thread pool and a cache of kernels.
 pub struct Cpu {
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) arenas: Arc<Arenas>,
+    pub(crate) pool: Arc<ThreadPool>,
+    pub(crate) arenas: Arc<ArenaPool>,
     pub(crate) kernels: Option<KernelCache>,
     target: Option<Target>,
     /// The way to other ranks, for programs with collectives.
@@ -202,16 +202,16 @@ impl Cpu {
 
     /// A backend that reads and writes denormal numbers as zero: many CPUs compute with them a hundred times slower, and
     /// training makes them. Training flushes them; everything else keeps them unless asked.
-    pub fn flushing_denormals(threads: usize) -> Cpu {
-        let pool = Arc::new(Pool::with_denormals(threads, Denormals::Flush));
+    pub fn with_flush_denormals(threads: usize) -> Cpu {
+        let pool = Arc::new(ThreadPool::with_denormals(threads, Denormals::Flush));
         Cpu { pool, ..Cpu::new(1) }
     }
 
     /// A backend for one instruction set; `None` runs kernels in the slow reference evaluator.
     pub fn with_target(threads: usize, target: Option<Target>) -> Cpu {
         Cpu {
-            pool: Arc::new(Pool::new(threads)),
-            arenas: Arc::new(Arenas::new()),
+            pool: Arc::new(ThreadPool::new(threads)),
+            arenas: Arc::new(ArenaPool::new()),
             kernels: target.map(|t| KernelCache::new(t, CACHE)),
             target,
             communicator: None,
@@ -239,8 +239,8 @@ impl Cpu {
 
     /// Prepares a program that will run in arenas of its callers ([`Executable::run_in`]), and takes none for it. With
     /// `general`, its kernels serve other sizes too, as [`Backend::load_general`] makes them.
-    pub fn load_bare(&self, program: Program, general: bool) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(self, program, general)?))
+    pub fn load_without_arena(&self, program: Program, general: bool) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(LoadedProgram::new(self, program, general)?))
     }
 
     /// The instruction set of kernels that are not generated.
@@ -287,7 +287,7 @@ impl Backend for Cpu {
     }
 
     fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool {
-        library::claims(composite, args)
+        library::supports(composite, args)
     }
 
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {
@@ -306,17 +306,17 @@ impl Backend for Cpu {
         let block = Arc::new(HostBuffer::new(total)?);
         let part = |(start, bytes): (usize, &usize)| -> Result<Arc<dyn DeviceBuffer>> {
             // SAFETY: parts of a fresh block that don't overlap, and nobody else has it.
-            Ok(Arc::new(unsafe { HostBuffer::part(&block, start, *bytes)? }))
+            Ok(Arc::new(unsafe { HostBuffer::slice(&block, start, *bytes)? }))
         };
         starts.into_iter().zip(bytes).map(part).collect()
     }
 
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(self, program, false)?.with_arena()?))
+        Ok(Arc::new(LoadedProgram::new(self, program, false)?.with_arena()?))
     }
 
     fn load_shape_generic(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(self, program, true)?.with_arena()?))
+        Ok(Arc::new(LoadedProgram::new(self, program, true)?.with_arena()?))
     }
 
     fn kernels(&self) -> usize {

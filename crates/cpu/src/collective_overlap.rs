@@ -12,14 +12,14 @@ pub fn collective_deadlines(program: &Program) -> Vec<Option<usize>> {
     let steps = &program.steps;
     let talks = |step: &Step| match step {
         Step::Library { op, outs, .. } => match &**op {
-            Op::Collective(c) if c.talks() && c.ranks() > 1 => outs[0].0.buffers().next(),
+            Op::Collective(c) if c.communicates() && c.ranks() > 1 => outs[0].0.buffers().next(),
             _ => None,
         },
         _ => None,
     };
     let touches = |step: &Step, buffer: BufferId| {
         let mut found = false;
-        step.places(&mut |p, _| found |= p.buffers().any(|b| b == buffer));
+        step.for_each_slice(&mut |p, _| found |= p.buffers().any(|b| b == buffer));
         found
     };
     let of = |(k, step): (usize, &Step)| {
@@ -28,7 +28,7 @@ pub fn collective_deadlines(program: &Program) -> Vec<Option<usize>> {
         match first {
             Some(first) => Some(first).filter(|first| *first > k + 1),
             // The place of what nobody reads may be another's at once.
-            None => matches!(program.buffers[result.0 as usize].class, BufferKind::Output(_)).then_some(steps.len()),
+            None => matches!(program.buffers[result.0 as usize].kind, BufferKind::Output(_)).then_some(steps.len()),
         }
     };
     steps.iter().enumerate().map(of).collect()

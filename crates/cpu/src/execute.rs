@@ -1,11 +1,11 @@
 //! Running the steps of a program.
 
 use crate::codegen::Entry;
-use crate::gemm::{Operand, Output};
-use crate::interrupt::Watch;
-use crate::library::Started;
-use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip, Side};
-use crate::pool::share;
+use crate::gemm::{GemmOperand, GemmOutput};
+use crate::interrupt::InterruptWatch;
+use crate::library::StartedRoutine;
+use crate::load::{Arena, Code, LoadedProgram, MAX_ARGS, MAX_LEVELS, MatmulOutput, LoadedStep, LoadedTripCount, LoadedOperand};
+use crate::pool::contiguous_share;
 use compiler::clock::Instant;
 use compiler::program::{BufferRef, BufferSlice, KernelArg, Step, TripCount};
 use compiler::{Error, Result, Timing};
@@ -29,22 +29,22 @@ struct Position {
 }
 
 struct Frame<'a> {
-    loaded: &'a Loaded,
+    loaded: &'a LoadedProgram,
     arena: &'a Arena<'a>,
     /// Touched by the calling thread alone.
     timer: Option<&'a Timer>,
-    watch: Watch,
+    watch: InterruptWatch,
 }
 
 /// How often each step ran and for how long, by its address.
 #[derive(Default)]
 pub(crate) struct Timer {
-    spent: RefCell<FxHashMap<*const Ready, (usize, Duration)>>,
+    spent: RefCell<FxHashMap<*const LoadedStep, (usize, Duration)>>,
 }
 
 impl Timer {
     /// Times of all steps that ran, equal labels together, the longest first.
-    pub(crate) fn timings(&self, loaded: &Loaded) -> Vec<Timing> {
+    pub(crate) fn timings(&self, loaded: &LoadedProgram) -> Vec<Timing> {
         let mut found: Vec<Timing> = Vec::new();
         for (number, (step, ready)) in loaded.program.steps.iter().zip(&loaded.steps).enumerate() {
             self.collect(number, std::slice::from_ref(step), std::slice::from_ref(ready), &mut found);
@@ -53,16 +53,16 @@ impl Timer {
         found
     }
 
-    fn collect(&self, number: usize, steps: &[Step], ready: &[Ready], found: &mut Vec<Timing>) {
+    fn collect(&self, number: usize, steps: &[Step], ready: &[LoadedStep], found: &mut Vec<Timing>) {
         for (step, ready) in steps.iter().zip(ready) {
             match (step, ready) {
-                (Step::Loop(l), Ready::Loop { trip, body, .. }) => {
-                    if let (TripCount::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
+                (Step::Loop(l), LoadedStep::Loop { trip, body, .. }) => {
+                    if let (TripCount::While { test, .. }, LoadedTripCount::While { test: own, .. }) = (&l.trip_count, trip) {
                         self.collect(number, test, own, found);
                     }
                     self.collect(number, &l.body, body, found);
                 }
-                (Step::Branch { branches, .. }, Ready::Branch { branches: own, .. }) => {
+                (Step::Branch { branches, .. }, LoadedStep::Branch { branches: own, .. }) => {
                     let all = branches.iter().zip(own);
                     all.for_each(|(steps, ready)| self.collect(number, steps, ready, found));
                 }
@@ -96,39 +96,39 @@ impl<T> Shared<T> {
 }
 
 /// Runs steps of a loaded program over an arena whose bases are filled in.
-pub(crate) fn run(loaded: &Loaded, arena: &Arena<'_>, steps: Range<usize>, timer: Option<&Timer>) -> Result<()> {
+pub(crate) fn run(loaded: &LoadedProgram, arena: &Arena<'_>, steps: Range<usize>, timer: Option<&Timer>) -> Result<()> {
     match loaded.needed[steps.clone()].iter().any(Option::is_some) {
         // Other ranks wait for what this one has begun to send.
-        true => Frame { loaded, arena, timer, watch: Watch::none() }.overlapping(steps),
+        true => Frame { loaded, arena, timer, watch: InterruptWatch::disabled() }.run_with_overlap(steps),
         false => {
-            let frame = Frame { loaded, arena, timer, watch: Watch::here() };
+            let frame = Frame { loaded, arena, timer, watch: InterruptWatch::for_current_thread() };
             frame.steps(&loaded.steps[steps], &mut Position::default())
         }
     }
 }
 
 /// A collective under way, and where its result goes.
-struct Open<'a> {
-    started: Started,
+struct RunningCollective<'a> {
+    started: StartedRoutine,
     to: *mut u8,
     needed: usize,
-    step: &'a Ready,
+    step: &'a LoadedStep,
 }
 
 impl Frame<'_> {
     /// Steps of the program itself: collectives are started where they stand and waited for where their result is needed.
-    fn overlapping(&self, steps: Range<usize>) -> Result<()> {
-        let mut open: Vec<Open<'_>> = Vec::new();
+    fn run_with_overlap(&self, steps: Range<usize>) -> Result<()> {
+        let mut open: Vec<RunningCollective<'_>> = Vec::new();
         let at = &mut Position::default();
         for k in steps.clone() {
             self.finish(&mut open, k)?;
             let step = &self.loaded.steps[k];
-            if let (Ready::Library { routine, args, outs }, Some(needed)) = (step, self.loaded.needed[k]) {
+            if let (LoadedStep::Library { routine, args, outs }, Some(needed)) = (step, self.loaded.needed[k]) {
                 let began = Instant::now();
                 let args: SmallVec<[*const u8; 1]> = args.iter().map(|p| self.address(p, at).cast_const()).collect();
                 // SAFETY: the compiler gave dense buffers of these types.
                 if let Some(started) = unsafe { routine.start(&args)? } {
-                    open.push(Open { started, to: self.address(&outs[0], at), needed: needed.min(steps.end), step });
+                    open.push(RunningCollective { started, to: self.address(&outs[0], at), needed: needed.min(steps.end), step });
                     self.spent(step, 1, began);
                     continue;
                 }
@@ -139,22 +139,22 @@ impl Frame<'_> {
     }
 
     /// Waits for what a step needs.
-    fn finish(&self, open: &mut Vec<Open<'_>>, step: usize) -> Result<()> {
+    fn finish(&self, open: &mut Vec<RunningCollective<'_>>, step: usize) -> Result<()> {
         while let Some(due) = open.iter().position(|o| o.needed <= step) {
-            let Open { started, to, step, .. } = open.remove(due);
+            let RunningCollective { started, to, step, .. } = open.remove(due);
             let began = Instant::now();
             // SAFETY: the planner keeps the result's place for it from the step that starts it on.
             let to: &mut [u8] = match started.bytes {
                 0 => &mut [],
                 n => unsafe { std::slice::from_raw_parts_mut(to, n) },
             };
-            started.talking.finish(to)?;
+            started.talking.wait(to)?;
             self.spent(step, 0, began);
         }
         Ok(())
     }
 
-    fn spent(&self, step: &Ready, calls: usize, since: Instant) {
+    fn spent(&self, step: &LoadedStep, calls: usize, since: Instant) {
         let Some(timer) = self.timer else { return };
         let mut spent = timer.spent.borrow_mut();
         let own = spent.entry(&raw const *step).or_default();
@@ -162,15 +162,15 @@ impl Frame<'_> {
         own.1 += since.elapsed();
     }
 
-    fn steps(&self, steps: &[Ready], at: &mut Position) -> Result<()> {
+    fn steps(&self, steps: &[LoadedStep], at: &mut Position) -> Result<()> {
         let Some(timer) = self.timer else {
-            return steps.iter().try_for_each(|s| match self.watch.stops() {
+            return steps.iter().try_for_each(|s| match self.watch.should_stop() {
                 true => Err(Error::Interrupted),
                 false => self.step(s, at),
             });
         };
         for step in steps {
-            if self.watch.stops() {
+            if self.watch.should_stop() {
                 return Err(Error::Interrupted);
             }
             let started = Instant::now();
@@ -184,7 +184,7 @@ impl Frame<'_> {
     }
 
     fn address(&self, p: &BufferSlice, at: &Position) -> *mut u8 {
-        let buffer = match p.slot {
+        let buffer = match p.buffer {
             BufferRef::Fixed(b) => b,
             BufferRef::DoubleBuffered(level, even, odd) => {
                 if at.done[level].is_multiple_of(2) {
@@ -208,14 +208,14 @@ impl Frame<'_> {
         self.loaded.program.buffers[buffer.0 as usize].ty.bytes().saturating_sub(start as usize)
     }
 
-    fn step(&self, step: &Ready, at: &mut Position) -> Result<()> {
+    fn step(&self, step: &LoadedStep, at: &mut Position) -> Result<()> {
         match step {
-            Ready::Kernel { code, sizes, args, parallel, scratch } => {
+            LoadedStep::Kernel { code, sizes, args, parallel, scratch } => {
                 // Clearing a long list takes as long as a small kernel.
                 let run = if args.len() <= FEW_ARGS { Self::kernel::<FEW_ARGS> } else { Self::kernel::<MAX_ARGS> };
                 run(self, code, sizes, args, *parallel, *scratch, at)
             }
-            Ready::Matmul { plan, a, b, out } => {
+            LoadedStep::Matmul { plan, a, b, out } => {
                 let scratch = self.arena.memory.wrapping_add(self.loaded.gemm_at);
                 let pointers = |args: &[BufferSlice]| {
                     let mut all = [std::ptr::null_mut(); MAX_ARGS];
@@ -224,26 +224,26 @@ impl Frame<'_> {
                     }
                     all
                 };
-                let context = |code, args| Tiles { code, pointers: pointers(args), args, frame: self, at: *at };
+                let context = |code, args| TileCallback { code, pointers: pointers(args), args, frame: self, at: *at };
                 let mut computed = [None, None];
                 for (side, slot) in [a, b].into_iter().zip(&mut computed) {
-                    if let Side::Blocks { code, args } = side {
+                    if let LoadedOperand::Generated { code, args } = side {
                         *slot = Some(context(code, args));
                     }
                 }
-                let operand = |side: &Side, computed: &Option<Tiles<'_>>| match (side, computed) {
-                    (_, Some(c)) => Operand::Generated { f: finish_tile, ctx: (&raw const *c).cast::<c_void>() },
-                    (Side::Packed(bytes), _) => Operand::Packed(bytes.as_ptr()),
-                    (Side::Memory(p), None) => Operand::Memory(self.address(p, at)),
-                    (Side::Blocks { .. }, None) => unreachable!("computed sides have their context"),
+                let operand = |side: &LoadedOperand, computed: &Option<TileCallback<'_>>| match (side, computed) {
+                    (_, Some(c)) => GemmOperand::Generated { f: finish_tile, ctx: (&raw const *c).cast::<c_void>() },
+                    (LoadedOperand::Packed(bytes), _) => GemmOperand::Packed(bytes.as_ptr()),
+                    (LoadedOperand::Memory(p), None) => GemmOperand::Memory(self.address(p, at)),
+                    (LoadedOperand::Generated { .. }, None) => unreachable!("computed sides have their context"),
                 };
                 let (a, b) = (operand(a, &computed[0]), operand(b, &computed[1]));
                 let finish;
                 let out = match out {
-                    Product::Memory(c) => Output::Memory(self.address(c, at)),
-                    Product::Tiles { code, args } => {
+                    MatmulOutput::Memory(c) => GemmOutput::Memory(self.address(c, at)),
+                    MatmulOutput::Tiles { code, args } => {
                         finish = context(code, args);
-                        Output::Epilogue { f: finish_tile, ctx: (&raw const finish).cast::<c_void>() }
+                        GemmOutput::Epilogue { f: finish_tile, ctx: (&raw const finish).cast::<c_void>() }
                     }
                 };
                 // SAFETY: the compiler gave addresses and strides of live buffers, the scratch is the plan's; contexts
@@ -251,45 +251,45 @@ impl Frame<'_> {
                 unsafe { plan.run(&self.loaded.pool, a, b, out, scratch) };
                 Ok(())
             }
-            Ready::Library { routine, args, outs } => {
+            LoadedStep::Library { routine, args, outs } => {
                 let args: SmallVec<[*const u8; 64]> = args.iter().map(|p| self.address(p, at).cast_const()).collect();
                 let outs: SmallVec<[*mut u8; 32]> = outs.iter().map(|p| self.address(p, at)).collect();
                 let scratch = self.arena.memory.wrapping_add(self.loaded.gemm_at);
                 // SAFETY: the compiler gave dense buffers of these types that don't overlap, and the scratch was sized for it.
                 unsafe { routine.run(&self.loaded.pool, &args, &outs, scratch) }
             }
-            Ready::Copy { from, to, bytes } => {
+            LoadedStep::Copy { from, to, bytes } => {
                 let (from, to) = (self.address(from, at), self.address(to, at));
                 // SAFETY: both are good for so many bytes; they may be the same buffer.
                 unsafe { std::ptr::copy(from, to, *bytes) };
                 Ok(())
             }
-            Ready::Zero { to, bytes } => {
+            LoadedStep::Zero { to, bytes } => {
                 // SAFETY: good for so many bytes.
                 unsafe { std::ptr::write_bytes(self.address(to, at), 0, *bytes) };
                 Ok(())
             }
-            Ready::Branch { index, branches } => {
+            LoadedStep::Branch { index, branches } => {
                 // SAFETY: the choice is an i32 in a live buffer.
                 let k = unsafe { self.address(index, at).cast::<i32>().read_unaligned() };
                 let k = (k.max(0) as usize).min(branches.len().saturating_sub(1));
                 branches.get(k).map_or(Ok(()), |steps| self.steps(steps, at))
             }
-            Ready::Loop { level, trip, reverse, body, after } => {
+            LoadedStep::Loop { level, trip, reverse, body, after } => {
                 let most = match trip {
-                    ReadyTrip::Exact(n) => *n,
-                    ReadyTrip::Bounded { bound, count } => {
+                    LoadedTripCount::Exact(n) => *n,
+                    LoadedTripCount::Bounded { bound, count } => {
                         // SAFETY: the count is an i32 in a live buffer.
                         let n = unsafe { self.address(count, at).cast::<i32>().read_unaligned() };
                         (n.max(0) as usize).min(*bound)
                     }
-                    ReadyTrip::While { .. } => usize::MAX,
+                    LoadedTripCount::While { .. } => usize::MAX,
                 };
                 let mut count = 0;
                 while count < most {
                     at.index[*level] = if *reverse { most - 1 - count } else { count } as i64;
                     at.done[*level] = count;
-                    if let ReadyTrip::While { test, flag } = trip {
+                    if let LoadedTripCount::While { test, flag } = trip {
                         self.steps(test, at)?;
                         // SAFETY: the answer is a bool in a live buffer.
                         if unsafe { self.address(flag, at).read() } == 0 {
@@ -356,7 +356,7 @@ impl Frame<'_> {
             let (frame, pointers) = unsafe { (&*frame.get(), &*shared.get()) };
             let mut own = *pointers;
             frame.set_scratch(&mut own, args, scratch, worker);
-            let range = share(n as usize, parts, part);
+            let range = contiguous_share(n as usize, parts, part);
             // SAFETY: the compiler wrote the kernel for these buffers; parts are disjoint ranges of its parallel loop.
             unsafe { entry(own.as_ptr(), sizes.as_ptr(), range.start as i64, range.end as i64) };
         });
@@ -378,7 +378,7 @@ impl Frame<'_> {
 }
 
 /// What runs over the finished tiles of a product, or writes blocks of its operands.
-struct Tiles<'a> {
+struct TileCallback<'a> {
     code: &'a Code,
     pointers: [*mut u8; MAX_ARGS],
     args: &'a [BufferSlice],
@@ -398,7 +398,7 @@ unsafe extern "C" fn finish_tile(
     stride: usize,
 ) {
     // SAFETY: the context is the `Tiles` of the running product.
-    let tiles = unsafe { &*ctx.cast::<Tiles<'_>>() };
+    let tiles = unsafe { &*ctx.cast::<TileCallback<'_>>() };
     let mut pointers = tiles.pointers;
     pointers[0] = acc;
     let sizes = [batch, row0, col0, rows, cols, stride].map(|x| x as i64);

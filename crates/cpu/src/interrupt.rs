@@ -11,22 +11,22 @@ thread_local! {
 }
 
 /// Whether a run may be stopped, and how it finds out.
-pub(crate) struct Watch(Option<fn() -> bool>);
+pub(crate) struct InterruptWatch(Option<fn() -> bool>);
 
-impl Watch {
+impl InterruptWatch {
     /// What holds for runs of this thread.
-    pub(crate) fn here() -> Watch {
-        Watch(compiler::interrupt::ask())
+    pub(crate) fn for_current_thread() -> InterruptWatch {
+        InterruptWatch(compiler::interrupt::interrupt_check())
     }
 
     /// Nothing stops it.
-    pub(crate) fn none() -> Watch {
-        Watch(None)
+    pub(crate) fn disabled() -> InterruptWatch {
+        InterruptWatch(None)
     }
 
     /// Whether the run shall stop.
     #[inline(always)]
-    pub(crate) fn stops(&self) -> bool {
+    pub(crate) fn should_stop(&self) -> bool {
         self.0.is_some_and(asked)
     }
 }

@@ -40,7 +40,7 @@ pub use backend::Cpu;
 pub use collective_overlap::collective_deadlines;
 #[cfg(feature = "fft")]
 pub use library::{CONVOLUTION_COSTS, ConvolutionCosts, convolution_lengths, convolution_points};
-pub use memory::{HostBuffer, keep_little_freed, trim_heap};
+pub use memory::{HostBuffer, limit_allocator_cache, trim_heap};
 pub use mmap::MmapFile;
 pub use priority::lower_priority;
 pub use thresholds::{Threshold, thresholds};

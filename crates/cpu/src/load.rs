@@ -1,13 +1,13 @@
 //! Program → something that runs: kernels compiled, products planned, constants in memory, arenas ready.
 
-use crate::arena::Arenas;
+use crate::arena::ArenaPool;
 use crate::backend::Cpu;
 use crate::codegen::{CodegenError, CompiledKernel};
 use crate::execute;
-use crate::gemm::{Layout, Plan, Problem, Source, Target};
-use crate::library::{self, Routine};
+use crate::gemm::{MatrixLayout, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use crate::library::{self, OpRoutine};
 use crate::memory::HostBuffer;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::loops::Kernel;
 use compiler::program::{
@@ -48,7 +48,7 @@ pub(crate) enum Code {
 }
 
 /// A step ready to run.
-pub(crate) enum Ready {
+pub(crate) enum LoadedStep {
     Kernel {
         code: Code,
         sizes: Box<[i64]>,
@@ -57,13 +57,13 @@ pub(crate) enum Ready {
         scratch: usize,
     },
     Matmul {
-        plan: Box<Plan>,
-        a: Side,
-        b: Side,
-        out: Product,
+        plan: Box<GemmPlan>,
+        a: LoadedOperand,
+        b: LoadedOperand,
+        out: MatmulOutput,
     },
     Library {
-        routine: Box<dyn Routine>,
+        routine: Box<dyn OpRoutine>,
         args: Vec<BufferSlice>,
         outs: Vec<BufferSlice>,
     },
@@ -78,29 +78,29 @@ pub(crate) enum Ready {
     },
     Branch {
         index: BufferSlice,
-        branches: Vec<Vec<Ready>>,
+        branches: Vec<Vec<LoadedStep>>,
     },
     Loop {
         level: usize,
-        trip: ReadyTrip,
+        trip: LoadedTripCount,
         reverse: bool,
-        body: Vec<Ready>,
+        body: Vec<LoadedStep>,
         after: Vec<(BufferSlice, BufferSlice, usize)>,
     },
 }
 
 /// How often a loop runs.
-pub(crate) enum ReadyTrip {
+pub(crate) enum LoadedTripCount {
     Exact(usize),
     Bounded { bound: usize, count: BufferSlice },
-    While { test: Vec<Ready>, flag: BufferSlice },
+    While { test: Vec<LoadedStep>, flag: BufferSlice },
 }
 
 /// Where an operand of a product comes from.
-pub(crate) enum Side {
+pub(crate) enum LoadedOperand {
     Memory(BufferSlice),
     /// Written block by block while it is packed.
-    Blocks {
+    Generated {
         code: Code,
         args: Vec<BufferSlice>,
     },
@@ -109,7 +109,7 @@ pub(crate) enum Side {
 }
 
 /// Where a product goes.
-pub(crate) enum Product {
+pub(crate) enum MatmulOutput {
     Memory(BufferSlice),
     Tiles { code: Code, args: Vec<BufferSlice> },
 }
@@ -122,10 +122,10 @@ pub(crate) struct Arena<'a> {
 }
 
 /// A program ready to run.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedProgram {
     pub(crate) program: Program,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) steps: Vec<Ready>,
+    pub(crate) pool: Arc<ThreadPool>,
+    pub(crate) steps: Vec<LoadedStep>,
     /// The step before which the result of each collective must be there; none for what is not worth starting ahead.
     pub(crate) needed: Vec<Option<usize>>,
     /// For each input the output that it may be one memory with, as far as any is.
@@ -139,18 +139,18 @@ pub(crate) struct Loaded {
     pub(crate) scratch_each: usize,
     bases_at: usize,
     /// Arenas of runs that bring none.
-    arenas: Arc<Arenas>,
+    arenas: Arc<ArenaPool>,
     /// Whether they know of this program.
     counted: bool,
 }
 
-impl Loaded {
+impl LoadedProgram {
     /// `general` makes kernels that other sizes can share.
-    pub(crate) fn new(cpu: &Cpu, program: Program, general: bool) -> Result<Loaded> {
-        if program.levels > MAX_LEVELS {
+    pub(crate) fn new(cpu: &Cpu, program: Program, general: bool) -> Result<LoadedProgram> {
+        if program.max_loop_depth > MAX_LEVELS {
             return Err(Error::Backend(format!(
                 "loops nest {} deep, at most {MAX_LEVELS} are supported",
-                program.levels
+                program.max_loop_depth
             )));
         }
         let mut needs = Needs { general, ..Needs::default() };
@@ -158,7 +158,7 @@ impl Loaded {
         let needed = crate::collective_overlap::collective_deadlines(&program);
         let mut constants = Vec::with_capacity(program.buffers.len());
         for b in &program.buffers {
-            constants.push(match &b.class {
+            constants.push(match &b.kind {
                 BufferKind::Constant(l) => {
                     let m = HostBuffer::new(l.bytes().len())?;
                     m.write(0, l.bytes())?;
@@ -175,7 +175,7 @@ impl Loaded {
         let up = |n: usize| n.checked_next_multiple_of(ALIGN);
         let scratch_each = up(needs.kernel);
         let places = || {
-            let gemm_at = up(program.arena)?;
+            let gemm_at = up(program.arena_bytes)?;
             let scratch_at = gemm_at.checked_add(up(needs.gemm)?)?;
             let bases_at = scratch_at.checked_add(scratch_each?.checked_mul(cpu.pool.threads())?)?;
             let bases = up(program.buffers.len().checked_mul(size_of::<*mut u8>())?)?;
@@ -185,7 +185,7 @@ impl Loaded {
         let too_large = || Error::OutOfMemory { bytes: usize::MAX, hint };
         let (gemm_at, scratch_at, bases_at, arena_bytes) = places().ok_or_else(too_large)?;
         let scratch_each = scratch_each.ok_or_else(too_large)?;
-        Ok(Loaded {
+        Ok(LoadedProgram {
             program,
             pool: cpu.pool.clone(),
             steps,
@@ -203,7 +203,7 @@ impl Loaded {
     }
 
     /// Sees to it that there is an arena, so that no run has to take one.
-    pub(crate) fn with_arena(mut self) -> Result<Loaded> {
+    pub(crate) fn with_arena(mut self) -> Result<LoadedProgram> {
         if self.arena_bytes > ON_STACK {
             self.arenas.add(self.arena_bytes)?;
             self.counted = true;
@@ -212,7 +212,7 @@ impl Loaded {
     }
 }
 
-impl Drop for Loaded {
+impl Drop for LoadedProgram {
     fn drop(&mut self) {
         if self.counted {
             self.arenas.remove(self.arena_bytes);
@@ -220,13 +220,13 @@ impl Drop for Loaded {
     }
 }
 
-impl Executable for Loaded {
+impl Executable for LoadedProgram {
     fn program(&self) -> &Program {
         &self.program
     }
 
     fn submit(&self, bindings: &mut Bindings) -> Result<Fence> {
-        self.run_leased(bindings, None).map(|()| Fence::done())
+        self.run_leased(bindings, None).map(|()| Fence::completed())
     }
 
     fn arena_bytes(&self) -> usize {
@@ -267,7 +267,7 @@ impl Executable for Loaded {
     }
 }
 
-impl Loaded {
+impl LoadedProgram {
     fn run_leased(&self, bindings: &mut Bindings, timer: Option<&execute::Timer>) -> Result<()> {
         if self.arena_bytes <= ON_STACK {
             let mut arena = OnStack([0; ON_STACK]);
@@ -277,7 +277,7 @@ impl Loaded {
         let arena = self.arenas.lease(self.arena_bytes)?;
         // SAFETY: the arena has the size asked for or more, and is this run's until it is given back.
         let result = unsafe { self.run_at(bindings, arena.as_ptr(), 0..self.steps.len(), timer) };
-        self.arenas.give_back(arena);
+        self.arenas.release(arena);
         result
     }
 
@@ -298,7 +298,7 @@ impl Loaded {
             std::slice::from_raw_parts_mut(memory.add(self.bases_at).cast::<*mut u8>(), self.program.buffers.len())
         };
         for (i, b) in self.program.buffers.iter().enumerate() {
-            bases[i] = match &b.class {
+            bases[i] = match &b.kind {
                 BufferKind::Input(n) => uses.input(*n).as_ptr(),
                 BufferKind::Output(n) => uses.output(*n).as_ptr(),
                 BufferKind::Constant(_) => self.constants[i].as_ref().expect("made when loaded").as_ptr(),
@@ -317,7 +317,7 @@ impl Loaded {
 /// of what starting a small program costs.
 struct Uses<'a> {
     bindings: &'a Bindings,
-    loaded: &'a Loaded,
+    loaded: &'a LoadedProgram,
     /// How many of each are seen to.
     inputs: usize,
     outputs: usize,
@@ -346,7 +346,7 @@ fn bit(bits: u64, i: usize) -> bool {
 
 impl<'a> Uses<'a> {
     #[inline]
-    fn begin(bindings: &'a mut Bindings, loaded: &'a Loaded) -> Result<Uses<'a>> {
+    fn begin(bindings: &'a mut Bindings, loaded: &'a LoadedProgram) -> Result<Uses<'a>> {
         let (own_inputs, own_outputs) = (unshared(&mut bindings.inputs), unshared(&mut bindings.outputs));
         let (bindings, program) = (&*bindings, &loaded.program);
         if bindings.inputs.len() != program.inputs.len() || bindings.outputs.len() != program.outputs.len() {
@@ -456,11 +456,11 @@ struct Needs {
     general: bool,
 }
 
-fn load_steps(cpu: &Cpu, program: &Program, steps: &[Step], needs: &mut Needs) -> Result<Vec<Ready>> {
+fn load_steps(cpu: &Cpu, program: &Program, steps: &[Step], needs: &mut Needs) -> Result<Vec<LoadedStep>> {
     steps.iter().map(|s| load_step(cpu, program, s, needs)).collect()
 }
 
-fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Result<Ready> {
+fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Result<LoadedStep> {
     Ok(match step {
         Step::Kernel { kernel, args, parallel } => {
             if args.len() > MAX_ARGS {
@@ -472,7 +472,7 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
                     KernelArg::Scratch(_) => None,
                 };
                 if let (Some(from), Some(to)) = (from.into_iter().map(place).collect(), place(to)) {
-                    return Ok(Ready::Library { routine, args: from, outs: vec![to] });
+                    return Ok(LoadedStep::Library { routine, args: from, outs: vec![to] });
                 }
             }
             let scratch = args
@@ -484,57 +484,57 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
                 .fold(0, usize::saturating_add);
             needs.kernel = needs.kernel.max(scratch);
             let (code, sizes) = if needs.general {
-                let (kernel, sizes) = crate::shape_generic::general(kernel);
+                let (kernel, sizes) = crate::shape_generic::make_shape_generic(kernel);
                 (code(cpu, &Arc::new(kernel))?, sizes.into())
             } else {
                 (code(cpu, kernel)?, Box::default())
             };
-            Ready::Kernel { code, sizes, args: args.clone(), parallel: *parallel, scratch }
+            LoadedStep::Kernel { code, sizes, args: args.clone(), parallel: *parallel, scratch }
         }
         Step::Matmul { shape, a, b, c, epilogue } => {
-            let side = |f: &MatmulOperand| -> Result<Side> {
+            let side = |f: &MatmulOperand| -> Result<LoadedOperand> {
                 Ok(match f {
-                    MatmulOperand::Memory(p) => Side::Memory(p.clone()),
-                    MatmulOperand::Computed(c) => Side::Blocks { code: code(cpu, &c.kernel)?, args: c.args.clone() },
+                    MatmulOperand::Memory(p) => LoadedOperand::Memory(p.clone()),
+                    MatmulOperand::Computed(c) => LoadedOperand::Generated { code: code(cpu, &c.kernel)?, args: c.args.clone() },
                 })
             };
             let constant = constant_matrix(program, shape, b);
             let (a, mut b) = (side(a)?, side(b)?);
-            let whole_rows = epilogue.as_ref().map(|e| e.whole_rows);
+            let whole_rows = epilogue.as_ref().map(|e| e.needs_full_rows);
             if let Some((data, offset)) = constant {
-                b = packed(cpu, shape, data, offset, &a, whole_rows)?;
+                b = prepack_constant(cpu, shape, data, offset, &a, whole_rows)?;
             }
             let plan = plan(cpu, shape, [&a, &b], whole_rows)?;
             needs.gemm = needs.gemm.max(plan.scratch_bytes());
             let out = match (c, epilogue) {
-                (_, Some(e)) => Product::Tiles { code: code(cpu, &e.kernel)?, args: e.args.clone() },
-                (Some(c), None) => Product::Memory(c.clone()),
+                (_, Some(e)) => MatmulOutput::Tiles { code: code(cpu, &e.kernel)?, args: e.args.clone() },
+                (Some(c), None) => MatmulOutput::Memory(c.clone()),
                 (None, None) => return Err(Error::Internal("a product without a destination".into())),
             };
-            Ready::Matmul { plan: Box::new(plan), a, b, out }
+            LoadedStep::Matmul { plan: Box::new(plan), a, b, out }
         }
         Step::Library { op, args, outs } => {
             let split = |x: &[(BufferSlice, Type)]| -> (Vec<BufferSlice>, Vec<Type>) { x.iter().cloned().unzip() };
             let ((args, arg_types), (outs, out_types)) = (split(args), split(outs));
             let routine = library::prepare(op, &arg_types, &out_types, cpu)?;
             needs.gemm = needs.gemm.max(routine.scratch_bytes());
-            Ready::Library { routine, args, outs }
+            LoadedStep::Library { routine, args, outs }
         }
-        Step::Copy { from, to, bytes } => Ready::Copy { from: from.clone(), to: to.clone(), bytes: *bytes },
-        Step::Zero { to, bytes } => Ready::Zero { to: to.clone(), bytes: *bytes },
-        Step::Branch { index, branches } => Ready::Branch {
+        Step::Copy { from, to, bytes } => LoadedStep::Copy { from: from.clone(), to: to.clone(), bytes: *bytes },
+        Step::Zero { to, bytes } => LoadedStep::Zero { to: to.clone(), bytes: *bytes },
+        Step::Branch { index, branches } => LoadedStep::Branch {
             index: index.clone(),
             branches: branches.iter().map(|b| load_steps(cpu, program, b, needs)).collect::<Result<_>>()?,
         },
         Step::Loop(l) => {
-            let LoopStep { level, trip, reverse, body, after } = &**l;
-            Ready::Loop {
+            let LoopStep { depth: level, trip_count: trip, reverse, body, copies_after: after } = &**l;
+            LoadedStep::Loop {
                 level: *level,
                 trip: match trip {
-                    TripCount::Exact(n) => ReadyTrip::Exact(*n),
-                    TripCount::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
+                    TripCount::Exact(n) => LoadedTripCount::Exact(*n),
+                    TripCount::Bounded { bound, count } => LoadedTripCount::Bounded { bound: *bound, count: count.clone() },
                     TripCount::While { test, flag } => {
-                        ReadyTrip::While { test: load_steps(cpu, program, test, needs)?, flag: flag.clone() }
+                        LoadedTripCount::While { test: load_steps(cpu, program, test, needs)?, flag: flag.clone() }
                     }
                 },
                 reverse: *reverse,
@@ -559,40 +559,40 @@ fn code(cpu: &Cpu, kernel: &Arc<Kernel>) -> Result<Code> {
 /// The data of a B that is a constant, the same for all matrices, of a product that packs it; and the offset of its first
 /// element.
 fn constant_matrix<'a>(program: &'a Program, s: &Matmul, b: &MatmulOperand) -> Option<(&'a Literal, usize)> {
-    let MatmulOperand::Memory(BufferSlice { slot: BufferRef::Fixed(id), offset, strides }) = b else { return None };
-    let BufferKind::Constant(data) = &program.buffers[id.0 as usize].class else { return None };
+    let MatmulOperand::Memory(BufferSlice { buffer: BufferRef::Fixed(id), offset, strides }) = b else { return None };
+    let BufferKind::Constant(data) = &program.buffers[id.0 as usize].kind else { return None };
     let shared = s.batch == 1 || s.b[0] == 0;
     (shared && strides.is_empty() && s.m.min(s.n).min(s.k) >= PACKED_AHEAD).then_some((data, *offset as usize))
 }
 
 /// Packs a constant B once for all runs.
-fn packed(cpu: &Cpu, s: &Matmul, data: &Literal, offset: usize, a: &Side, whole_rows: Option<bool>) -> Result<Side> {
+fn prepack_constant(cpu: &Cpu, s: &Matmul, data: &Literal, offset: usize, a: &LoadedOperand, whole_rows: Option<bool>) -> Result<LoadedOperand> {
     let from = HostBuffer::new(data.bytes().len())?;
     from.write(0, data.bytes())?;
-    let plan = plan(cpu, s, [a, &Side::Packed(HostBuffer::new(0)?)], whole_rows)?;
+    let plan = plan(cpu, s, [a, &LoadedOperand::Packed(HostBuffer::new(0)?)], whole_rows)?;
     let to = HostBuffer::new(plan.packed_b_bytes())?;
-    let layout = Layout { row: s.b[1], col: s.b[2], batch: [0; 3] };
+    let layout = MatrixLayout { row: s.b[1], col: s.b[2], batch: [0; 3] };
     // SAFETY: the compiler's strides stay inside of the constant, and `to` has the size that the plan says.
     unsafe { plan.prepack_b(&cpu.pool, from.as_ptr().wrapping_add(offset), &layout, to.as_ptr()) };
-    Ok(Side::Packed(to))
+    Ok(LoadedOperand::Packed(to))
 }
 
-fn plan(cpu: &Cpu, s: &Matmul, [a, b]: [&Side; 2], tiles: Option<bool>) -> Result<Plan> {
-    let layout = |x: [isize; 3]| Layout { row: x[1], col: x[2], batch: [x[0], 0, 0] };
-    let source = |side: &Side, strides: [isize; 3]| match side {
-        Side::Memory(_) => Source::Memory(layout(strides)),
-        Side::Blocks { .. } => Source::Generated { batched: s.batch > 1 },
-        Side::Packed(_) => Source::Packed,
+fn plan(cpu: &Cpu, s: &Matmul, [a, b]: [&LoadedOperand; 2], tiles: Option<bool>) -> Result<GemmPlan> {
+    let layout = |x: [isize; 3]| MatrixLayout { row: x[1], col: x[2], batch: [x[0], 0, 0] };
+    let source = |side: &LoadedOperand, strides: [isize; 3]| match side {
+        LoadedOperand::Memory(_) => OperandSource::Memory(layout(strides)),
+        LoadedOperand::Generated { .. } => OperandSource::Generated { batched: s.batch > 1 },
+        LoadedOperand::Packed(_) => OperandSource::Packed,
     };
-    let problem = Problem {
+    let problem = GemmProblem {
         batch: [s.batch, 1, 1],
         a: source(a, s.a),
         b: source(b, s.b),
         c: match tiles {
-            Some(whole_rows) => Target::Epilogue { whole_rows },
-            None => Target::Memory { dtype: s.out, layout: layout(s.c), accumulate: false },
+            Some(whole_rows) => OutputKind::Epilogue { whole_rows },
+            None => OutputKind::Memory { dtype: s.out, layout: layout(s.c), accumulate: false },
         },
-        ..Problem::new(s.m, s.k, s.n, s.dtype)
+        ..GemmProblem::new(s.m, s.k, s.n, s.dtype)
     };
-    Plan::new(&problem, cpu.pool.threads()).map_err(|e| Error::Backend(e.to_string()))
+    GemmPlan::new(&problem, cpu.pool.threads()).map_err(|e| Error::Backend(e.to_string()))
 }

@@ -52,7 +52,7 @@ impl HostBuffer {
     /// # Safety
     /// A buffer doesn't know who uses the block, or parts that overlap it: whoever has them writes none of its bytes while it is used, and
     /// uses none while it is written.
-    pub unsafe fn part(of: &Arc<HostBuffer>, offset: usize, bytes: usize) -> Result<HostBuffer> {
+    pub unsafe fn slice(of: &Arc<HostBuffer>, offset: usize, bytes: usize) -> Result<HostBuffer> {
         check(offset, bytes, of.bytes)?;
         // SAFETY: the range was checked to lie inside the block.
         let ptr = unsafe { of.ptr.add(offset) };
@@ -73,7 +73,7 @@ impl HostBuffer {
     ///
     /// # Safety
     /// As for [`HostBuffer::from_raw`], for as long as this buffer points there and is used.
-    pub unsafe fn point(&mut self, ptr: NonNull<u8>, bytes: usize) {
+    pub unsafe fn repoint(&mut self, ptr: NonNull<u8>, bytes: usize) {
         if self.owner.is_some() {
             (self.ptr, self.bytes) = (ptr, bytes);
         } else {
@@ -176,7 +176,7 @@ pub fn trim_heap() {
 
 /// Lets the allocator keep little of what is freed: large blocks, and the free ends of its heaps, go back to the system at once. Of heaps
 /// of other threads than the first, [`give_back_freed`] does not give back the end. Without this up to 64 MB of each would stay.
-pub fn keep_little_freed() {
+pub fn limit_allocator_cache() {
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
     // SAFETY: sets numbers that the allocator reads when it is next called.
     unsafe {
@@ -259,9 +259,9 @@ mod tests {
     fn parts_keep_their_block_and_other_memory_its_owner() {
         let whole = Arc::new(HostBuffer::new(256).unwrap());
         // SAFETY: nobody else uses the block.
-        let part = unsafe { HostBuffer::part(&whole, 64, 128).unwrap() };
+        let part = unsafe { HostBuffer::slice(&whole, 64, 128).unwrap() };
         // SAFETY: as above.
-        assert!(unsafe { HostBuffer::part(&whole, 192, 65) }.is_err());
+        assert!(unsafe { HostBuffer::slice(&whole, 192, 65) }.is_err());
         drop(whole);
         part.write(127, &[3]).unwrap();
 

@@ -37,7 +37,7 @@ impl MmapFile {
     }
 
     /// Whether nothing was missing of what was read so far.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         #[cfg(all(target_os = "linux", not(miri)))]
         return self.place.is_whole();
         #[cfg(not(all(target_os = "linux", not(miri))))]

@@ -7,25 +7,25 @@
 //! - integers that indices are computed with, unless a vector loop divides by them: a known divisor is many times faster;
 //! - floats of kernels that reduce: a mean multiplies by one over the size.
 
-use compiler::loops::{Extent, Index, Kernel, LoopKind, Mode, Op, Reg, Size, Stmt};
+use compiler::loops::{Extent, Index, Kernel, LoopKind, AccessMode, Op, Reg, Size, Stmt};
 use ir::{Binary, DType, Scalar};
 use rustc_hash::FxHashSet;
 
 /// The same kernel with its sizes as arguments, and the sizes.
-pub(crate) fn general(k: &Kernel) -> (Kernel, Vec<i64>) {
+pub(crate) fn make_shape_generic(k: &Kernel) -> (Kernel, Vec<i64>) {
     if k.sizes > 0 {
         return (k.clone(), Vec::new());
     }
     let mut k = k.clone();
     for b in &mut k.buffers {
         // How much scratch there is is the caller's affair.
-        if let Mode::Scratch(n) = &mut b.mode {
+        if let AccessMode::Scratch(n) = &mut b.mode {
             *n = 0;
         }
     }
-    let (mut divisors, abreast) = (FxHashSet::default(), abreast(&k.body));
+    let (mut divisors, abreast) = (FxHashSet::default(), is_interleaved(&k.body));
     vector_divisors(&k.body, false, &mut divisors);
-    let mut g = General { sizes: Vec::new(), regs: k.regs, divisors, reduces: abreast || reduces(&k.body), abreast };
+    let mut g = ShapeGeneralizer { sizes: Vec::new(), regs: k.regs, divisors, reduces: abreast || reduces(&k.body), abreast };
     g.block(&mut k.body);
     (Kernel { sizes: g.sizes.len() as u32, regs: g.regs, ..k }, g.sizes)
 }
@@ -48,14 +48,14 @@ fn reduces(body: &[Stmt]) -> bool {
 }
 
 /// Whether rows run side by side, in blocks of which the last may have fewer.
-fn abreast(body: &[Stmt]) -> bool {
+fn is_interleaved(body: &[Stmt]) -> bool {
     body.iter().any(|s| match s {
-        Stmt::Loop(l) => (l.kind == LoopKind::Vector && matches!(l.extent, Extent::Bounded { .. })) || abreast(&l.body),
+        Stmt::Loop(l) => (l.kind == LoopKind::Vector && matches!(l.extent, Extent::Bounded { .. })) || is_interleaved(&l.body),
         _ => false,
     })
 }
 
-struct General {
+struct ShapeGeneralizer {
     sizes: Vec<i64>,
     regs: Vec<DType>,
     divisors: FxHashSet<Reg>,
@@ -63,7 +63,7 @@ struct General {
     abreast: bool,
 }
 
-impl General {
+impl ShapeGeneralizer {
     fn argument(&mut self, n: i64) -> u32 {
         self.sizes.push(n);
         self.sizes.len() as u32 - 1
@@ -87,12 +87,12 @@ impl General {
     }
 
     /// A number that is given when the kernel runs.
-    fn given(&mut self, n: i64) -> Op {
+    fn size_argument(&mut self, n: i64) -> Op {
         Op::Index(Index { offset_args: vec![self.argument(n)], ..Index::default() })
     }
 
     /// `dst = op`, before the statement that now assigns `dst`.
-    fn before(&mut self, out: &mut Vec<Stmt>, dtype: DType, op: Op) -> Reg {
+    fn insert_before(&mut self, out: &mut Vec<Stmt>, dtype: DType, op: Op) -> Reg {
         let dst = Reg(self.regs.len() as u32);
         self.regs.push(dtype);
         out.push(Stmt::Let { dst, op });
@@ -102,16 +102,16 @@ impl General {
     fn constant(&mut self, out: &mut Vec<Stmt>, dst: Reg, c: Scalar) -> Op {
         let x = c.to_f64();
         match c.dtype() {
-            DType::I64 if !matches!(c.to_i64(), -1..=1) && !self.divisors.contains(&dst) => self.given(c.to_i64()),
+            DType::I64 if !matches!(c.to_i64(), -1..=1) && !self.divisors.contains(&dst) => self.size_argument(c.to_i64()),
             DType::F32 if self.reduces && x.is_finite() && x.fract() != 0.0 => {
-                let bits = self.given(i64::from((x as f32).to_bits()));
-                let wide = self.before(out, DType::I64, bits);
-                let narrow = self.before(out, DType::U32, Op::Cast(DType::U32, wide));
+                let bits = self.size_argument(i64::from((x as f32).to_bits()));
+                let wide = self.insert_before(out, DType::I64, bits);
+                let narrow = self.insert_before(out, DType::U32, Op::Cast(DType::U32, wide));
                 Op::Bitcast(DType::F32, narrow)
             }
             DType::F64 if self.reduces && x.is_finite() && x.fract() != 0.0 => {
-                let bits = self.given(x.to_bits() as i64);
-                Op::Bitcast(DType::F64, self.before(out, DType::I64, bits))
+                let bits = self.size_argument(x.to_bits() as i64);
+                Op::Bitcast(DType::F64, self.insert_before(out, DType::I64, bits))
             }
             _ => Op::Const(c),
         }

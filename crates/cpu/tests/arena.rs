@@ -42,8 +42,8 @@ fn runs_in_memory_of_the_caller() {
         exe.run(&mut b).unwrap();
         let want = read(&*exe, &b);
         let steps = exe.program().steps.len();
-        assert!(steps > 2 && exe.arena_bytes() > exe.program().arena);
-        let bare = cpu.load_bare(exe.program().clone(), false).unwrap();
+        assert!(steps > 2 && exe.arena_bytes() > exe.program().arena_bytes);
+        let bare = cpu.load_without_arena(exe.program().clone(), false).unwrap();
         for fill in [0, 0xff, 0x7f] {
             for step in [1, 2, steps] {
                 let mut own = arena(exe.arena_bytes(), fill);
@@ -69,7 +69,7 @@ fn arenas_that_do_not_fit_are_refused() {
     assert!(small.contains(&format!("needs {needed} bytes")), "{small}");
     let block = Arc::new(arena(needed + ALIGN, 0));
     // SAFETY: nothing else uses the block.
-    let mut skewed = unsafe { HostBuffer::part(&block, 8, needed).unwrap() };
+    let mut skewed = unsafe { HostBuffer::slice(&block, 8, needed).unwrap() };
     assert!(text(exe.run_with_arena(&mut b, &mut skewed, 0..1)).contains("multiple of 64"));
     let steps = exe.program().steps.len();
     for bad in [steps..steps + 1, 1..0, 0..usize::MAX] {
@@ -91,7 +91,7 @@ fn outputs_in_the_arena_are_refused() {
     for at in [0, needed - ALIGN, needed] {
         // SAFETY: a run that is given both is refused if they overlap, and nothing else uses the block.
         let (mut own, part) =
-            unsafe { (HostBuffer::part(&block, 0, needed).unwrap(), HostBuffer::part(&block, at, out).unwrap()) };
+            unsafe { (HostBuffer::slice(&block, 0, needed).unwrap(), HostBuffer::slice(&block, at, out).unwrap()) };
         b.outputs[0] = Arc::new(part);
         let r = exe.run_with_arena(&mut b, &mut own, steps.clone());
         match at == needed {

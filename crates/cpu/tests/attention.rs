@@ -5,7 +5,7 @@ mod harness;
 use cpu::Cpu;
 use cpu::codegen::Target;
 use harness::{Random, close, run, same};
-use ir::composites::attention::{Attention, attention};
+use ir::composites::attention::{AttentionOptions, attention};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type};
 
 struct Case {
@@ -14,15 +14,15 @@ struct Case {
     t: (usize, usize),
     d: (usize, usize),
     dtype: DType,
-    options: Attention,
+    options: AttentionOptions,
 }
 
 impl Case {
     fn new(heads: (usize, usize), t: (usize, usize), d: (usize, usize)) -> Case {
-        Case { batch: vec![2], heads, t, d, dtype: DType::F32, options: Attention::default() }
+        Case { batch: vec![2], heads, t, d, dtype: DType::F32, options: AttentionOptions::default() }
     }
 
-    fn with(mut self, f: impl FnOnce(&mut Attention)) -> Case {
+    fn with(mut self, f: impl FnOnce(&mut AttentionOptions)) -> Case {
         f(&mut self.options);
         self
     }
@@ -65,7 +65,7 @@ impl Case {
             .map(|t| match t.dtype {
                 DType::I32
                     if t.rank() < 2
-                        && self.options.lengths.is_some()
+                        && self.options.kv_lengths.is_some()
                         && (integers > 0 || self.options.q_offset.is_none()) =>
                 {
                     integers += 1;
@@ -145,8 +145,8 @@ fn scale_cap_slopes_and_masks() {
     let new = || Case::new((4, 2), (30, 45), (16, 16));
     new().with(|o| o.scale = Some(0.7)).check("scale");
     new().with(|o| o.softcap = Some(0.8)).check("softcap");
-    new().with(|o| o.slopes = f(&[4])).check("slopes");
-    new().with(|o| (o.slopes, o.causal) = (f(&[2, 4]), true)).check("slopes by batch");
+    new().with(|o| o.alibi_slopes = f(&[4])).check("slopes");
+    new().with(|o| (o.alibi_slopes, o.causal) = (f(&[2, 4]), true)).check("slopes by batch");
     new().with(|o| o.mask = bools(&[4, 30, 45])).check("bool mask");
     new().with(|o| o.mask = bools(&[2, 1, 30, 45])).check("bool mask of all heads");
     new().with(|o| o.mask = f(&[1, 30, 45])).check("added mask");
@@ -157,13 +157,13 @@ fn scale_cap_slopes_and_masks() {
 fn lengths_offsets_and_segments() {
     let i = |s: &[usize]| Some(Type::new(DType::I32, s));
     let new = || Case::new((2, 2), (30, 45), (16, 16));
-    new().with(|o| o.lengths = i(&[2])).check("lengths");
-    new().with(|o| o.lengths = i(&[])).check("one length");
+    new().with(|o| o.kv_lengths = i(&[2])).check("lengths");
+    new().with(|o| o.kv_lengths = i(&[])).check("one length");
     new().with(|o| (o.q_offset, o.causal) = (i(&[2]), true)).check("offset");
-    new().with(|o| (o.q_offset, o.lengths, o.causal) = (i(&[]), i(&[2]), true)).check("offset and lengths");
+    new().with(|o| (o.q_offset, o.kv_lengths, o.causal) = (i(&[]), i(&[2]), true)).check("offset and lengths");
     for d in [DType::I32, DType::U8, DType::I64] {
         let (a, c) = (Type::new(d, &[2, 30]), Type::new(d, &[2, 45]));
-        new().with(|o| o.segments = Some((a, c))).check("segments");
+        new().with(|o| o.segment_ids = Some((a, c))).check("segments");
     }
 }
 
@@ -186,11 +186,11 @@ fn decoding() {
         Case::new((4, 2), (2, tk), (20, 70)).with(|o| o.causal = true).check(&format!("decode two {tk}"));
     }
     let new = || Case::new((4, 2), (1, 600), (16, 16));
-    new().with(|o| (o.q_offset, o.lengths, o.causal) = (i(&[2]), i(&[2]), true)).check("decode with a cache");
-    new().with(|o| (o.slopes, o.softcap) = (f(&[4]), Some(1.5))).check_of("decode, slopes, cap", 2e-5, &[false]);
+    new().with(|o| (o.q_offset, o.kv_lengths, o.causal) = (i(&[2]), i(&[2]), true)).check("decode with a cache");
+    new().with(|o| (o.alibi_slopes, o.softcap) = (f(&[4]), Some(1.5))).check_of("decode, slopes, cap", 2e-5, &[false]);
     new().with(|o| o.mask = Some(Type::new(DType::Bool, &[4, 1, 600]))).check("decode, mask");
     let (a, c) = (Type::new(DType::I32, &[2, 1]), Type::new(DType::I32, &[2, 600]));
-    new().with(|o| (o.segments, o.window) = (Some((a, c)), Some(300))).check("decode, segments, window");
+    new().with(|o| (o.segment_ids, o.window) = (Some((a, c)), Some(300))).check("decode, segments, window");
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod harness;
 use cpu::Cpu;
 use harness::run;
 use ir::composites::activation::{self, Gelu};
-use ir::composites::loss::{CrossEntropy, cross_entropy};
+use ir::composites::loss::{CrossEntropyOptions, cross_entropy};
 use ir::composites::softmax;
 use ir::ops::Composite;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, interp};
@@ -153,7 +153,7 @@ fn losses_keep_their_digits_far_from_zero() {
         for offset in [0.0, 1e4, 1e6, -1e6] {
             for dtype in [DType::F32, DType::F64] {
                 let (lt, it) = (Type::new(dtype, &[4, 6]), Type::new(DType::I32, &[4]));
-                let options = CrossEntropy { label_smoothing, z_loss, ..CrossEntropy::default() };
+                let options = CrossEntropyOptions { label_smoothing, z_loss, ..CrossEntropyOptions::default() };
                 let c = cross_entropy(&lt, &it, options).unwrap();
                 let mut b = Builder::new();
                 let (x, l) = (b.input(dtype, &[4, 6]), b.input(DType::I32, &[4]));

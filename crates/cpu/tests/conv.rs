@@ -5,7 +5,7 @@ mod harness;
 use cpu::Cpu;
 use cpu::codegen::Target;
 use harness::{Random, close, run, same};
-use ir::ops::{Conv, Windows};
+use ir::ops::{Conv, WindowConfig};
 use ir::{Builder, DType, Graph, GraphBuilder};
 
 fn graph(conv: &Conv, x: &[usize], k: &[usize], dtype: DType) -> Graph {
@@ -41,11 +41,11 @@ fn check(conv: &Conv, x: &[usize], k: &[usize], dtype: DType) {
 
 #[test]
 fn two_axes() {
-    let plain = Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1]));
+    let plain = Conv::new(DType::F32, WindowConfig::strided(&[1, 1], &[1, 1]));
     check(&plain, &[2, 3, 8, 8], &[5, 3, 3, 3], DType::F32);
     check(&plain, &[3, 4, 7, 9], &[2, 4, 3, 2], DType::F32);
-    check(&Conv::new(DType::F32, Windows::plain(2)), &[1, 2, 6, 5], &[3, 2, 1, 1], DType::F32);
-    let strided = Conv::new(DType::F32, Windows::strided(&[2, 3], &[2, 0]));
+    check(&Conv::new(DType::F32, WindowConfig::unit_stride(2)), &[1, 2, 6, 5], &[3, 2, 1, 1], DType::F32);
+    let strided = Conv::new(DType::F32, WindowConfig::strided(&[2, 3], &[2, 0]));
     check(&strided, &[2, 3, 9, 11], &[4, 3, 3, 3], DType::F32);
     let mut dilated = strided;
     dilated.windows.window_dilation = [2, 1][..].into();
@@ -56,21 +56,21 @@ fn two_axes() {
 
 #[test]
 fn groups() {
-    let grouped = |groups| Conv { groups, ..Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1])) };
+    let grouped = |groups| Conv { groups, ..Conv::new(DType::F32, WindowConfig::strided(&[1, 1], &[1, 1])) };
     check(&grouped(2), &[2, 4, 5, 6], &[6, 2, 3, 3], DType::F32);
     check(&grouped(4), &[3, 4, 6, 6], &[4, 1, 3, 3], DType::F32);
-    let batched = Conv { batch_groups: 2, ..Conv::new(DType::F32, Windows::plain(2)) };
+    let batched = Conv { batch_groups: 2, ..Conv::new(DType::F32, WindowConfig::unit_stride(2)) };
     check(&batched, &[4, 3, 5, 5], &[6, 3, 2, 2], DType::F32);
 }
 
 #[test]
 fn ranks_and_dtypes() {
-    check(&Conv::new(DType::F32, Windows::strided(&[2], &[1])), &[2, 3, 17], &[4, 3, 5], DType::F32);
-    check(&Conv::new(DType::F32, Windows::plain(0)), &[3, 4], &[5, 4], DType::F32);
-    let three = Windows::strided(&[1, 2, 1], &[1, 0, 1]);
+    check(&Conv::new(DType::F32, WindowConfig::strided(&[2], &[1])), &[2, 3, 17], &[4, 3, 5], DType::F32);
+    check(&Conv::new(DType::F32, WindowConfig::unit_stride(0)), &[3, 4], &[5, 4], DType::F32);
+    let three = WindowConfig::strided(&[1, 2, 1], &[1, 0, 1]);
     check(&Conv::new(DType::F32, three), &[2, 2, 4, 5, 6], &[3, 2, 2, 3, 2], DType::F32);
     for dtype in [DType::F64, DType::BF16, DType::F16, DType::I32] {
-        check(&Conv::new(dtype, Windows::strided(&[1, 1], &[1, 1])), &[2, 3, 6, 6], &[4, 3, 3, 3], dtype);
+        check(&Conv::new(dtype, WindowConfig::strided(&[1, 1], &[1, 1])), &[2, 3, 6, 6], &[4, 3, 3, 3], dtype);
     }
 }
 
@@ -83,7 +83,7 @@ fn shapes_by_lot() {
         let rank = 1 + r.below(4).min(1);
         let groups = [1, 1, 2, 3][r.below(4)];
         let (features, outs) = (groups * (1 + r.below(5)), groups * [2, 5, 8, 13, 18, 33][r.below(6)]);
-        let mut w = Windows::plain(rank);
+        let mut w = WindowConfig::unit_stride(rank);
         let (mut x, mut k) = (vec![1 + r.below(3), features], vec![outs, features / groups]);
         for a in 0..rank {
             let window = [1, 2, 3, 3, 5][r.below(5)];
@@ -105,7 +105,7 @@ fn features_alone_by_lot() {
     let mut r = Random(37);
     for round in 0..64 {
         let (groups, outs, rank) = (1 + r.below(3), 1 + r.below(3), if round < 40 { 1 + r.below(4).min(1) } else { 3 });
-        let mut w = Windows::plain(rank);
+        let mut w = WindowConfig::unit_stride(rank);
         let (mut x, mut k) = (vec![1 + r.below(3), groups], vec![groups * outs, 1]);
         for a in 0..rank {
             (w.strides[a], w.window_dilation[a]) = (1 + r.below(4), 1 + r.below(4) / 3);
@@ -127,7 +127,7 @@ fn volumes_by_lot() {
         let rank = if round % 10 == 9 { 4 } else { 3 };
         let groups = [1, 1, 2, 3][r.below(4)];
         let (features, outs) = (groups * (1 + r.below(3)), groups * [1, 2, 3, 5][r.below(4)]);
-        let mut w = Windows::plain(rank);
+        let mut w = WindowConfig::unit_stride(rank);
         let (mut x, mut k) = (vec![1 + r.below(3), features], vec![outs, features / groups]);
         for a in 0..rank {
             let window = 1 + r.below(3);
@@ -144,7 +144,7 @@ fn volumes_by_lot() {
         let dtype = [DType::F32, DType::F32, DType::F64, DType::BF16, DType::F16][round % 5];
         check(&Conv { groups, ..Conv::new(dtype, w) }, &x, &k, dtype);
     }
-    let batched = Conv { batch_groups: 2, ..Conv::new(DType::F32, Windows::plain(3)) };
+    let batched = Conv { batch_groups: 2, ..Conv::new(DType::F32, WindowConfig::unit_stride(3)) };
     check(&batched, &[4, 3, 5, 4, 5], &[6, 3, 2, 2, 3], DType::F32);
 }
 
@@ -161,7 +161,7 @@ fn one_output_feature() {
         (&[2, 4, 5, 9, 8], &[1, 4, 2, 3, 3], 2),
     ] {
         let rank = x.len() - 2;
-        let windows = Windows::strided(&vec![stride; rank], &vec![1; rank]);
+        let windows = WindowConfig::strided(&vec![stride; rank], &vec![1; rank]);
         check(&Conv::new(DType::F32, windows.clone()), x, k, DType::F32);
         check(&Conv::new(DType::BF16, windows), x, k, DType::BF16);
     }
@@ -172,7 +172,7 @@ fn one_output_feature() {
 fn three_by_three_alone() {
     for (rows, cols) in [(1usize, 9usize), (2, 16), (3, 33), (4, 8), (5, 17), (7, 32), (12, 19), (9, 50), (6, 5)] {
         for (stride, hop) in [(1usize, 1usize), (2, 1), (1, 2)] {
-            let mut windows = Windows::strided(&[1, stride], &[1, 1]);
+            let mut windows = WindowConfig::strided(&[1, stride], &[1, 1]);
             windows.window_dilation[1] = hop;
             let conv = Conv { groups: 3, ..Conv::new(DType::F32, windows) };
             check(&conv, &[2, 3, rows, cols], &[6, 1, 3, 3], DType::F32);
@@ -195,12 +195,12 @@ fn sixteen_bits_under_large_windows() {
     ] {
         let rank = x.len() - 2;
         let pad = k[2] as i64 / 2;
-        let mut windows = Windows::strided(&vec![stride; rank], &vec![pad; rank]);
+        let mut windows = WindowConfig::strided(&vec![stride; rank], &vec![pad; rank]);
         windows.window_dilation = vec![hop; rank][..].into();
         check(&Conv::new(DType::BF16, windows), x, k, DType::BF16);
     }
     for (kernel, spread) in [(4usize, 3usize), (5, 2), (2, 3)] {
-        let windows = Windows { base_dilation: [spread][..].into(), ..Windows::strided(&[1], &[kernel as i64 - 1]) };
+        let windows = WindowConfig { base_dilation: [spread][..].into(), ..WindowConfig::strided(&[1], &[kernel as i64 - 1]) };
         check(&Conv::new(DType::BF16, windows), &[2, 6, 33], &[5, 6, kernel], DType::BF16);
     }
 }
@@ -213,7 +213,7 @@ fn spread_beyond_windows() {
             let rank = x.len() - 2;
             let edge = vec![kernel as i64 - 1; rank];
             let windows =
-                Windows { base_dilation: vec![spread; rank][..].into(), ..Windows::strided(&vec![1; rank], &edge) };
+                WindowConfig { base_dilation: vec![spread; rank][..].into(), ..WindowConfig::strided(&vec![1; rank], &edge) };
             let k = [&[4, x[1]][..], &vec![kernel; rank]].concat();
             check(&Conv::new(DType::F32, windows), x, &k, DType::F32);
         }
@@ -228,7 +228,7 @@ fn sixteen_bits_by_lot() {
         let features = 1 + r.below(4);
         let groups = [1, features][r.below(2)];
         let outs = groups * (1 + r.below(4));
-        let mut w = Windows::strided(&[1 + r.below(4), 1 + r.below(4)], &[1, r.below(3) as i64]);
+        let mut w = WindowConfig::strided(&[1 + r.below(4), 1 + r.below(4)], &[1, r.below(3) as i64]);
         w.window_dilation[1] = 1 + r.below(2);
         let window = [1 + r.below(3), 1 + r.below(5)];
         let size = [6 + r.below(9), 9 + r.below(30)];
@@ -244,7 +244,7 @@ fn transposed_to_few_features() {
     for (images, features, outs, kernel, spread) in [(8, 6, 3, 4, 2), (5, 9, 2, 3, 3), (7, 4, 1, 5, 2), (3, 8, 3, 2, 2)]
     {
         let edge = vec![kernel as i64 - 1; 2];
-        let windows = Windows { base_dilation: [spread; 2][..].into(), ..Windows::strided(&[1, 1], &edge) };
+        let windows = WindowConfig { base_dilation: [spread; 2][..].into(), ..WindowConfig::strided(&[1, 1], &edge) };
         let x = [images, features, 6, 9];
         check(&Conv::new(DType::F32, windows), &x, &[outs, features, kernel, kernel], DType::F32);
     }
@@ -258,7 +258,7 @@ fn infinite_weights_meet_the_padding() {
     let alone: (&[usize], &[usize]) = (&[2, 3, 9, 20], &[6, 1, 3, 3]);
     for (stride, (x, k)) in [(1, image), (2, image), (1, volume), (2, volume), (2, alone), (3, alone)] {
         let rank = x.len() - 2;
-        let windows = Windows::strided(&vec![stride; rank], &vec![1; rank]);
+        let windows = WindowConfig::strided(&vec![stride; rank], &vec![1; rank]);
         let conv = Conv { groups: x[1] / k[1], ..Conv::new(DType::F32, windows) };
         let graph = graph(&conv, x, k, DType::F32);
         let both = transform::vjp(&graph, &[0, 1]).unwrap();
@@ -285,7 +285,7 @@ fn infinite_weights_meet_the_padding() {
 
 #[test]
 fn nothing_at_all() {
-    let plain = Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1]));
+    let plain = Conv::new(DType::F32, WindowConfig::strided(&[1, 1], &[1, 1]));
     check(&plain, &[0, 3, 8, 8], &[5, 3, 3, 3], DType::F32);
     check(&plain, &[2, 0, 8, 8], &[5, 0, 3, 3], DType::F32);
     check(&plain, &[2, 3, 8, 8], &[0, 3, 3, 3], DType::F32);
@@ -295,6 +295,6 @@ fn nothing_at_all() {
 #[test]
 fn pieces_of_an_image() {
     // Large enough that the windows of an image don't fit the cache.
-    let plain = Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1]));
+    let plain = Conv::new(DType::F32, WindowConfig::strided(&[1, 1], &[1, 1]));
     check(&plain, &[2, 40, 24, 24], &[7, 40, 3, 3], DType::F32);
 }

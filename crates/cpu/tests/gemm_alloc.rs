@@ -1,28 +1,28 @@
 //! Running a plan allocates nothing, on any path, hot or with sleeping workers.
 
-use cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source};
-use cpu::pool::Pool;
+use cpu::gemm::{MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource};
+use cpu::pool::ThreadPool;
 use ir::DType;
-use oracle::counting::{Counting, allocations};
+use oracle::counting_allocator::{CountingAllocator, allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn runs_do_not_allocate() {
-    let pool = Pool::new(2);
+    let pool = ThreadPool::new(2);
     let matrix = vec![0u64; 300 * 300];
     let mut out = vec![0u64; 300 * 300];
     let mut scratch = vec![0u8; 32 << 20];
     let aligned = scratch.as_mut_ptr().wrapping_add(scratch.as_ptr().align_offset(64));
     for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
         for (m, k, n) in [(1, 300, 300), (300, 300, 1), (8, 8, 8), (300, 300, 300), (40, 300, 200)] {
-            for b in [Layout::row_major(n), Layout::col_major(k)] {
-                let problem = Problem { b: Source::Memory(b), ..Problem::new(m, k, n, dtype) };
-                let plan = Plan::new(&problem, 2).unwrap();
+            for b in [MatrixLayout::row_major(n), MatrixLayout::col_major(k)] {
+                let problem = GemmProblem { b: OperandSource::Memory(b), ..GemmProblem::new(m, k, n, dtype) };
+                let plan = GemmPlan::new(&problem, 2).unwrap();
                 assert!(plan.scratch_bytes() <= 31 << 20);
-                let operand = Operand::Memory(matrix.as_ptr().cast());
+                let operand = GemmOperand::Memory(matrix.as_ptr().cast());
                 let mut run = || {
-                    let out = Output::Memory(out.as_mut_ptr().cast());
+                    let out = GemmOutput::Memory(out.as_mut_ptr().cast());
                     // SAFETY: the buffers are large enough for every shape above.
                     unsafe { plan.run(&pool, operand, operand, out, aligned) };
                 };

@@ -71,9 +71,9 @@ fn tolerance(dtype: DType) -> f64 {
 }
 
 /// Windows that fit a base; spread inputs, dilated windows, strides, and padding that may be negative.
-fn windows(r: &mut Random, base: &[usize], window: &[usize]) -> Windows {
+fn windows(r: &mut Random, base: &[usize], window: &[usize]) -> WindowConfig {
     let rank = base.len();
-    let mut w = Windows::plain(rank);
+    let mut w = WindowConfig::unit_stride(rank);
     for a in 0..rank {
         w.strides[a] = any(r, &[1, 1, 2, 3]);
         w.base_dilation[a] = any(r, &[1, 1, 2, 2, 3]);
@@ -102,8 +102,8 @@ fn convolutions() {
         let mut conv = Conv { groups, ..Conv::new(dtype, windows(&mut r, &base, &window)) };
         match r.below(6) {
             // All of the input in one window, and one element in each: axes go together.
-            0 => (window, conv.windows) = (base.clone(), Windows::plain(rank)),
-            1 => (window, conv.windows) = (vec![1; rank], Windows::plain(rank)),
+            0 => (window, conv.windows) = (base.clone(), WindowConfig::unit_stride(rank)),
+            1 => (window, conv.windows) = (vec![1; rank], WindowConfig::unit_stride(rank)),
             _ => {}
         }
         let (x, k) = ([&[images, groups * features], &base[..]].concat(), [&[outs, features], &window[..]].concat());

@@ -108,7 +108,7 @@ fn loops_stop_when_asked_to_and_run_again() {
             b.inputs[0].write(0, input().bytes()).unwrap();
             QUESTIONS.set(0);
             let began = Instant::now();
-            let asking = interrupt::asking(third);
+            let asking = interrupt::set_interrupt_check(third);
             assert_eq!(exe.run(&mut b), Err(Error::Interrupted), "{name}");
             drop(asking);
             let took = began.elapsed();
@@ -139,7 +139,7 @@ fn a_run_that_is_told_to_go_on_gives_the_same_bits() {
         let alone = output(&b);
         QUESTIONS.set(3);
         {
-            let _asking = interrupt::asking(third);
+            let _asking = interrupt::set_interrupt_check(third);
             let began = Instant::now();
             while QUESTIONS.get() == 3 && began.elapsed() < Duration::from_secs(10) {
                 exe.run(&mut b).unwrap();
@@ -150,8 +150,8 @@ fn a_run_that_is_told_to_go_on_gives_the_same_bits() {
         assert!(QUESTIONS.get() > 3, "{name}: nobody asked");
         // Nothing stops what must not be left half written.
         {
-            let _asking = interrupt::asking(|| true);
-            let _undisturbed = interrupt::undisturbed();
+            let _asking = interrupt::set_interrupt_check(|| true);
+            let _undisturbed = interrupt::disable_interrupts();
             exe.run(&mut b).unwrap();
         }
         assert_eq!(output(&b), alone, "{name}");
@@ -162,6 +162,6 @@ fn a_run_that_is_told_to_go_on_gives_the_same_bits() {
 fn timed_runs_stop_too() {
     let cpu = Cpu::new(1);
     let (exe, mut b) = load(&cpu, &endless(i32::MAX as usize));
-    let _asking = interrupt::asking(|| true);
+    let _asking = interrupt::set_interrupt_check(|| true);
     assert_eq!(exe.run_timed(&mut b).unwrap_err(), Error::Interrupted);
 }

@@ -4,13 +4,13 @@ mod harness;
 
 use cpu::Cpu;
 use harness::{Random, bindings, load};
-use ir::composites::attention::{Attention, attention, attention_backward};
+use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::ops::*;
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Type};
-use oracle::counting::{Counting, allocations};
+use oracle::counting_allocator::{CountingAllocator, allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn one(op: impl Into<Op>, types: &[Type]) -> Graph {
     let mut b = Builder::new();
@@ -22,12 +22,12 @@ fn one(op: impl Into<Op>, types: &[Type]) -> Graph {
 fn graphs() -> Vec<Graph> {
     let f = |s: &[usize]| Type::new(DType::F32, s);
     let i = |s: &[usize]| Type::new(DType::I32, s);
-    let windows = Windows::strided(&[1, 1, 2, 2], &[0; 4]);
+    let windows = WindowConfig::strided(&[1, 1, 2, 2], &[0; 4]);
     let window: ir::Shape = [1, 1, 2, 2][..].into();
     let images = f(&[4, 3, 16, 16]);
     let mut graphs = vec![
-        one(Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1])), &[images.clone(), f(&[8, 3, 3, 3])]),
-        one(Conv::new(DType::F32, Windows::plain(2)), &[images.clone(), f(&[8, 3, 14, 14])]),
+        one(Conv::new(DType::F32, WindowConfig::strided(&[1, 1], &[1, 1])), &[images.clone(), f(&[8, 3, 3, 3])]),
+        one(Conv::new(DType::F32, WindowConfig::unit_stride(2)), &[images.clone(), f(&[8, 3, 14, 14])]),
         one(
             ReduceWindow { kind: ReduceKind::Max, window: window.clone(), windows: windows.clone() },
             std::slice::from_ref(&images),
@@ -64,7 +64,7 @@ fn graphs() -> Vec<Graph> {
     }
     for (dtype, tq) in [(DType::F32, 70), (DType::BF16, 70), (DType::F16, 1)] {
         let (q, k) = (Type::new(dtype, &[2, 4, tq, 16]), Type::new(dtype, &[2, 2, 90, 16]));
-        let options = Attention { causal: true, ..Attention::default() };
+        let options = AttentionOptions { causal: true, ..AttentionOptions::default() };
         graphs.push(one(attention(&q, &k, &k, &options).unwrap(), &[q.clone(), k.clone(), k.clone()]));
         let backward = attention_backward(&q, &k, &k, &options).unwrap();
         let types = backward.body.input_types();

@@ -25,7 +25,7 @@ fn memory_that_is_not_there_is_an_error_with_its_size() {
     let sorted = b.emit(ir::ops::Sort { axis: 2, num_keys: 1, descending: false }.into(), &[p]).unwrap()[0];
     let s = b.sum(sorted, &[0, 1, 2]).unwrap();
     let program = compiler::compile(&b.finish(&[s]), &cpu, &Options::default()).unwrap();
-    let arena = program.arena;
+    let arena = program.arena_bytes;
     assert!(arena >= 1 << 52);
     let exe = match cpu.load(program) {
         Ok(exe) => exe,

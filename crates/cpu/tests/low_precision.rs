@@ -5,10 +5,10 @@ mod harness;
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use harness::Random;
-use ir::composites::attention::{Attention, attention};
+use ir::composites::attention::{AttentionOptions, attention};
 use ir::composites::{activation, embedding, loss, norm};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Result, Scalar, Type, Unary, Value};
-use transform::{Policy, precision};
+use transform::{AutocastPolicy, precision};
 
 const F: DType = DType::F32;
 const VOCAB: usize = 24;
@@ -61,7 +61,7 @@ fn model(scale: f64) -> Result<Graph> {
             parts.push(b.reshape(one, &[BATCH, 2, SEQ, WIDTH / 2])?);
         }
         let t = b.ty(parts[0]);
-        let a = attention(&t, &t, &t, &Attention { causal: true, ..Attention::default() })?;
+        let a = attention(&t, &t, &t, &AttentionOptions { causal: true, ..AttentionOptions::default() })?;
         let o = b.emit(a.into(), &parts)?[0];
         let o = b.permute(o, &[0, 2, 1, 3])?;
         let o = b.reshape(o, &[BATCH, SEQ, WIDTH])?;
@@ -77,7 +77,7 @@ fn model(scale: f64) -> Result<Graph> {
     }
     let table = b.permute(p[0], &[1, 0])?;
     let logits = times(&mut b, x, table)?;
-    let ce = loss::cross_entropy(&b.ty(logits), &b.ty(targets), loss::CrossEntropy::default())?;
+    let ce = loss::cross_entropy(&b.ty(logits), &b.ty(targets), loss::CrossEntropyOptions::default())?;
     let rows = b.emit(ce.into(), &[logits, targets])?[0];
     let s = b.sum_all(rows)?;
     let mean = b.scale(s, scale / (BATCH * SEQ) as f64)?;
@@ -89,7 +89,7 @@ fn step(narrow: Option<DType>) -> Result<Graph> {
     // f16 has few small numbers: the loss is scaled up, the gradients down again.
     let scale = if narrow == Some(DType::F16) { 1024.0 } else { 1.0 };
     let f = model(scale)?;
-    let f = narrow.map_or(Ok(f.clone()), |d| precision(&f, &Policy::new(d)))?;
+    let f = narrow.map_or(Ok(f.clone()), |d| autocast(&f, &AutocastPolicy::new(d)))?;
     let shapes = shapes();
     let n = shapes.len();
     let grad = transform::value_and_grad(&f, &(0..n).collect::<Vec<_>>())?;
@@ -182,7 +182,7 @@ fn denormals_are_flushed_where_asked() {
     let tiny = f32::MIN_POSITIVE * 0.5;
     let inputs =
         [Literal::from_fn(Type::new(DType::F32, &[100_000]), |_| ir::Scalar::from_f64(DType::F32, tiny as f64))];
-    for (cpu, want) in [(Cpu::new(2), tiny * 0.5), (Cpu::flushing_denormals(2), 0.0), (Cpu::new(2), tiny * 0.5)] {
+    for (cpu, want) in [(Cpu::new(2), tiny * 0.5), (Cpu::with_flush_denormals(2), 0.0), (Cpu::new(2), tiny * 0.5)] {
         let got = oracle::backend::run(&cpu, &graph, &inputs, &Options::default()).unwrap();
         assert!(got[0].scalars().all(|s| s.to_f64() == want as f64), "{}", got[0].get(0));
     }

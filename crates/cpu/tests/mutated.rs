@@ -9,7 +9,7 @@ mod harness;
 
 use compiler::loops::{self, Extent, Index, Kernel, Op, Size, Stmt};
 use compiler::program::{
-    BufferId, BufferKind, BufferRef, BufferSlice, KernelArg, MatmulOperand, Parts, Step, TripCount,
+    BufferId, BufferKind, BufferRef, BufferSlice, KernelArg, MatmulOperand, ProgramParts, Step, TripCount,
 };
 use compiler::{ALIGN, Backend, Bindings, DeviceBuffer, Error, Options, Program, UncheckedProgram};
 use cpu::Cpu;
@@ -51,8 +51,8 @@ fn corpus(cpu: &Cpu, graphs: u64) -> Vec<(String, Program)> {
         let donate = (0..g.inputs().len().min(g.outputs().len())).map(|i| (i, i)).collect();
         compiler::compile(g, cpu, &Options { donate, ..Options::default() })
     };
-    let mut all: Vec<(String, Graph)> = oracle::rows::all().into_iter().map(|r| (r.name, r.graph)).collect();
-    let shapes = oracle::random::Options { max_numel: 400, ..oracle::random::Options::ANY };
+    let mut all: Vec<(String, Graph)> = oracle::samples::all_samples().into_iter().map(|r| (r.name, r.graph)).collect();
+    let shapes = oracle::random::SampleOptions { max_numel: 400, ..oracle::random::SampleOptions::ANY };
     all.extend((0..graphs).map(|k| (format!("random {k}"), oracle::random::sample(k, &shapes).graph)));
     all.extend(PRODUCTS.iter().map(|text| ("product".to_string(), ir::text::parse(text).expect(text))));
     let (mut compiled, mut unproved) = (Vec::new(), Vec::new());
@@ -92,7 +92,7 @@ fn count(steps: &[Step], kinds: &mut [usize; 7]) {
             Step::Zero { .. } => return,
             Step::Loop(l) => {
                 count(&l.body, kinds);
-                if matches!(l.trip, TripCount::While { .. }) { 4 } else { 5 }
+                if matches!(l.trip_count, TripCount::While { .. }) { 4 } else { 5 }
             }
             Step::Branch { branches, .. } => {
                 branches.iter().for_each(|b| count(b, kinds));
@@ -191,7 +191,7 @@ fn work(steps: &[Step]) -> f64 {
             }
             Step::Copy { bytes, .. } | Step::Zero { bytes, .. } => *bytes as f64,
             Step::Branch { branches, .. } => branches.iter().map(|b| work(b)).sum(),
-            Step::Loop(l) => match &l.trip {
+            Step::Loop(l) => match &l.trip_count {
                 TripCount::Exact(n) => (1.0 + work(&l.body)) * *n as f64,
                 TripCount::Bounded { bound, .. } => (1.0 + work(&l.body)) * *bound as f64,
                 TripCount::While { .. } => f64::INFINITY,
@@ -217,7 +217,7 @@ fn kernel_work(body: &[Stmt]) -> f64 {
 
 fn run(cpu: &Cpu, program: Program, r: &mut Rng, tally: &mut Tally) {
     if work(&program.steps) > 2e6
-        || program.arena > 1 << 26
+        || program.arena_bytes > 1 << 26
         || program.inputs.iter().chain(&program.outputs).any(|t| t.bytes() > 1 << 24)
     {
         tally.too_long += 1;
@@ -268,13 +268,13 @@ fn run(cpu: &Cpu, program: Program, r: &mut Rng, tally: &mut Tally) {
 }
 
 /// The parts of a program with one or two of them changed.
-fn changed(program: &Program, r: &mut Rng) -> Parts {
+fn changed(program: &Program, r: &mut Rng) -> ProgramParts {
     let mut p = program.clone().into_parts();
     for _ in 0..1 + r.below(2) {
         match r.below(8) {
             0 => header(&mut p, r),
             _ => {
-                let (count, level) = (p.buffers.len(), p.levels.min(8));
+                let (count, level) = (p.buffers.len(), p.max_loop_depth.min(8));
                 steps(&mut p.steps, (count, level), r);
             }
         }
@@ -302,31 +302,31 @@ fn size(n: usize, r: &mut Rng) -> usize {
     number(n as i64, r) as usize
 }
 
-fn header(p: &mut Parts, r: &mut Rng) {
+fn header(p: &mut ProgramParts, r: &mut Rng) {
     let n = p.buffers.len();
     match r.below(7) {
-        0 => p.arena = size(p.arena, r),
-        1 => p.levels = size(p.levels, r),
+        0 => p.arena_bytes = size(p.arena_bytes, r),
+        1 => p.max_loop_depth = size(p.max_loop_depth, r),
         2 => p.donated.push((r.below(p.inputs.len() + 1), r.below(p.outputs.len() + 1))),
-        3 if n > 0 => p.buffers[r.below(n)].live = None,
+        3 if n > 0 => p.buffers[r.below(n)].lifetime = None,
         4 if n > 0 => {
             let b = &mut p.buffers[r.below(n)];
-            b.offset = if r.chance(0.5) { size(b.offset, r) } else { b.offset.saturating_sub(64 * r.below(3)) };
+            b.offset = if r.bernoulli(0.5) { size(b.offset, r) } else { b.offset.saturating_sub(64 * r.below(3)) };
         }
         5 if n > 0 => {
             let b = &mut p.buffers[r.below(n)];
             if let Some(d) = b.ty.shape.first_mut() {
                 *d = size(*d, r);
             }
-            match b.class {
+            match b.kind {
                 BufferKind::Input(i) => p.inputs[i] = b.ty.clone(),
                 BufferKind::Output(o) => p.outputs[o] = b.ty.clone(),
                 _ => {}
             }
         }
         _ if n > 0 => {
-            let class = p.buffers[r.below(n)].class.clone();
-            p.buffers[r.below(n)].class = class;
+            let class = p.buffers[r.below(n)].kind.clone();
+            p.buffers[r.below(n)].kind = class;
         }
         _ => {}
     }
@@ -339,10 +339,10 @@ fn place(p: &mut BufferSlice, (buffers, levels): (usize, usize), r: &mut Rng) {
             Some(s) => s.1 = number(s.1, r),
             None => p.strides.push((r.below(levels + 1), number(4, r))),
         },
-        2 => p.slot = BufferRef::Fixed(BufferId(r.below(buffers + 1) as u32)),
+        2 => p.buffer = BufferRef::Fixed(BufferId(r.below(buffers + 1) as u32)),
         _ => {
             let id = |r: &mut Rng| BufferId(r.below(buffers) as u32);
-            p.slot = BufferRef::DoubleBuffered(r.below(levels + 1), id(r), id(r));
+            p.buffer = BufferRef::DoubleBuffered(r.below(levels + 1), id(r), id(r));
         }
     }
 }
@@ -389,26 +389,26 @@ fn steps(list: &mut Vec<Step>, of: (usize, usize), r: &mut Rng) {
                 None => s.out = DType::F64,
             },
             _ => {
-                if let Some(e) = epilogue.as_mut().filter(|_| r.clone().chance(0.6)) {
+                if let Some(e) = epilogue.as_mut().filter(|_| r.clone().bernoulli(0.6)) {
                     match r.below(4) {
-                        0 => e.whole_rows = !e.whole_rows,
+                        0 => e.needs_full_rows = !e.needs_full_rows,
                         1 if !e.args.is_empty() => place(&mut e.args[0], of, r),
                         _ => kernel(Arc::make_mut(&mut e.kernel), r),
                     }
                     return;
                 }
-                let side = if r.chance(0.5) { a } else { b };
+                let side = if r.bernoulli(0.5) { a } else { b };
                 match side {
                     MatmulOperand::Memory(p) => place(p, of, r),
                     MatmulOperand::Computed(c) => match c.args.first_mut() {
-                        Some(p) if r.chance(0.3) => place(p, of, r),
+                        Some(p) if r.bernoulli(0.3) => place(p, of, r),
                         _ => kernel(Arc::make_mut(&mut c.kernel), r),
                     },
                 }
             }
         },
         Step::Library { args, outs, .. } => {
-            let list = if r.chance(0.5) { args } else { outs };
+            let list = if r.bernoulli(0.5) { args } else { outs };
             if !list.is_empty() {
                 let n = r.below(list.len());
                 place(&mut list[n].0, of, r);
@@ -434,11 +434,11 @@ fn steps(list: &mut Vec<Step>, of: (usize, usize), r: &mut Rng) {
             }
         },
         Step::Loop(l) => match r.below(6) {
-            0 => l.level = size(l.level, r),
-            1 => match &mut l.trip {
+            0 => l.depth = size(l.depth, r),
+            1 => match &mut l.trip_count {
                 TripCount::Exact(n) => *n = size(*n, r),
                 TripCount::Bounded { bound, count } => {
-                    if r.chance(0.5) {
+                    if r.bernoulli(0.5) {
                         *bound = size(*bound, r)
                     } else {
                         place(count, of, r)
@@ -448,7 +448,7 @@ fn steps(list: &mut Vec<Step>, of: (usize, usize), r: &mut Rng) {
             },
             2 => l.reverse = !l.reverse,
             3 => {
-                if let Some(a) = l.after.first_mut() {
+                if let Some(a) = l.copies_after.first_mut() {
                     match r.below(3) {
                         0 => place(&mut a.0, of, r),
                         1 => place(&mut a.1, of, r),
@@ -488,10 +488,10 @@ fn kernel(k: &mut Kernel, r: &mut Rng) {
             0 => b.dtype = *r.pick(&[DType::F64, DType::I64, DType::I8, DType::F16, DType::I32]),
             _ => {
                 b.mode = *r.pick(&[
-                    loops::Mode::Read,
-                    loops::Mode::Write,
-                    loops::Mode::ReadWrite,
-                    loops::Mode::Scratch(1 << 20),
+                    loops::AccessMode::Read,
+                    loops::AccessMode::Write,
+                    loops::AccessMode::ReadWrite,
+                    loops::AccessMode::Scratch(1 << 20),
                 ])
             }
         }

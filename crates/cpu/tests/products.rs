@@ -155,7 +155,7 @@ fn epilogues_over_rows_see_whole_rows_however_the_product_is_split() {
                     for threads in [1, 2, 3, 5] {
                         let cpu = Cpu::new(threads);
                         let exe = load(&cpu, &g, true);
-                        let whole = |s: &Step| matches!(s, Step::Matmul { epilogue: Some(e), .. } if e.whole_rows);
+                        let whole = |s: &Step| matches!(s, Step::Matmul { epilogue: Some(e), .. } if e.needs_full_rows);
                         fused += exe.program().steps.iter().filter(|s| whole(s)).count();
                         let got = run(&cpu, &g, &x, true);
                         let what = format!("{dtype} {shape:?} turned {turned} computed {computed} threads {threads}");

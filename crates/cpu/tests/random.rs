@@ -3,8 +3,8 @@
 use compiler::Options;
 use cpu::Cpu;
 use cpu::codegen::Target;
-use oracle::backend::{Verdict, agrees, equals};
-use oracle::random::{Options as Shape, Sample, exact, sample, shrink, whole};
+use oracle::backend::{CompareOutcome, matches_interpreter, matches_bitwise};
+use oracle::random::{SampleOptions as Shape, Sample, exact_expressions, sample, shrink, integer_expressions};
 use oracle::{Coverage, rng::run_seed};
 
 fn backends() -> Vec<Cpu> {
@@ -22,9 +22,9 @@ fn each(count: u64, shape: Shape) {
         let s = sample(seed.wrapping_add(k), &shape);
         coverage.add(&s.graph);
         let cpu = &cpus[k as usize % cpus.len()];
-        let fails = |s: &Sample| agrees(cpu, &s.graph, &s.inputs).err();
-        let verdict = agrees(cpu, &s.graph, &s.inputs);
-        judged += (verdict == Ok(Verdict::Judged)) as u64;
+        let fails = |s: &Sample| matches_interpreter(cpu, &s.graph, &s.inputs).err();
+        let verdict = matches_interpreter(cpu, &s.graph, &s.inputs);
+        judged += (verdict == Ok(CompareOutcome::Compared)) as u64;
         if verdict.is_err() {
             let small = shrink(&s, |c| fails(c).is_some());
             let program = compiler::compile(&small.graph, cpu, &Options::default());
@@ -46,9 +46,9 @@ fn random_graphs_equal_the_interpreter() {
 fn the_table_of_ops_equals_the_interpreter() {
     let cpus = backends();
     let mut wrong = Vec::new();
-    for row in oracle::rows::all() {
+    for row in oracle::samples::all_samples() {
         for cpu in &cpus {
-            if let Err(e) = agrees(cpu, &row.graph, &row.inputs) {
+            if let Err(e) = matches_interpreter(cpu, &row.graph, &row.inputs) {
                 wrong.push(format!("{}: {e}", row.name));
             }
         }
@@ -63,8 +63,8 @@ fn expressions_equal_the_interpreter_to_the_bit() {
     for k in 0..200u64 {
         let cpu = &cpus[k as usize / 2 % cpus.len()];
         let seed = seed.wrapping_add(k);
-        let s = if k % 2 == 0 { exact(seed) } else { whole(seed) };
-        if let Err(e) = equals(cpu, &s.graph, &s.inputs) {
+        let s = if k % 2 == 0 { exact_expressions(seed) } else { integer_expressions(seed) };
+        if let Err(e) = matches_bitwise(cpu, &s.graph, &s.inputs) {
             panic!("TENSORLOOM_SEED={seed} fails first: {e}\n{s}");
         }
     }

@@ -2,7 +2,7 @@
 
 use cpu::Cpu;
 use cpu::codegen::Target;
-use oracle::backend::{gives, representable};
+use oracle::backend::{matches_function_values, exact_function_points};
 
 #[test]
 fn each_generator_gives_representable_results() {
@@ -10,9 +10,9 @@ fn each_generator_gives_representable_results() {
     let targets = Target::available().into_iter().map(Some).chain([None]);
     for target in targets {
         let cpu = Cpu::with_target(1, target);
-        for case in representable() {
+        for case in exact_function_points() {
             count += case.want.ty().numel();
-            if let Err(e) = gives(&cpu, &case.graph, &case.inputs, &case.want) {
+            if let Err(e) = matches_function_values(&cpu, &case.graph, &case.inputs, &case.want) {
                 wrong.push(format!("{target:?}: {}: {e}", case.name));
             }
         }
@@ -24,7 +24,7 @@ fn each_generator_gives_representable_results() {
 #[test]
 fn the_interpreter_gives_representable_results() {
     let mut wrong = Vec::new();
-    for case in representable() {
+    for case in exact_function_points() {
         let got = ir::interp::run(&case.graph, &case.inputs).unwrap();
         for i in 0..case.want.ty().numel() {
             let (g, w) = (got[0].get(i), case.want.get(i));

@@ -298,7 +298,7 @@ fn windows_by_lot() {
     let mut random = Random(8);
     for round in 0..60 {
         let rank = 1 + random.below(4).min(1);
-        let (mut shape, mut window, mut windows) = (vec![2; 3 - rank], vec![1; 3 - rank], Windows::plain(3));
+        let (mut shape, mut window, mut windows) = (vec![2; 3 - rank], vec![1; 3 - rank], WindowConfig::unit_stride(3));
         for a in 3 - rank..3 {
             let (base, own) = (1 + random.below(if a == 2 { 40 } else { 7 }), 1 + random.below(6));
             shape.push(base);
@@ -327,16 +327,16 @@ fn windows_by_lot() {
 #[test]
 fn windows() {
     let mut random = Random(6);
-    let cases: &[(&[usize], &[usize], Windows)] = &[
-        (&[2, 3, 8, 8], &[1, 1, 2, 2], Windows::strided(&[1, 1, 2, 2], &[0, 0, 0, 0])),
-        (&[2, 3, 9, 7], &[1, 1, 3, 3], Windows::strided(&[1, 1, 2, 2], &[0, 0, 1, 1])),
-        (&[11], &[4], Windows::strided(&[1], &[2])),
-        (&[3, 0, 4], &[1, 1, 2], Windows::strided(&[1, 1, 1], &[0, 0, 0])),
-        (&[16, 8, 40, 40], &[1, 1, 2, 2], Windows::strided(&[1, 1, 2, 2], &[0, 0, 0, 0])),
+    let cases: &[(&[usize], &[usize], WindowConfig)] = &[
+        (&[2, 3, 8, 8], &[1, 1, 2, 2], WindowConfig::strided(&[1, 1, 2, 2], &[0, 0, 0, 0])),
+        (&[2, 3, 9, 7], &[1, 1, 3, 3], WindowConfig::strided(&[1, 1, 2, 2], &[0, 0, 1, 1])),
+        (&[11], &[4], WindowConfig::strided(&[1], &[2])),
+        (&[3, 0, 4], &[1, 1, 2], WindowConfig::strided(&[1, 1, 1], &[0, 0, 0])),
+        (&[16, 8, 40, 40], &[1, 1, 2, 2], WindowConfig::strided(&[1, 1, 2, 2], &[0, 0, 0, 0])),
         (
             &[2, 7, 6],
             &[1, 2, 3],
-            Windows {
+            WindowConfig {
                 strides: [1, 2, 1][..].into(),
                 low: [0, 3, -1][..].into(),
                 high: [0, 2, 2][..].into(),

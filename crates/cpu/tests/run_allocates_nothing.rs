@@ -2,14 +2,14 @@
 
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
-use ir::composites::attention::{Attention, attention};
+use ir::composites::attention::{AttentionOptions, attention};
 use ir::composites::{norm, softmax};
 use ir::ops::Scan;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Unary};
-use oracle::counting::{Counting, allocations};
+use oracle::counting_allocator::{CountingAllocator, allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const F: DType = DType::F32;
 
@@ -30,7 +30,7 @@ fn program() -> Graph {
     let outs = b.emit(Scan::over(2, 1, 6, body).into(), &[w, g, h, xs]).unwrap();
     let q = b.reshape(outs[1], &[6, 2, 8, 8]).unwrap();
     let ty = b.ty(q);
-    let a = attention(&ty, &ty, &ty, &Attention { causal: true, ..Attention::default() }).unwrap();
+    let a = attention(&ty, &ty, &ty, &AttentionOptions { causal: true, ..AttentionOptions::default() }).unwrap();
     let o = b.emit(a.into(), &[q, q, q]).unwrap()[0];
     let soft = softmax::softmax(&b.ty(o)).unwrap();
     let p = b.emit(soft.into(), &[o]).unwrap()[0];

@@ -1,8 +1,8 @@
 //! What safe code can do wrong with buffers and programs is an error. Nothing here can be undefined: the test forbids `unsafe`.
 #![forbid(unsafe_code)]
 
-use compiler::loops::{Builder as Loops, LoopKind, Mode, Size};
-use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, KernelArg, Parts, Step};
+use compiler::loops::{KernelBuilder as Loops, LoopKind, AccessMode, Size};
+use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, KernelArg, ProgramParts, Step};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Options, UncheckedProgram};
 use cpu::{Cpu, HostBuffer};
 use ir::{Builder, DType, Graph, GraphBuilder, Type};
@@ -210,22 +210,22 @@ fn arenas_that_do_not_fit_are_refused() {
 }
 
 /// A program of one kernel that stores to the elements `0..n` of an output of 16.
-fn program(n: i64) -> Parts {
+fn program(n: i64) -> ProgramParts {
     let ty = Type::new(DType::F32, &[16]);
     let mut b = Loops::new("fill");
-    let y = b.buffer(DType::F32, Mode::Write);
-    b.each(LoopKind::Vector, Size::Const(n), |b, i| {
-        let one = b.number(DType::F32, 1.0);
+    let y = b.buffer(DType::F32, AccessMode::Write);
+    b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| {
+        let one = b.constant_from_f64(DType::F32, 1.0);
         b.store(y, i, one);
     });
     let args = vec![KernelArg::Place(BufferSlice::of(BufferId(0)))];
-    Parts {
-        buffers: vec![Buffer { ty: ty.clone(), class: BufferKind::Output(0), offset: 0, live: Some((0, 0)) }],
+    ProgramParts {
+        buffers: vec![Buffer { ty: ty.clone(), kind: BufferKind::Output(0), offset: 0, lifetime: Some((0, 0)) }],
         inputs: Vec::new(),
         outputs: vec![ty],
         steps: vec![Step::Kernel { kernel: Arc::new(b.finish()), args, parallel: None }],
-        arena: 0,
-        levels: 0,
+        arena_bytes: 0,
+        max_loop_depth: 0,
         donated: Vec::new(),
     }
 }

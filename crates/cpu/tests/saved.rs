@@ -6,7 +6,7 @@ use compiler::{Backend, Options, Program};
 use cpu::Cpu;
 use harness::{Random, bindings, read};
 use ir::{Graph, Literal};
-use oracle::random::{Options as Shape, sample};
+use oracle::random::{SampleOptions as Shape, sample};
 use oracle::rng::run_seed;
 use std::path::{Path, PathBuf};
 
@@ -53,10 +53,10 @@ fn graphs() -> Vec<(Graph, Vec<Literal>)> {
 }
 
 fn attention() -> Graph {
-    use ir::composites::attention::{Attention, attention};
+    use ir::composites::attention::{AttentionOptions, attention};
     use ir::{Builder, DType, GraphBuilder, Type};
     let t = Type::new(DType::F32, &[2, 3, 16, 8]);
-    let op = attention(&t, &t, &t, &Attention::default()).unwrap();
+    let op = attention(&t, &t, &t, &AttentionOptions::default()).unwrap();
     let mut b = Builder::new();
     let args: Vec<_> = op.body.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let outs = b.emit(op.into(), &args).unwrap();

@@ -9,7 +9,7 @@ use ir::ops::ReduceKind;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Unary, Value, interp};
 
 fn wide(b: &mut Builder, x: Value, shape: &[usize]) -> Value {
-    b.unreduce(x, shape, &[shape.len() - 1]).unwrap()
+    b.expand_reduced(x, shape, &[shape.len() - 1]).unwrap()
 }
 
 /// `log(Σ exp x)` of each row, and the softmax beside it.

@@ -1,7 +1,7 @@
 //! Accuracy of the inline functions on sampled inputs; `examples/ulp_sweep.rs` tries all of them.
 
 use compiler::loops::LoopKind;
-use cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, distance, kernel};
+use cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, ulp_error, kernel};
 use cpu::codegen::{Target, compile};
 use ir::DType;
 use ir::special::unary_f64;
@@ -55,7 +55,7 @@ fn inline_functions_keep_their_bounds() {
             unsafe { code.run(&bufs, &[inputs.len() as i64], 0, 1) };
             let mut worst = (0.0, 0.0, 0.0);
             for (&x, &y) in inputs.iter().zip(&out) {
-                let d = distance(y, unary_f64(op, x as f64));
+                let d = ulp_error(y, unary_f64(op, x as f64));
                 if d > worst.0 || d.is_nan() {
                     worst = (d, x, y);
                 }
@@ -120,7 +120,7 @@ fn f64_functions_keep_their_bounds() {
 fn f64_functions_keep_their_bounds_against_exact_results() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/data/ulp.txt");
     let text = std::fs::read_to_string(path).expect("golden data is in the repository");
-    let all = cpu::codegen::ulp::points(text.lines().map(str::to_string)).unwrap();
+    let all = cpu::codegen::ulp::parse_points(text.lines().map(str::to_string)).unwrap();
     assert!(all.len() >= 30, "{} functions", all.len());
     let mut wrong = Vec::new();
     for (name, points) in &all {
@@ -129,7 +129,7 @@ fn f64_functions_keep_their_bounds_against_exact_results() {
         let reference = matches!(name.as_str(), "lgamma" | "digamma").then_some(None);
         for target in Target::available().into_iter().map(Some).chain(reference) {
             let got = points.results(name, target);
-            let (worst, at) = points.worst(name, &got);
+            let (worst, at) = points.max_error(name, &got);
             if worst > bound {
                 let args = (points.args[0][at], points.args[1][at]);
                 wrong.push(format!("{target:?} {name}{args:?} = {:e}: {worst} ulp, bound {bound}", got[at]));
@@ -141,12 +141,12 @@ fn f64_functions_keep_their_bounds_against_exact_results() {
 
 /// `op(x[i], y[i])` by compiled code.
 fn binary<T: Copy + Default>(op: ir::Binary, d: DType, target: Target, x: &[T], y: &[T]) -> Vec<T> {
-    use compiler::loops::{Builder, Mode};
-    let mut b = Builder::new(op.name());
-    let (p, q) = (b.buffer(d, Mode::Read), b.buffer(d, Mode::Read));
-    let r = b.buffer(d, Mode::Write);
+    use compiler::loops::{KernelBuilder, AccessMode};
+    let mut b = KernelBuilder::new(op.name());
+    let (p, q) = (b.buffer(d, AccessMode::Read), b.buffer(d, AccessMode::Read));
+    let r = b.buffer(d, AccessMode::Write);
     let n = b.size();
-    b.each(LoopKind::Vector, n, |b, i| {
+    b.for_loop(LoopKind::Vector, n, |b, i| {
         let (v, w) = (b.load(p, i), b.load(q, i));
         let z = b.binary(op, v, w);
         b.store(r, i, z);
@@ -201,7 +201,7 @@ fn functions_of_two_floats_keep_their_bounds() {
                 let d = if z == 0.0 && e == 0.0 && z.is_sign_negative() == e.is_sign_negative() {
                     0.0
                 } else {
-                    distance(z, e)
+                    ulp_error(z, e)
                 };
                 assert!(d <= narrow_bound, "{target:?} {op:?}({a:e}, {b:e}) = {z:e}, not {e:e}: {d} ulp");
             }
@@ -225,7 +225,7 @@ fn trigamma_keeps_its_bound() {
             for (&x, &y) in x.iter().zip(&got) {
                 let e = ir::special::zeta(s as f64, x as f64);
                 // What is too large for f32 is infinite.
-                let d = if (e as f32).is_infinite() && y.is_infinite() { 0.0 } else { distance(y, e) };
+                let d = if (e as f32).is_infinite() && y.is_infinite() { 0.0 } else { ulp_error(y, e) };
                 assert!(d <= 2.0, "{target:?} zeta({s}, {x:e}) = {y:e}, not {e:e}: {d} ulp");
             }
         }
@@ -274,7 +274,7 @@ fn integers_divide_and_rise_as_scalars_do() {
 
 #[test]
 fn bits_are_counted() {
-    use compiler::loops::{Builder, Mode};
+    use compiler::loops::{KernelBuilder, AccessMode};
     let mut rng = Rng(9);
     let x: Vec<u64> = (0..999).map(|i| rng.next() >> (i % 64)).chain([0, u64::MAX]).collect();
     for target in Target::available() {

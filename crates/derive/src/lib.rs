@@ -10,7 +10,7 @@ use syn::{Data, DeriveInput, Error, Field, Fields, Index, Member, parse_macro_in
 
 /// What becomes of a field.
 #[derive(Clone, Copy, PartialEq)]
-enum Role {
+enum FieldRole {
     Tree,
     Skip,
     Fixed,
@@ -31,7 +31,7 @@ pub fn derive_module(input: TokenStream) -> TokenStream {
     expand_module(input).unwrap_or_else(|e| e.to_compile_error()).into()
 }
 
-fn skipped(field: &Field) -> Result<bool, Error> {
+fn is_skipped(field: &Field) -> Result<bool, Error> {
     let mut skip = false;
     for attr in field.attrs.iter().filter(|a| a.path().is_ident("module")) {
         attr.parse_nested_meta(|meta| {
@@ -48,7 +48,7 @@ fn expand_module(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> 
     };
     let mut visits = Vec::new();
     for (i, field) in data.fields.iter().enumerate() {
-        if skipped(field)? {
+        if is_skipped(field)? {
             continue;
         }
         let (member, name) = match &field.ident {
@@ -75,14 +75,14 @@ fn expand_module(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> 
     })
 }
 
-fn role(field: &Field) -> Result<Role, Error> {
-    let mut role = Role::Tree;
+fn field_role(field: &Field) -> Result<FieldRole, Error> {
+    let mut role = FieldRole::Tree;
     for attr in field.attrs.iter().filter(|a| a.path().is_ident("tree")) {
         attr.parse_nested_meta(|meta| {
             if meta.path.is_ident("skip") {
-                role = Role::Skip;
+                role = FieldRole::Skip;
             } else if meta.path.is_ident("fixed") {
-                role = Role::Fixed;
+                role = FieldRole::Fixed;
             } else {
                 return Err(meta.error("expected `skip` or `fixed`"));
             }
@@ -110,14 +110,14 @@ fn expand(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
     let mut structures = Vec::new();
     for (i, (member, field)) in members.iter().zip(&fields).enumerate() {
         let part = format_ident!("part{i}");
-        match role(field)? {
-            Role::Tree => {
+        match field_role(field)? {
+            FieldRole::Tree => {
                 visits.push(quote! { ::tensorloom::Tree::visit(&self.#member, f); });
                 builds.push(quote! { let #part = ::tensorloom::Tree::rebuild(&self.#member, next); });
                 structures.push(quote! { ::tensorloom::Tree::structure(&self.#member, into); });
             }
-            Role::Skip => builds.push(quote! { let #part = ::core::clone::Clone::clone(&self.#member); }),
-            Role::Fixed => {
+            FieldRole::Skip => builds.push(quote! { let #part = ::core::clone::Clone::clone(&self.#member); }),
+            FieldRole::Fixed => {
                 builds.push(quote! { let #part = ::core::clone::Clone::clone(&self.#member); });
                 structures.push(quote! { ::core::hash::Hash::hash(&self.#member, &mut { &mut *into }); });
             }

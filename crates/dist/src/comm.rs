@@ -1,6 +1,6 @@
 //! `Comm`: a rank's place in a mesh, over a transport.
 
-use crate::collective::Talk;
+use crate::collective::CollectiveContext;
 use crate::error::{Error, Result};
 use crate::transport::{Tag, Transport};
 use compiler::Communicator;
@@ -32,7 +32,7 @@ impl Traffic {
 }
 
 /// What a collective needs besides its operand, settled in the order in which a rank comes to it.
-struct Call {
+struct PreparedCollective {
     op: Collective,
     ty: Type,
     /// Who takes part, in the order in which values are combined.
@@ -45,36 +45,36 @@ struct Call {
 }
 
 /// What a rank's threads share.
-struct Inner {
+struct SharedState {
     transport: Arc<dyn Transport>,
     mesh: Mesh,
     /// Exchanges so far with each set of ranks.
-    numbers: Mutex<BTreeMap<Vec<usize>, u32>>,
+    sequence_numbers: Mutex<BTreeMap<Vec<usize>, u32>>,
     traffic: Mutex<Traffic>,
     /// How many collectives of each set of ranks were started and have not ended.
-    under_way: Mutex<BTreeMap<Vec<usize>, usize>>,
-    ended: Condvar,
-    over: AtomicBool,
+    in_flight: Mutex<BTreeMap<Vec<usize>, usize>>,
+    completed: Condvar,
+    shut_down: AtomicBool,
 }
 
 /// A collective for the thread that runs those that were started.
-type Job = (Call, Vec<u8>, Sender<Result<Vec<u8>>>);
+type Job = (PreparedCollective, Vec<u8>, Sender<Result<Vec<u8>>>);
 
 /// A rank of a mesh. Dropping it says goodbye to the others.
 pub struct Comm {
-    inner: Arc<Inner>,
-    overlaps: bool,
+    inner: Arc<SharedState>,
+    overlap_compute: bool,
     /// Runs what is started, one after another; made when something is.
     worker: Mutex<Option<(Sender<Job>, JoinHandle<()>)>>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Inner {
+impl SharedState {
     fn number(&self, ranks: &[usize], rounds: u32) -> u32 {
-        let mut numbers = locked(&self.numbers);
+        let mut numbers = lock(&self.sequence_numbers);
         let next = numbers.entry(ranks.to_vec()).or_default();
         let number = *next;
         *next = next.wrapping_add(rounds);
@@ -85,45 +85,45 @@ impl Inner {
     fn failed(&self, e: Error) -> Error {
         let rank = self.transport.rank();
         let (rank, reason) = match &e {
-            Error::Gone { rank, reason } => (*rank, reason.clone()),
-            Error::Slow { rank, .. } | Error::Differs { rank, .. } => (*rank, e.to_string()),
-            Error::Start(text) | Error::Call(text) => (rank, text.clone()),
+            Error::RankLost { rank, reason } => (*rank, reason.clone()),
+            Error::Timeout { rank, .. } | Error::Mismatch { rank, .. } => (*rank, e.to_string()),
+            Error::Rendezvous(text) | Error::InvalidCall(text) => (rank, text.clone()),
         };
-        if !self.over.swap(true, Ordering::Relaxed) {
+        if !self.shut_down.swap(true, Ordering::Relaxed) {
             self.transport.abort(rank, &reason);
         }
         e
     }
 
     /// Checks a collective and gives it its number.
-    fn call(&self, op: &Collective, ty: &Type, from: usize) -> Result<Call> {
-        let fits = |p: ir::InferError| Error::Call(format!("{}: {p}", op.name()));
+    fn call(&self, op: &Collective, ty: &Type, from: usize) -> Result<PreparedCollective> {
+        let fits = |p: ir::InferError| Error::InvalidCall(format!("{}: {p}", op.name()));
         self.mesh.set(&op.axes).map_err(fits)?;
-        let operand = if op.kind == ir::ops::CollectiveKind::Index { &[][..] } else { std::slice::from_ref(ty) };
+        let operand = if op.kind == ir::ops::CollectiveKind::AxisIndex { &[][..] } else { std::slice::from_ref(ty) };
         let out = op.infer(operand).map_err(fits)?[0].bytes();
         if from != operand.iter().map(Type::bytes).sum::<usize>() {
-            return Err(Error::Call(format!("{} of {ty}: {from} bytes in", op.name())));
+            return Err(Error::InvalidCall(format!("{} of {ty}: {from} bytes in", op.name())));
         }
         let rank = self.transport.rank();
         let (group, me) = (self.mesh.group(rank, &op.axes), self.mesh.index(rank, &op.axes));
         let mut ranks = group.clone();
         ranks.sort_unstable();
-        let number = if op.talks() { self.number(&ranks, 2) } else { 0 };
+        let number = if op.communicates() { self.number(&ranks, 2) } else { 0 };
         let what = fingerprint(&format!("{} {ty} {:?}", op.name(), op.axes));
-        let tag = Tag { group: fingerprint(&format!("{ranks:?}")), number, what };
-        Ok(Call { op: op.clone(), ty: ty.clone(), group, ranks, me, tag, out })
+        let tag = Tag { group: fingerprint(&format!("{ranks:?}")), sequence_number: number, fingerprint: what };
+        Ok(PreparedCollective { op: op.clone(), ty: ty.clone(), group, ranks, me, tag, out })
     }
 
-    fn run(&self, call: &Call, from: &[u8], to: &mut [u8]) -> Result<()> {
-        let talk = Talk { transport: &*self.transport, group: &call.group, me: call.me, tag: call.tag };
+    fn run(&self, call: &PreparedCollective, from: &[u8], to: &mut [u8]) -> Result<()> {
+        let talk = CollectiveContext { transport: &*self.transport, group: &call.group, rank: call.me, tag: call.tag };
         let sent = talk.run(&call.op.kind, &call.ty, from, to).map_err(|e| self.failed(e))?;
         self.count(&call.op, sent);
         Ok(())
     }
 
     fn count(&self, op: &Collective, sent: usize) {
-        if op.talks() {
-            let mut traffic = locked(&self.traffic);
+        if op.communicates() {
+            let mut traffic = lock(&self.traffic);
             let (calls, bytes) = traffic.by_kind.entry(op.name()).or_default();
             *calls += 1;
             *bytes += sent;
@@ -134,29 +134,29 @@ impl Inner {
 impl Comm {
     /// A place in a mesh; the world must be as large.
     pub fn new(transport: Arc<dyn Transport>, mesh: Mesh) -> Result<Comm> {
-        if mesh.ranks() != transport.world() {
-            return Err(Error::Start(format!(
+        if mesh.ranks() != transport.world_size() {
+            return Err(Error::Rendezvous(format!(
                 "the mesh {mesh} has {} ranks, and {} were started; start as many as the mesh has",
                 mesh.ranks(),
-                transport.world()
+                transport.world_size()
             )));
         }
-        let inner = Inner {
+        let inner = SharedState {
             transport,
             mesh,
-            numbers: Mutex::default(),
+            sequence_numbers: Mutex::default(),
             traffic: Mutex::default(),
-            under_way: Mutex::default(),
-            ended: Condvar::new(),
-            over: AtomicBool::new(false),
+            in_flight: Mutex::default(),
+            completed: Condvar::new(),
+            shut_down: AtomicBool::new(false),
         };
-        Ok(Comm { inner: Arc::new(inner), overlaps: true, worker: Mutex::default() })
+        Ok(Comm { inner: Arc::new(inner), overlap_compute: true, worker: Mutex::default() })
     }
 
     /// The same, with or without collectives that go on while the rank computes. Results are the same bits.
-    pub fn overlapping(self, overlaps: bool) -> Comm {
+    pub fn with_overlap(self, overlaps: bool) -> Comm {
         let mut comm = self;
-        comm.overlaps = overlaps;
+        comm.overlap_compute = overlaps;
         comm
     }
 
@@ -177,7 +177,7 @@ impl Comm {
 
     /// What was sent so far.
     pub fn traffic(&self) -> Traffic {
-        locked(&self.inner.traffic).clone()
+        lock(&self.inner.traffic).clone()
     }
 
     /// Counts a collective that went another way.
@@ -188,7 +188,7 @@ impl Comm {
 
     /// Tells all others that this rank can't go on.
     pub fn abort(&self, reason: &str) {
-        if !self.inner.over.swap(true, Ordering::Relaxed) {
+        if !self.inner.shut_down.swap(true, Ordering::Relaxed) {
             self.inner.transport.abort(self.rank(), reason);
         }
     }
@@ -197,11 +197,11 @@ impl Comm {
     pub fn run(&self, op: &Collective, ty: &Type, from: &[u8], to: &mut [u8]) -> Result<()> {
         let call = self.inner.call(op, ty, from.len())?;
         if to.len() != call.out {
-            return Err(Error::Call(format!("{} of {ty}: {} bytes out", op.name(), to.len())));
+            return Err(Error::InvalidCall(format!("{} of {ty}: {} bytes out", op.name(), to.len())));
         }
-        let mut under_way = locked(&self.inner.under_way);
+        let mut under_way = lock(&self.inner.in_flight);
         while under_way.get(&call.ranks).is_some_and(|n| *n > 0) {
-            under_way = self.inner.ended.wait(under_way).unwrap_or_else(PoisonError::into_inner);
+            under_way = self.inner.completed.wait(under_way).unwrap_or_else(PoisonError::into_inner);
         }
         drop(under_way);
         self.inner.run(&call, from, to)
@@ -209,14 +209,14 @@ impl Comm {
 
     /// Starts a collective; its result is waited for with [`Started::finish`]. None where the transport can't do two things at
     /// once.
-    pub fn start(&self, op: &Collective, ty: &Type, from: &[u8]) -> Result<Option<Started>> {
-        if !self.overlaps || !op.talks() || !self.inner.transport.at_once() {
+    pub fn start(&self, op: &Collective, ty: &Type, from: &[u8]) -> Result<Option<StartedCollective>> {
+        if !self.overlap_compute || !op.communicates() || !self.inner.transport.supports_concurrent() {
             return Ok(None);
         }
         let call = self.inner.call(op, ty, from.len())?;
-        *locked(&self.inner.under_way).entry(call.ranks.clone()).or_default() += 1;
+        *lock(&self.inner.in_flight).entry(call.ranks.clone()).or_default() += 1;
         let (tell, told) = channel();
-        let mut worker = locked(&self.worker);
+        let mut worker = lock(&self.worker);
         let (jobs, _) = worker.get_or_insert_with(|| {
             let (send, receive) = channel::<Job>();
             let inner = self.inner.clone();
@@ -224,14 +224,14 @@ impl Comm {
         });
         // The thread takes jobs until it is dropped.
         let _ = jobs.send((call, from.to_vec(), tell));
-        Ok(Some(Started(told)))
+        Ok(Some(StartedCollective(told)))
     }
 
     /// Sends bytes to some ranks and receives from some; all that take part are in it at once.
     pub fn send_recv(&self, what: &str, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
-        let tag = Tag { group: 0, number: 0, what: fingerprint(what) };
-        self.inner.transport.exchange(tag, sends, receives).map_err(|e| self.inner.failed(e))?;
-        let mut traffic = locked(&self.inner.traffic);
+        let tag = Tag { group: 0, sequence_number: 0, fingerprint: fingerprint(what) };
+        self.inner.transport.send_recv(tag, sends, receives).map_err(|e| self.inner.failed(e))?;
+        let mut traffic = lock(&self.inner.traffic);
         let (calls, bytes) = traffic.by_kind.entry("exchange").or_default();
         *calls += 1;
         *bytes += sends.iter().map(|(_, b)| b.len()).sum::<usize>();
@@ -248,7 +248,7 @@ impl Comm {
 
     /// Waits until all ranks are here, and finds out whether they agree about `what`.
     pub fn assert_same_on_all_ranks(&self, what: &str) -> Result<()> {
-        let (own, n) = (fnv(what).to_le_bytes(), self.inner.transport.world());
+        let (own, n) = (fnv(what).to_le_bytes(), self.inner.transport.world_size());
         let mut came = vec![[0; 8]; n];
         let sends: Vec<(usize, &[u8])> = (0..n).filter(|r| *r != self.rank()).map(|r| (r, &own[..])).collect();
         let others = came.iter_mut().enumerate().filter(|(r, _)| *r != self.rank());
@@ -257,41 +257,41 @@ impl Comm {
         match (0..n).find(|&r| r != self.rank() && came[r] != own) {
             Some(rank) => Err(self
                 .inner
-                .failed(Error::Differs { rank, reason: "settings, data or model are not the same".into() })),
+                .failed(Error::Mismatch { rank, reason: "settings, data or model are not the same".into() })),
             None => Ok(()),
         }
     }
 }
 
 /// Runs what was started, one after another.
-fn work(inner: &Inner, jobs: &Receiver<Job>) {
+fn work(inner: &SharedState, jobs: &Receiver<Job>) {
     for (call, from, tell) in jobs {
         let mut to = vec![0; call.out];
         let result = inner.run(&call, &from, &mut to).map(|()| to);
-        if let Some(n) = locked(&inner.under_way).get_mut(&call.ranks) {
+        if let Some(n) = lock(&inner.in_flight).get_mut(&call.ranks) {
             *n -= 1;
         }
-        inner.ended.notify_all();
+        inner.completed.notify_all();
         // Who started it may have given up.
         let _ = tell.send(result);
     }
 }
 
 /// A collective that was started.
-pub struct Started(Receiver<Result<Vec<u8>>>);
+pub struct StartedCollective(Receiver<Result<Vec<u8>>>);
 
-impl Started {
+impl StartedCollective {
     /// Waits for its result.
     pub fn finish(self, to: &mut [u8]) -> Result<()> {
-        let lost = |_| Error::Call("a collective that was started did not end".into());
+        let lost = |_| Error::InvalidCall("a collective that was started did not end".into());
         to.copy_from_slice(&self.0.recv().map_err(lost)??);
         Ok(())
     }
 }
 
-impl compiler::PendingCollective for Started {
-    fn finish(self: Box<Self>, to: &mut [u8]) -> compiler::Result<()> {
-        Started::finish(*self, to).map_err(compiler::Error::from)
+impl compiler::PendingCollective for StartedCollective {
+    fn wait(self: Box<Self>, to: &mut [u8]) -> compiler::Result<()> {
+        StartedCollective::finish(*self, to).map_err(compiler::Error::from)
     }
 }
 
@@ -300,12 +300,12 @@ impl Drop for Comm {
         if std::thread::panicking() {
             self.abort("it panicked");
         }
-        if let Some((jobs, thread)) = locked(&self.worker).take() {
+        if let Some((jobs, thread)) = lock(&self.worker).take() {
             drop(jobs);
             let _ = thread.join();
         }
-        if !self.inner.over.load(Ordering::Relaxed) {
-            self.inner.transport.finish();
+        if !self.inner.shut_down.load(Ordering::Relaxed) {
+            self.inner.transport.shutdown();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub enum Error {
     /// A rank is gone, so nothing can be computed together any more.
     #[error("rank {rank} is gone: {reason}")]
-    Gone {
+    RankLost {
         /// Which.
         rank: usize,
         /// How one knows.
@@ -18,7 +18,7 @@ pub enum Error {
         "rank {rank} did not answer for {} s: it hangs, or is much slower; raise TENSORLOOM_COMM_TIMEOUT (seconds) if it is only \
          slow", waited.as_secs_f32()
     )]
-    Slow {
+    Timeout {
         /// Which.
         rank: usize,
         /// How long it was waited for.
@@ -26,7 +26,7 @@ pub enum Error {
     },
     /// Ranks do different things.
     #[error("rank {rank} runs another program: {reason}")]
-    Differs {
+    Mismatch {
         /// Who differs from this rank.
         rank: usize,
         /// What is different.
@@ -34,10 +34,10 @@ pub enum Error {
     },
     /// The ranks could not find each other.
     #[error("{0}")]
-    Start(String),
+    Rendezvous(String),
     /// A call that can't be answered.
     #[error("{0}")]
-    Call(String),
+    InvalidCall(String),
 }
 
 /// Results between ranks.

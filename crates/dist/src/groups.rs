@@ -17,15 +17,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How often the transport is asked who is gone.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A rank's groups.
-pub struct Groups {
+pub struct NcclGroups {
     nccl: Arc<Nccl>,
     comm: Arc<Comm>,
-    shared: Arc<Mutex<Shared>>,
+    state: Arc<Mutex<Shared>>,
     /// Looks who is gone until the other end of its line is.
-    watch: Option<(Sender<()>, JoinHandle<()>)>,
+    failure_watcher: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 #[derive(Default)]
@@ -44,22 +44,22 @@ fn names(axes: &[MeshAxis]) -> Vec<String> {
     axes.iter().map(|a| a.name.clone()).collect()
 }
 
-impl Groups {
+impl NcclGroups {
     /// No group yet; all are over the ranks of `comm`.
-    pub fn new(nccl: Arc<Nccl>, comm: Arc<Comm>) -> Groups {
+    pub fn new(nccl: Arc<Nccl>, comm: Arc<Comm>) -> NcclGroups {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (line, end) = channel::<()>();
         let (seen, ranks) = (shared.clone(), comm.clone());
         let look = move || {
-            while end.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                let Some(e) = ranks.transport().gone() else { continue };
+            while end.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                let Some(e) = ranks.transport().lost_rank() else { continue };
                 let mut shared = locked(&seen);
                 shared.failed = Some(e);
                 std::mem::take(&mut shared.groups).values().for_each(|group| group.abort());
                 return;
             }
         };
-        Groups { nccl, comm, shared, watch: Some((line, std::thread::spawn(look))) }
+        NcclGroups { nccl, comm, state: shared, failure_watcher: Some((line, std::thread::spawn(look))) }
     }
 
     /// The ranks.
@@ -70,7 +70,7 @@ impl Groups {
     /// Makes the group of some axes if there is none; all of its ranks call this in the same order, each with its device current.
     pub fn join(&self, axes: &[MeshAxis]) -> Result<()> {
         {
-            let shared = locked(&self.shared);
+            let shared = locked(&self.state);
             if let Some(e) = &shared.failed {
                 return Err(e.clone());
             }
@@ -82,12 +82,12 @@ impl Groups {
         let (ranks, me) = (mesh.group(self.comm.rank(), axes).len(), mesh.index(self.comm.rank(), axes));
         let own: UniqueId = if me == 0 { self.nccl.unique_id()? } else { [0; 128] };
         let mut all = vec![0; own.len() * ranks];
-        let tell = Collective::new(Kind::Gather { dim: 0, same: true, turn: 0 }, axes);
+        let tell = Collective::new(Kind::AllGather { dim: 0, same: true, turn: 0 }, axes);
         self.comm.run(&tell, &Type::new(DType::U8, &[own.len()]), &own, &mut all)?;
         let mut id: UniqueId = [0; 128];
         id.copy_from_slice(&all[..own.len()]);
         let group = Group::join(&self.nccl, &id, ranks, me)?;
-        locked(&self.shared).groups.insert(names(axes), Arc::new(group));
+        locked(&self.state).groups.insert(names(axes), Arc::new(group));
         Ok(())
     }
 
@@ -104,26 +104,26 @@ impl Groups {
         zero: &dyn Fn(*mut c_void, usize),
     ) -> Result<()> {
         let found = {
-            let shared = locked(&self.shared);
+            let shared = locked(&self.state);
             if let Some(e) = &shared.failed {
                 return Err(e.clone());
             }
             shared.groups.get(&names(&op.axes)).cloned()
         };
         let Some(group) = found else {
-            return Err(Error::Call(format!("{}: no group was made of {:?}", ir::Rules::name(op), names(&op.axes))));
+            return Err(Error::InvalidCall(format!("{}: no group was made of {:?}", ir::Rules::name(op), names(&op.axes))));
         };
         // SAFETY: by the caller's promise.
         let done = unsafe { group.run(op, ty, from, to, stream, zero) };
         // What a rank that is gone breaks is its fault.
-        let blamed = || locked(&self.shared).failed.clone().or_else(|| self.comm.transport().gone());
+        let blamed = || locked(&self.state).failed.clone().or_else(|| self.comm.transport().lost_rank());
         done.map_err(|e| blamed().unwrap_or(e))?;
         self.comm.count(op, op.sent_bytes(ty.bytes()));
         Ok(())
     }
 }
 
-impl DeviceCommunicator for Groups {
+impl DeviceCommunicator for NcclGroups {
     fn mesh(&self) -> &Mesh {
         self.comm.mesh()
     }
@@ -140,17 +140,17 @@ impl DeviceCommunicator for Groups {
         })
     }
 
-    unsafe fn put(&self, op: &Collective, ty: &Type, from: u64, to: u64, stream: *mut c_void) -> compiler::Result<()> {
+    unsafe fn enqueue(&self, op: &Collective, ty: &Type, from: u64, to: u64, stream: *mut c_void) -> compiler::Result<()> {
         // SAFETY: by the caller's promise; what gets nothing is zero already.
         let done = unsafe { self.run(op, ty, (from as *const c_void, to as *mut c_void), stream, &|_, _| {}) };
         done.map_err(compiler::Error::from)
     }
 }
 
-impl Drop for Groups {
+impl Drop for NcclGroups {
     fn drop(&mut self) {
         // The thread holds the rank too, and must not be the one that says goodbye.
-        if let Some((line, thread)) = self.watch.take() {
+        if let Some((line, thread)) = self.failure_watcher.take() {
             drop(line);
             let _ = thread.join();
         }

@@ -12,15 +12,15 @@ pub struct ProcessInfo {
     /// Its rank.
     pub rank: usize,
     /// How many there are.
-    pub world: usize,
+    pub world_size: usize,
     /// Where rank 0 listens: `host:port`.
-    pub address: String,
+    pub master_addr: String,
     /// What all processes of one start share, so that no other process takes part.
     pub secret: Secret,
 }
 
 /// The variables of launchers: rank, number of ranks.
-const LAUNCHERS: [(&str, &str); 5] = [
+const LAUNCHER_VARS: [(&str, &str); 5] = [
     ("LOOM_RANK", "LOOM_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
@@ -29,12 +29,12 @@ const LAUNCHERS: [(&str, &str); 5] = [
 ];
 
 /// The variables of launchers that number the ranks of one machine.
-const ON_MACHINE: [&str; 5] =
+const LOCAL_RANK_VARS: [&str; 5] =
     ["LOOM_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK"];
 
 /// This process's number among those of its machine, if the launcher says so.
-pub fn on_machine() -> Option<usize> {
-    ON_MACHINE.iter().find_map(|name| std::env::var(name).ok()?.trim().parse().ok())
+pub fn local_rank() -> Option<usize> {
+    LOCAL_RANK_VARS.iter().find_map(|name| std::env::var(name).ok()?.trim().parse().ok())
 }
 
 /// Where rank 0 listens if nothing says otherwise.
@@ -43,20 +43,20 @@ const ADDRESS: &str = "127.0.0.1:29671";
 impl ProcessInfo {
     /// From the environment: `loom launch`, mpirun, srun, torchrun; `None` for a process that was started alone.
     pub fn from_env() -> Result<Option<ProcessInfo>> {
-        ProcessInfo::from_vars(&|name| std::env::var(name).ok())
+        ProcessInfo::from_env_vars(&|name| std::env::var(name).ok())
     }
 
     /// From variables.
-    pub fn from_vars(var: &dyn Fn(&str) -> Option<String>) -> Result<Option<ProcessInfo>> {
-        for (rank_name, world_name) in LAUNCHERS {
+    pub fn from_env_vars(var: &dyn Fn(&str) -> Option<String>) -> Result<Option<ProcessInfo>> {
+        for (rank_name, world_name) in LAUNCHER_VARS {
             let (Some(rank), Some(world)) = (var(rank_name), var(world_name)) else { continue };
             let number = |name: &str, text: &str| {
-                let fault = || Error::Start(format!("{name} is `{text}`, which is no number of a rank"));
+                let fault = || Error::Rendezvous(format!("{name} is `{text}`, which is no number of a rank"));
                 text.trim().parse::<usize>().map_err(|_| fault())
             };
             let (rank, world) = (number(rank_name, &rank)?, number(world_name, &world)?);
             if rank >= world {
-                return Err(Error::Start(format!(
+                return Err(Error::Rendezvous(format!(
                     "{rank_name} is {rank} and {world_name} is {world}: ranks count from 0"
                 )));
             }
@@ -65,7 +65,7 @@ impl ProcessInfo {
                 Some(format!("{host}:{port}"))
             });
             let address = address.unwrap_or_else(|| ADDRESS.to_string());
-            return Ok(Some(ProcessInfo { rank, world, address, secret: Secret::from_vars(var)? }));
+            return Ok(Some(ProcessInfo { rank, world_size: world, master_addr: address, secret: Secret::from_vars(var)? }));
         }
         Ok(None)
     }
@@ -78,7 +78,7 @@ impl ProcessInfo {
             comm.agree(&format!("{} {mesh}", crate::tcp::VERSION))?;
             return Ok(Arc::new(comm));
         }
-        let transport = crate::tcp::Tcp::join(self, &mesh.to_string())?;
+        let transport = crate::tcp::TcpTransport::join(self, &mesh.to_string())?;
         Ok(Arc::new(Comm::new(Arc::new(transport), mesh.clone())?))
     }
 }

@@ -25,7 +25,7 @@ mod error;
 #[cfg(any(unix, windows))]
 pub mod groups;
 pub mod launch;
-pub mod local;
+pub mod thread_transport;
 mod message_queue;
 #[cfg(feature = "mpi")]
 pub mod mpi;
@@ -39,6 +39,6 @@ pub mod tcp;
 mod transport;
 mod zero_compression;
 
-pub use comm::{Comm, Started, Traffic};
+pub use comm::{Comm, StartedCollective, Traffic};
 pub use error::{Error, Result};
 pub use transport::{Tag, Transport};

@@ -85,7 +85,7 @@ fn dtype(d: DType) -> Result<c_int> {
         DType::F32 => 7,
         DType::F64 => 8,
         DType::BF16 => 9,
-        other => return Err(Error::Call(format!("NCCL has no {other}"))),
+        other => return Err(Error::InvalidCall(format!("NCCL has no {other}"))),
     })
 }
 
@@ -94,25 +94,25 @@ fn gcd(a: usize, b: usize) -> usize {
 }
 
 /// The calls that a collective is for rank `me` of those that take part.
-pub fn calls(op: &Collective, ty: &Type, me: usize) -> Result<Vec<Call>> {
+pub fn nccl_calls(op: &Collective, ty: &Type, me: usize) -> Result<Vec<Call>> {
     let (n, size) = (op.ranks(), ty.dtype.size());
     dtype(ty.dtype)?;
     let outer = |dim: usize| ty.shape[..dim].iter().product::<usize>();
     let inner = |dim: usize| ty.shape[dim..].iter().product::<usize>();
     let reduction = |op: Reduction| match ty.dtype {
-        DType::Bool => Err(Error::Call(format!("{op:?} of bools is not NCCL's"))),
+        DType::Bool => Err(Error::InvalidCall(format!("{op:?} of bools is not NCCL's"))),
         _ => Ok(vec![Call::AllReduce { count: ty.numel(), op }]),
     };
     Ok(match &op.kind {
         Kind::Sum => reduction(Reduction::Sum)?,
         Kind::Max => reduction(Reduction::Max)?,
         Kind::Min => reduction(Reduction::Min)?,
-        Kind::Gather { dim, .. } => {
+        Kind::AllGather { dim, .. } => {
             let count = inner(*dim);
             let row = |o: usize| Call::AllGather { from: o * count * size, to: o * n * count * size, count };
             (0..outer(*dim)).map(row).collect()
         }
-        Kind::SumScatter { dim } => {
+        Kind::ReduceScatter { dim } => {
             let count = inner(*dim) / n;
             let row = |o: usize| Call::ReduceScatter { from: o * n * count * size, to: o * count * size, count };
             (0..outer(*dim)).map(row).collect()
@@ -146,8 +146,8 @@ pub fn calls(op: &Collective, ty: &Type, me: usize) -> Result<Vec<Call>> {
             }
             all
         }
-        Kind::Vary | Kind::Index | Kind::Part { .. } => {
-            return Err(Error::Call(format!("{} needs no other rank", op.name())));
+        Kind::PVary | Kind::AxisIndex | Kind::ShardSlice { .. } => {
+            return Err(Error::InvalidCall(format!("{} needs no other rank", op.name())));
         }
     })
 }
@@ -189,7 +189,7 @@ impl Nccl {
     /// A library by its file.
     pub fn load(file: &str) -> Result<Arc<Nccl>> {
         let missing = |e: libloading::Error| {
-            Error::Start(format!("NCCL can't be used: {file}: {e}; install it, or name its file in TENSORLOOM_NCCL"))
+            Error::Rendezvous(format!("NCCL can't be used: {file}: {e}; install it, or name its file in TENSORLOOM_NCCL"))
         };
         // SAFETY: loading runs the library's own start, which NCCL's is made for; the types are those of nccl.h.
         unsafe {
@@ -223,7 +223,7 @@ impl Nccl {
         }
         // SAFETY: NCCL gives a text that stays.
         let text = unsafe { CStr::from_ptr((self.error)(code)) }.to_string_lossy().to_string();
-        Err(Error::Call(format!("NCCL: {what}: {text}")))
+        Err(Error::InvalidCall(format!("NCCL: {what}: {text}")))
     }
 
     /// A new group's name, which its first rank tells the others.
@@ -241,7 +241,7 @@ pub struct Group {
     /// Null once it was aborted.
     raw: AtomicPtr<c_void>,
     ranks: usize,
-    me: usize,
+    rank: usize,
 }
 
 impl Group {
@@ -252,7 +252,7 @@ impl Group {
         // SAFETY: it writes to `raw` alone.
         let code = unsafe { (nccl.init)(&mut raw, ranks as c_int, id, me as c_int) };
         nccl.check(code, "ncclCommInitRank")?;
-        Ok(Group { nccl: nccl.clone(), raw: AtomicPtr::new(raw), ranks, me })
+        Ok(Group { nccl: nccl.clone(), raw: AtomicPtr::new(raw), ranks, rank: me })
     }
 
     /// Puts a collective on a stream; `zero` fills bytes there.
@@ -270,12 +270,12 @@ impl Group {
         zero: &dyn Fn(*mut c_void, usize),
     ) -> Result<()> {
         if op.ranks() != self.ranks {
-            return Err(Error::Call(format!("{} over {} ranks in a group of {}", op.name(), op.ranks(), self.ranks)));
+            return Err(Error::InvalidCall(format!("{} over {} ranks in a group of {}", op.name(), op.ranks(), self.ranks)));
         }
-        let (n, kind, all) = (&self.nccl, dtype(ty.dtype)?, calls(op, ty, self.me)?);
+        let (n, kind, all) = (&self.nccl, dtype(ty.dtype)?, nccl_calls(op, ty, self.rank)?);
         let raw = self.raw.load(Ordering::Acquire);
         if raw.is_null() {
-            return Err(Error::Call(format!("{}: a rank of its group is gone", op.name())));
+            return Err(Error::InvalidCall(format!("{}: a rank of its group is gone", op.name())));
         }
         // SAFETY: places lie inside of operand and result, which the caller vouches for.
         unsafe {

@@ -10,8 +10,8 @@
 
 use crate::error::{Error, Result};
 use crate::launch::ProcessInfo;
-use crate::message_queue::patience;
-use crate::secret::{Key, Mac, Nonce};
+use crate::message_queue::comm_timeout;
+use crate::secret::{MacKey, Mac, Nonce};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -20,32 +20,32 @@ use std::time::{Duration, Instant};
 pub const VERSION: &str = concat!("tensorloom ", env!("CARGO_PKG_VERSION"), " wire 3");
 
 /// The longest greeting or answer.
-const LONGEST: usize = 1 << 20;
+const MAX_GREETING: usize = 1 << 20;
 /// How long a connection may take to greet.
-const GREETING: Duration = Duration::from_secs(2);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that may be greeting at a time; the oldest makes room.
-const GREETERS: usize = 256;
+const MAX_GREETERS: usize = 256;
 /// How often a rank greets again when it is not answered.
-const TRIES: usize = 3;
+const MAX_RETRIES: usize = 3;
 
 const MAGIC: &[u8; 4] = b"LOOM";
 
 fn start(text: String) -> Error {
-    Error::Start(text)
+    Error::Rendezvous(text)
 }
 
 /// How long ranks have to find each other.
-fn start_patience() -> Duration {
-    patience().min(Duration::from_secs(120))
+fn rendezvous_timeout() -> Duration {
+    comm_timeout().min(Duration::from_secs(120))
 }
 
 /// Greeting of a rank: what it is, and where it listens.
 #[derive(Clone, Debug)]
-struct Hello {
+struct Greeting {
     version: String,
     rank: usize,
     world: usize,
-    about: String,
+    config_fingerprint: String,
     port: u16,
     /// What the answer proves the secret over.
     challenge: Nonce,
@@ -72,24 +72,24 @@ pub(crate) fn get_text(from: &mut impl Read) -> std::io::Result<String> {
     String::from_utf8(bytes).map_err(|_| std::io::Error::new(ErrorKind::InvalidData, "a text that is not UTF-8"))
 }
 
-impl Hello {
+impl Greeting {
     fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_text(&mut out, &self.version);
         out.extend((self.rank as u32).to_le_bytes());
         out.extend((self.world as u32).to_le_bytes());
-        put_text(&mut out, &self.about);
+        put_text(&mut out, &self.config_fingerprint);
         out.extend(self.port.to_le_bytes());
         out.extend(self.challenge);
         out
     }
 
-    fn from_bytes(mut from: &[u8]) -> std::io::Result<Hello> {
-        Ok(Hello {
+    fn from_bytes(mut from: &[u8]) -> std::io::Result<Greeting> {
+        Ok(Greeting {
             version: get_text(&mut from)?,
             rank: u32::from_le_bytes(get_exact(&mut from)?) as usize,
             world: u32::from_le_bytes(get_exact(&mut from)?) as usize,
-            about: get_text(&mut from)?,
+            config_fingerprint: get_text(&mut from)?,
             port: u16::from_le_bytes(get_exact(&mut from)?),
             challenge: get_exact(&mut from)?,
         })
@@ -97,7 +97,7 @@ impl Hello {
 }
 
 /// A message with its proof: length, bytes, proof.
-fn framed(key: &Key, role: &str, challenge: &Nonce, message: &[u8]) -> Vec<u8> {
+fn framed(key: &MacKey, role: &str, challenge: &Nonce, message: &[u8]) -> Vec<u8> {
     let mut out = (message.len() as u32).to_le_bytes().to_vec();
     out.extend(message);
     out.extend(key.prove(role, challenge, message));
@@ -105,58 +105,58 @@ fn framed(key: &Key, role: &str, challenge: &Nonce, message: &[u8]) -> Vec<u8> {
 }
 
 /// A connection that has not proved anything yet.
-struct Greeter {
+struct UnauthenticatedPeer {
     stream: TcpStream,
     from: SocketAddr,
-    since: Instant,
+    connected_at: Instant,
     challenge: Nonce,
-    came: Vec<u8>,
+    received: Vec<u8>,
 }
 
-impl Greeter {
+impl UnauthenticatedPeer {
     /// What has come of its greeting: all of it, nothing more to wait for, or not enough yet.
-    fn read(&mut self, key: &Key) -> Option<std::result::Result<Hello, ()>> {
+    fn read(&mut self, key: &MacKey) -> Option<std::result::Result<Greeting, ()>> {
         let mut bytes = [0; 4096];
         loop {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Some(Err(())),
-                Ok(n) => self.came.extend(&bytes[..n]),
+                Ok(n) => self.received.extend(&bytes[..n]),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return Some(Err(())),
             }
-            if self.came.len() > LONGEST + 36 {
+            if self.received.len() > MAX_GREETING + 36 {
                 return Some(Err(()));
             }
         }
-        let length = u32::from_le_bytes(*self.came.first_chunk()?) as usize;
-        if length > LONGEST {
+        let length = u32::from_le_bytes(*self.received.first_chunk()?) as usize;
+        if length > MAX_GREETING {
             return Some(Err(()));
         }
-        let rest = &self.came[4..];
+        let rest = &self.received[4..];
         if rest.len() < length + 32 {
-            return (self.since.elapsed() > GREETING).then_some(Err(()));
+            return (self.connected_at.elapsed() > GREETING_TIMEOUT).then_some(Err(()));
         }
         let (message, proof) = rest.split_at(length);
         let proof: Option<&Mac> = proof.first_chunk().filter(|_| proof.len() == 32);
-        let proved = proof.is_some_and(|proof| key.accepts("hello", &self.challenge, message, proof));
-        Some(Hello::from_bytes(message).map_err(drop).and_then(|hello| if proved { Ok(hello) } else { Err(()) }))
+        let proved = proof.is_some_and(|proof| key.verify("hello", &self.challenge, message, proof));
+        Some(Greeting::from_bytes(message).map_err(drop).and_then(|hello| if proved { Ok(hello) } else { Err(()) }))
     }
 }
 
 /// A rank that has proved that it belongs to this start.
-struct Arrival {
+struct AuthenticatedPeer {
     stream: TcpStream,
     from: SocketAddr,
-    hello: Hello,
+    hello: Greeting,
 }
 
-impl Arrival {
-    fn answer(&mut self, key: &Key, message: &[u8]) -> std::io::Result<()> {
+impl AuthenticatedPeer {
+    fn answer(&mut self, key: &MacKey, message: &[u8]) -> std::io::Result<()> {
         self.stream.write_all(&framed(key, "answer", &self.hello.challenge, message))
     }
 
-    fn refuse(&mut self, key: &Key, reason: &str) {
+    fn refuse(&mut self, key: &MacKey, reason: &str) {
         let mut message = vec![0];
         put_text(&mut message, reason);
         let _ = self.answer(key, &message);
@@ -164,27 +164,27 @@ impl Arrival {
 }
 
 /// Connections that come to a listener.
-struct Arrivals<'a> {
+struct AcceptQueue<'a> {
     listener: TcpListener,
-    key: &'a Key,
-    greeters: Vec<Greeter>,
+    key: &'a MacKey,
+    greeters: Vec<UnauthenticatedPeer>,
     dropped: usize,
 }
 
-impl<'a> Arrivals<'a> {
-    fn new(listener: TcpListener, key: &'a Key) -> Result<Arrivals<'a>> {
+impl<'a> AcceptQueue<'a> {
+    fn new(listener: TcpListener, key: &'a MacKey) -> Result<AcceptQueue<'a>> {
         listener.set_nonblocking(true).map_err(|e| start(format!("connections can't be accepted: {e}")))?;
-        Ok(Arrivals { listener, key, greeters: Vec::new(), dropped: 0 })
+        Ok(AcceptQueue { listener, key, greeters: Vec::new(), dropped: 0 })
     }
 
     /// The next rank that proves itself before time is over.
-    fn next(&mut self, until: Instant, missing: &dyn Fn() -> String) -> Result<Arrival> {
+    fn next(&mut self, until: Instant, missing: &dyn Fn() -> String) -> Result<AuthenticatedPeer> {
         loop {
             self.accept()?;
             let mut i = 0;
             while i < self.greeters.len() {
                 let Some(read) = self.greeters[i].read(self.key) else {
-                    if self.greeters[i].since.elapsed() > GREETING {
+                    if self.greeters[i].connected_at.elapsed() > GREETING_TIMEOUT {
                         self.greeters.remove(i);
                         self.dropped += 1;
                     } else {
@@ -192,14 +192,14 @@ impl<'a> Arrivals<'a> {
                     }
                     continue;
                 };
-                let Greeter { stream, from, .. } = self.greeters.remove(i);
+                let UnauthenticatedPeer { stream, from, .. } = self.greeters.remove(i);
                 match read {
                     Ok(hello) => {
                         let ready = stream.set_nonblocking(false);
                         // A rank that does not read its answer blocks the others for five seconds at most.
                         let ready = ready.and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(5))));
                         ready.map_err(|e| start(format!("connections can't be accepted: {e}")))?;
-                        return Ok(Arrival { stream, from, hello });
+                        return Ok(AuthenticatedPeer { stream, from, hello });
                     }
                     Err(()) => self.dropped += 1,
                 }
@@ -220,25 +220,25 @@ impl<'a> Arrivals<'a> {
 
     /// Takes the connections that wait, and challenges them.
     fn accept(&mut self) -> Result<()> {
-        for _ in 0..GREETERS {
+        for _ in 0..MAX_GREETERS {
             let (mut stream, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // The other side has gone, or the process has too many open files at this moment.
                 Err(_) => return Ok(()),
             };
-            let challenge = Key::challenge()?;
+            let challenge = MacKey::challenge()?;
             let hail = [&MAGIC[..], &challenge].concat();
             // A fresh connection takes so few bytes at once.
             if stream.set_nonblocking(true).and_then(|()| stream.write_all(&hail)).is_err() {
                 self.dropped += 1;
                 continue;
             }
-            if self.greeters.len() == GREETERS {
+            if self.greeters.len() == MAX_GREETERS {
                 self.greeters.remove(0);
                 self.dropped += 1;
             }
-            self.greeters.push(Greeter { stream, from, since: Instant::now(), challenge, came: Vec::new() });
+            self.greeters.push(UnauthenticatedPeer { stream, from, connected_at: Instant::now(), challenge, received: Vec::new() });
         }
         Ok(())
     }
@@ -272,10 +272,10 @@ type Addresses = Vec<(IpAddr, u16)>;
 
 /// The connections of a rank to each other one; `about` is what all must agree on besides versions and numbers: the mesh.
 pub(crate) fn join(place: &ProcessInfo, about: &str) -> Result<Vec<Option<TcpStream>>> {
-    if place.world == 1 {
+    if place.world_size == 1 {
         return Ok(vec![None]);
     }
-    let (until, key) = (Instant::now() + start_patience(), place.secret.key()?);
+    let (until, key) = (Instant::now() + rendezvous_timeout(), place.secret.key()?);
     match place.rank {
         0 => gather(place, about, &key, until),
         _ => greet(place, about, &key, until),
@@ -299,7 +299,7 @@ fn listen(address: SocketAddr, whose: &str) -> Result<TcpListener> {
 }
 
 /// Why a rank that has proved itself does not fit, if it does not.
-fn misfit(hello: &Hello, about: &str, world: usize, here: &[Option<Arrival>]) -> Option<String> {
+fn incompatibility(hello: &Greeting, about: &str, world: usize, here: &[Option<AuthenticatedPeer>]) -> Option<String> {
     if hello.version != VERSION {
         return Some(format!(
             "rank {} runs `{}` and rank 0 runs `{VERSION}`: install one version everywhere",
@@ -309,10 +309,10 @@ fn misfit(hello: &Hello, about: &str, world: usize, here: &[Option<Arrival>]) ->
     if hello.world != world {
         return Some(format!("rank {} was started as one of {}, rank 0 as one of {world}", hello.rank, hello.world));
     }
-    if hello.about != about {
+    if hello.config_fingerprint != about {
         return Some(format!(
             "rank {} has the mesh {}, rank 0 has {about}: give all the same",
-            hello.rank, hello.about
+            hello.rank, hello.config_fingerprint
         ));
     }
     if hello.rank == 0 || hello.rank >= world || here[hello.rank].is_some() {
@@ -322,17 +322,17 @@ fn misfit(hello: &Hello, about: &str, world: usize, here: &[Option<Arrival>]) ->
 }
 
 /// Rank 0: waits for all, looks whether they fit, and tells them where the others are.
-fn gather(place: &ProcessInfo, about: &str, key: &Key, until: Instant) -> Result<Vec<Option<TcpStream>>> {
-    let world = place.world;
-    let mut here: Vec<Option<Arrival>> = (0..world).map(|_| None).collect();
-    let mut arrivals = Arrivals::new(listen(resolve(&place.address)?, "rank 0")?, key)?;
+fn gather(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Result<Vec<Option<TcpStream>>> {
+    let world = place.world_size;
+    let mut here: Vec<Option<AuthenticatedPeer>> = (0..world).map(|_| None).collect();
+    let mut arrivals = AcceptQueue::new(listen(resolve(&place.master_addr)?, "rank 0")?, key)?;
     while here[1..].iter().any(Option::is_none) {
         let missing = || {
             let ranks: Vec<String> = (1..world).filter(|&r| here[r].is_none()).map(|r| r.to_string()).collect();
             format!("rank {}", ranks.join(", "))
         };
         let mut arrival = arrivals.next(until, &missing)?;
-        if let Some(reason) = misfit(&arrival.hello, about, world, &here) {
+        if let Some(reason) = incompatibility(&arrival.hello, about, world, &here) {
             here.iter_mut().flatten().chain([&mut arrival]).for_each(|rank| rank.refuse(key, &reason));
             return Err(start(reason));
         }
@@ -346,50 +346,50 @@ fn gather(place: &ProcessInfo, about: &str, key: &Key, until: Instant) -> Result
     }
     for (rank, arrival) in here.iter_mut().enumerate() {
         if let Some(arrival) = arrival {
-            arrival.answer(key, &list).map_err(|e| Error::Gone { rank, reason: e.to_string() })?;
+            arrival.answer(key, &list).map_err(|e| Error::RankLost { rank, reason: e.to_string() })?;
         }
     }
     Ok(here.into_iter().map(|arrival| arrival.map(|arrival| arrival.stream)).collect())
 }
 
 /// Greets who listens at an address, and gives the answer that it proves to be its own.
-fn greet_at(stream: &mut TcpStream, key: &Key, hello: &mut Hello, patience: Duration) -> std::io::Result<Vec<u8>> {
+fn greet_at(stream: &mut TcpStream, key: &MacKey, hello: &mut Greeting, patience: Duration) -> std::io::Result<Vec<u8>> {
     let invalid = |what: &str| std::io::Error::new(ErrorKind::InvalidData, what.to_string());
-    stream.set_read_timeout(Some(GREETING))?;
+    stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
     if &get_exact::<4>(stream)? != MAGIC {
         return Err(invalid("it does not speak as a rank does"));
     }
     let theirs: Nonce = get_exact(stream)?;
-    hello.challenge = Key::challenge().map_err(|e| invalid(&e.to_string()))?;
+    hello.challenge = MacKey::challenge().map_err(|e| invalid(&e.to_string()))?;
     stream.write_all(&framed(key, "hello", &theirs, &hello.to_bytes()))?;
     stream.set_read_timeout(Some(patience))?;
     let n = u32::from_le_bytes(get_exact(stream)?) as usize;
-    if n > LONGEST {
+    if n > MAX_GREETING {
         return Err(invalid("an answer that is too long"));
     }
     let mut message = Vec::new();
     stream.take(n as u64).read_to_end(&mut message)?;
     let proof: Mac = get_exact(stream)?;
-    match key.accepts("answer", &hello.challenge, &message, &proof) {
+    match key.verify("answer", &hello.challenge, &message, &proof) {
         true => Ok(message),
         false => Err(invalid("it does not have this start's secret")),
     }
 }
 
 /// Any other rank: greets rank 0, then connects to those before it and waits for those behind it.
-fn greet(place: &ProcessInfo, about: &str, key: &Key, until: Instant) -> Result<Vec<Option<TcpStream>>> {
-    let root = resolve(&place.address)?;
+fn greet(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Result<Vec<Option<TcpStream>>> {
+    let root = resolve(&place.master_addr)?;
     let left = || until.saturating_duration_since(Instant::now()) + Duration::from_secs(5);
     let fault = |e: std::io::Error| start(e.to_string());
     let mut stream = connect(root, until, "rank 0")?;
     let local = stream.local_addr().map_err(fault)?;
     let listener = listen(SocketAddr::new(local.ip(), 0), "this rank")?;
     let port = listener.local_addr().map_err(fault)?.port();
-    let mut hello = Hello {
+    let mut hello = Greeting {
         version: VERSION.to_string(),
         rank: place.rank,
-        world: place.world,
-        about: about.to_string(),
+        world: place.world_size,
+        config_fingerprint: about.to_string(),
         port,
         challenge: [0; 32],
     };
@@ -400,7 +400,7 @@ fn greet(place: &ProcessInfo, about: &str, key: &Key, until: Instant) -> Result<
             tries += 1;
             match greet_at(stream, key, &mut hello, left()) {
                 Ok(answer) => return Ok(answer),
-                Err(e) if tries == TRIES || Instant::now() >= until => {
+                Err(e) if tries == MAX_RETRIES || Instant::now() >= until => {
                     return Err(start(format!(
                         "{whom} at {address} did not answer as one of this start: {e}; its own message says why, or it has another \
                          secret: give all ranks the same LOOM_TOKEN or LOOM_TOKEN_FILE"
@@ -417,22 +417,22 @@ fn greet(place: &ProcessInfo, about: &str, key: &Key, until: Instant) -> Result<
         return Err(start(get_text(&mut answer).map_err(lost)?));
     }
     let mut addresses: Addresses = vec![(root.ip(), root.port())];
-    for _ in 1..place.world {
+    for _ in 1..place.world_size {
         let ip = get_text(&mut answer).map_err(lost)?;
         let ip = ip.parse().map_err(|_| start(format!("rank 0 gave `{ip}` as an address")))?;
         addresses.push((ip, u16::from_le_bytes(get_exact(&mut answer).map_err(lost)?)));
     }
-    let mut streams: Vec<Option<TcpStream>> = (0..place.world).map(|_| None).collect();
+    let mut streams: Vec<Option<TcpStream>> = (0..place.world_size).map(|_| None).collect();
     streams[0] = Some(stream);
     // Those behind this rank are answered while it waits for those before it.
     let (before, behind) = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| -> Result<Vec<Arrival>> {
-            let mut arrivals = Arrivals::new(listener, key)?;
-            let mut here: Vec<Arrival> = Vec::new();
-            while here.len() < place.world - 1 - place.rank {
+        let waiting = scope.spawn(|| -> Result<Vec<AuthenticatedPeer>> {
+            let mut arrivals = AcceptQueue::new(listener, key)?;
+            let mut here: Vec<AuthenticatedPeer> = Vec::new();
+            while here.len() < place.world_size - 1 - place.rank {
                 let mut arrival = arrivals.next(until, &|| "a rank behind this one".to_string())?;
                 let rank = arrival.hello.rank;
-                let fits = rank > place.rank && rank < place.world && here.iter().all(|other| other.hello.rank != rank);
+                let fits = rank > place.rank && rank < place.world_size && here.iter().all(|other| other.hello.rank != rank);
                 if fits && arrival.answer(key, &[1]).is_ok() {
                     here.push(arrival);
                 }

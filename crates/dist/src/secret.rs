@@ -13,7 +13,7 @@ pub(crate) type Nonce = [u8; 32];
 pub(crate) type Mac = [u8; 32];
 
 /// The shortest secret, in bytes.
-const SHORTEST: usize = 16;
+const MIN_SECRET_BYTES: usize = 16;
 
 /// Where a secret comes from.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Secret {
 }
 
 fn fault(text: String) -> Error {
-    Error::Start(text)
+    Error::Rendezvous(text)
 }
 
 fn random() -> Result<Nonce> {
@@ -48,7 +48,7 @@ fn random() -> Result<Nonce> {
 
 impl Secret {
     /// A new one for the ranks of one start, to be handed to them as `LOOM_TOKEN`.
-    pub fn draw() -> Result<String> {
+    pub fn generate() -> Result<String> {
         Ok(random()?.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
@@ -56,9 +56,9 @@ impl Secret {
     /// key file in the user's configuration folder.
     pub(crate) fn from_vars(var: &dyn Fn(&str) -> Option<String>) -> Result<Secret> {
         if let Some(text) = var("LOOM_TOKEN") {
-            if text.len() < SHORTEST {
+            if text.len() < MIN_SECRET_BYTES {
                 return Err(fault(format!(
-                    "LOOM_TOKEN has {} characters: give all ranks the same {SHORTEST} random ones or more, as from `openssl rand -hex 16`",
+                    "LOOM_TOKEN has {} characters: give all ranks the same {MIN_SECRET_BYTES} random ones or more, as from `openssl rand -hex 16`",
                     text.len()
                 )));
             }
@@ -68,7 +68,7 @@ impl Secret {
             return Ok(Secret::File(path.into()));
         }
         // Open MPI draws a key for the transports of each job; `torchrun --standalone` a UUID.
-        if let Some(key) = var("OMPI_MCA_orte_precondition_transports").filter(|key| key.len() >= SHORTEST) {
+        if let Some(key) = var("OMPI_MCA_orte_precondition_transports").filter(|key| key.len() >= MIN_SECRET_BYTES) {
             return Ok(Secret::Text(key));
         }
         if let Some(id) = var("TORCHELASTIC_RUN_ID").filter(|id| is_uuid(id)) {
@@ -83,7 +83,7 @@ impl Secret {
     }
 
     /// The key of its proofs.
-    pub(crate) fn key(&self) -> Result<Key> {
+    pub(crate) fn key(&self) -> Result<MacKey> {
         let bytes = match self {
             Secret::Text(text) => text.as_bytes().to_vec(),
             Secret::File(path) => read(path, "LOOM_TOKEN_FILE")?,
@@ -94,7 +94,7 @@ impl Secret {
                 read(path, "the key file of ranks")?
             }
         };
-        Ok(Key(bytes))
+        Ok(MacKey(bytes))
     }
 }
 
@@ -120,8 +120,8 @@ fn read(path: &Path, what: &str) -> Result<Vec<u8>> {
     let mut text = String::new();
     std::io::Read::read_to_string(&mut std::io::Read::take(file, 1 << 16), &mut text).map_err(told)?;
     let text = text.trim();
-    if text.len() < SHORTEST {
-        return Err(fault(format!("{what} {shown} has {} characters: it needs {SHORTEST} or more", text.len())));
+    if text.len() < MIN_SECRET_BYTES {
+        return Err(fault(format!("{what} {shown} has {} characters: it needs {MIN_SECRET_BYTES} or more", text.len())));
     }
     Ok(text.as_bytes().to_vec())
 }
@@ -131,7 +131,7 @@ fn make(path: &Path) -> Result<()> {
     let told = |e: std::io::Error| {
         fault(format!("{} can't be made: {e}; set LOOM_TOKEN or LOOM_TOKEN_FILE instead", path.display()))
     };
-    let secret = Secret::draw()?;
+    let secret = Secret::generate()?;
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(told)?;
     }
@@ -152,9 +152,9 @@ fn make(path: &Path) -> Result<()> {
 
 /// What proofs are made with.
 #[derive(Clone)]
-pub(crate) struct Key(Vec<u8>);
+pub(crate) struct MacKey(Vec<u8>);
 
-impl Key {
+impl MacKey {
     /// A challenge for the other side of a connection.
     pub(crate) fn challenge() -> Result<Nonce> {
         random()
@@ -171,7 +171,7 @@ impl Key {
     }
 
     /// Whether a proof is right, in a time that does not depend on where it differs.
-    pub(crate) fn accepts(&self, role: &str, challenge: &Nonce, message: &[u8], proof: &Mac) -> bool {
+    pub(crate) fn verify(&self, role: &str, challenge: &Nonce, message: &[u8], proof: &Mac) -> bool {
         let right = self.prove(role, challenge, message);
         right.iter().zip(proof).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
     }

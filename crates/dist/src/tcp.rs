@@ -16,32 +16,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// The longest message.
-const LONGEST: u64 = 1 << 36;
+const MAX_MESSAGE: u64 = 1 << 36;
 
 const DATA: u8 = 1;
 const BYE: u8 = 2;
 const ABORT: u8 = 3;
 
 /// A rank over TCP.
-pub struct Tcp {
+pub struct TcpTransport {
     rank: usize,
     world: usize,
-    mail: Arc<MessageQueue>,
+    queue: Arc<MessageQueue>,
     /// To each other rank's writer.
     peers: Vec<Option<Sender<Vec<u8>>>>,
     streams: Vec<Option<TcpStream>>,
     writers: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Tcp {
+impl TcpTransport {
     /// Finds the other ranks; `about` is what all must agree on besides versions and numbers: the mesh.
-    pub fn join(place: &ProcessInfo, about: &str) -> Result<Tcp> {
+    pub fn join(place: &ProcessInfo, about: &str) -> Result<TcpTransport> {
         let streams = rendezvous::join(place, about)?;
-        Tcp::over(place.rank, streams)
+        TcpTransport::from_streams(place.rank, streams)
     }
 
     /// Over connections that stand, one to each other rank.
-    fn over(rank: usize, streams: Vec<Option<TcpStream>>) -> Result<Tcp> {
+    fn from_streams(rank: usize, streams: Vec<Option<TcpStream>>) -> Result<TcpTransport> {
         let world = streams.len();
         let mail = Arc::new(MessageQueue::new(world));
         let (mut peers, mut writers) = (Vec::new(), Vec::new());
@@ -50,7 +50,7 @@ impl Tcp {
                 peers.push(None);
                 continue;
             };
-            let fault = |e: std::io::Error| Error::Start(format!("the connection to rank {other}: {e}"));
+            let fault = |e: std::io::Error| Error::Rendezvous(format!("the connection to rank {other}: {e}"));
             stream.set_nodelay(true).map_err(fault)?;
             stream.set_read_timeout(None).and_then(|()| stream.set_write_timeout(None)).map_err(fault)?;
             let (to_read, to_write) = (stream.try_clone().map_err(fault)?, stream.try_clone().map_err(fault)?);
@@ -60,7 +60,7 @@ impl Tcp {
             writers.push(std::thread::spawn(move || write_all(to_write, &receiver)));
             peers.push(Some(sender));
         }
-        Ok(Tcp { rank, world, mail, peers, streams, writers: Mutex::new(writers) })
+        Ok(TcpTransport { rank, world, queue: mail, peers, streams, writers: Mutex::new(writers) })
     }
 
     fn send(&self, to: usize, message: Vec<u8>) {
@@ -78,7 +78,7 @@ fn read_all(mut stream: TcpStream, from: usize, mail: &MessageQueue) {
             DATA => {
                 let tag = Tag::from_bytes(get_exact(&mut stream)?);
                 let n = u64::from_le_bytes(get_exact(&mut stream)?);
-                if n > LONGEST {
+                if n > MAX_MESSAGE {
                     return Err(std::io::Error::new(ErrorKind::InvalidData, "a message that is too long"));
                 }
                 let mut bytes = Vec::new();
@@ -87,16 +87,16 @@ fn read_all(mut stream: TcpStream, from: usize, mail: &MessageQueue) {
                 if (&mut stream).take(n).read_to_end(&mut bytes)? < n as usize {
                     return Err(ErrorKind::UnexpectedEof.into());
                 }
-                mail.put(from, tag, bytes);
+                mail.push_message(from, tag, bytes);
                 Ok(true)
             }
             BYE => {
-                mail.finished(from);
+                mail.mark_finished(from);
                 Ok(false)
             }
             ABORT => {
                 let rank = u32::from_le_bytes(get_exact(&mut stream)?) as usize;
-                mail.gone(rank, &get_text(&mut stream)?);
+                mail.mark_lost(rank, &get_text(&mut stream)?);
                 Ok(false)
             }
             other => Err(std::io::Error::new(ErrorKind::InvalidData, format!("a message of kind {other}"))),
@@ -112,7 +112,7 @@ fn read_all(mut stream: TcpStream, from: usize, mail: &MessageQueue) {
                     ErrorKind::UnexpectedEof => "its process ended without goodbye".to_string(),
                     _ => format!("its connection broke: {e}"),
                 };
-                return mail.gone(from, &reason);
+                return mail.mark_lost(from, &reason);
             }
         }
     }
@@ -127,7 +127,7 @@ fn write_all(mut stream: TcpStream, messages: &Receiver<Vec<u8>>) {
     let _ = stream.shutdown(Shutdown::Write);
 }
 
-impl Transport for Tcp {
+impl Transport for TcpTransport {
     fn name(&self) -> &'static str {
         "tcp"
     }
@@ -136,12 +136,12 @@ impl Transport for Tcp {
         self.rank
     }
 
-    fn world(&self) -> usize {
+    fn world_size(&self) -> usize {
         self.world
     }
 
-    fn exchange(&self, tag: Tag, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
-        self.mail.check()?;
+    fn send_recv(&self, tag: Tag, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
+        self.queue.check()?;
         for (to, bytes) in sends {
             let mut message = Vec::with_capacity(21 + bytes.len());
             message.push(DATA);
@@ -150,11 +150,11 @@ impl Transport for Tcp {
             message.extend_from_slice(bytes);
             self.send(*to, message);
         }
-        receives.iter_mut().try_for_each(|(from, to)| self.mail.take(*from, tag, to))
+        receives.iter_mut().try_for_each(|(from, to)| self.queue.take_message(*from, tag, to))
     }
 
-    fn gone(&self) -> Option<Error> {
-        self.mail.check().err()
+    fn lost_rank(&self) -> Option<Error> {
+        self.queue.check().err()
     }
 
     fn abort(&self, rank: usize, reason: &str) {
@@ -164,12 +164,12 @@ impl Transport for Tcp {
         (0..self.world).for_each(|to| self.send(to, message.clone()));
     }
 
-    fn finish(&self) {
+    fn shutdown(&self) {
         (0..self.world).for_each(|to| self.send(to, vec![BYE]));
     }
 }
 
-impl Drop for Tcp {
+impl Drop for TcpTransport {
     fn drop(&mut self) {
         // What was sent must reach the others before the process ends.
         self.peers.clear();

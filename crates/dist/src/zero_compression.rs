@@ -33,7 +33,7 @@ pub(crate) fn unpacked(short: Vec<u8>, bytes: usize, rank: usize) -> Result<Vec<
     if short.len() == bytes {
         return Ok(short);
     }
-    let wrong = || Error::Differs { rank, reason: "its message is not as long as its own bits say".into() };
+    let wrong = || Error::Mismatch { rank, reason: "its message is not as long as its own bits say".into() };
     let (bits, mut rest) = short.split_at_checked(bits(bytes)).ok_or_else(wrong)?;
     let mut all = vec![0; bytes];
     for (_, block) in all.chunks_mut(BLOCK).enumerate().filter(|(i, _)| bits[i / 8] >> (i % 8) & 1 == 1) {

@@ -1,7 +1,7 @@
 //! Ranks that don't fit, don't come, hang or die: every other ends soon, with an error that says who and why.
 
 use dist::launch::{ProcessInfo, Secret};
-use dist::{Comm, Error, local, tcp::Tcp};
+use dist::{Comm, Error, thread_transport, tcp::TcpTransport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
 use std::io::Read;
@@ -16,7 +16,7 @@ fn free_address() -> String {
 }
 
 fn place(rank: usize, world: usize, address: &str) -> ProcessInfo {
-    ProcessInfo { rank, world, address: address.to_string(), secret: Secret::Text(SECRET.into()) }
+    ProcessInfo { rank, world_size: world, master_addr: address.to_string(), secret: Secret::Text(SECRET.into()) }
 }
 
 fn sum(comm: &Comm, x: f32) -> dist::Result<f32> {
@@ -33,7 +33,7 @@ fn join_two(world: [usize; 2], mesh: [&str; 2]) -> Vec<String> {
         .map(|rank| {
             let place = place(rank, world[rank], &address);
             let mesh = mesh[rank].to_string();
-            std::thread::spawn(move || Tcp::join(&place, &mesh).err().map_or(String::new(), |e| e.to_string()))
+            std::thread::spawn(move || TcpTransport::join(&place, &mesh).err().map_or(String::new(), |e| e.to_string()))
         })
         .collect();
     threads.into_iter().map(|t| t.join().unwrap()).collect()
@@ -48,7 +48,7 @@ fn ranks_that_do_not_fit_are_refused_on_both_sides() {
         assert!(said.contains("rank 1 has the mesh tp=2, rank 0 has dp=2"), "{said}");
     }
     let mesh = Mesh::new(&[("dp", 3)]).unwrap();
-    let few = Comm::new(Arc::new(local::transports(2).remove(0)), mesh).err().unwrap().to_string();
+    let few = Comm::new(Arc::new(thread_transport::transports(2).remove(0)), mesh).err().unwrap().to_string();
     assert!(few.contains("the mesh dp=3 has 3 ranks, and 2 were started"), "{few}");
 }
 
@@ -82,7 +82,7 @@ fn another_version_is_refused_by_name() {
         stream.read_to_end(&mut answer).unwrap();
         String::from_utf8_lossy(&answer).to_string()
     });
-    let said = Tcp::join(&place(0, 2, &address), "dp=2").err().unwrap().to_string();
+    let said = TcpTransport::join(&place(0, 2, &address), "dp=2").err().unwrap().to_string();
     assert!(said.contains("rank 1 runs `tensorloom 0.0.9 wire 3`"), "{said}");
     assert!(old.join().unwrap().contains("0.0.9"));
 }
@@ -91,9 +91,9 @@ fn another_version_is_refused_by_name() {
 fn a_port_in_use_is_said_with_a_remedy() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let said = Tcp::join(&place(0, 2, &address), "dp=2").err().unwrap().to_string();
+    let said = TcpTransport::join(&place(0, 2, &address), "dp=2").err().unwrap().to_string();
     assert!(said.contains("the port is in use") && said.contains("LOOM_ADDRESS"), "{said}");
-    let said = Tcp::join(&place(1, 2, "nowhere"), "dp=2").err().unwrap().to_string();
+    let said = TcpTransport::join(&place(1, 2, "nowhere"), "dp=2").err().unwrap().to_string();
     assert!(said.contains("write host:port"), "{said}");
 }
 
@@ -101,13 +101,13 @@ fn a_port_in_use_is_said_with_a_remedy() {
 fn variables_of_launchers_are_read() {
     let vars = |list: &'static [(&'static str, &'static str)]| {
         let list = [list, &[("LOOM_TOKEN", SECRET)]].concat();
-        ProcessInfo::from_vars(&move |name| list.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string()))
+        ProcessInfo::from_env_vars(&move |name| list.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string()))
     };
     assert_eq!(vars(&[]).unwrap(), None);
     let mpi = vars(&[("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")]).unwrap().unwrap();
-    assert_eq!((mpi.rank, mpi.world), (2, 4));
+    assert_eq!((mpi.rank, mpi.world_size), (2, 4));
     let slurm = vars(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("MASTER_ADDR", "h"), ("MASTER_PORT", "1")]);
-    assert_eq!(slurm.unwrap().unwrap().address, "h:1");
+    assert_eq!(slurm.unwrap().unwrap().master_addr, "h:1");
     let e = vars(&[("RANK", "4"), ("WORLD_SIZE", "4")]).unwrap_err().to_string();
     assert!(e.contains("ranks count from 0"), "{e}");
     assert!(vars(&[("RANK", "x"), ("WORLD_SIZE", "4")]).is_err());
@@ -116,18 +116,18 @@ fn variables_of_launchers_are_read() {
 #[test]
 fn ranks_in_different_programs_are_told_so() {
     let mesh = Mesh::new(&[("dp", 2)]).unwrap();
-    let e = local::spawn(&mesh, |comm| {
+    let e = thread_transport::spawn(&mesh, |comm| {
         let kind = if comm.rank() == 0 { Kind::Sum } else { Kind::Max };
         let op = Collective::new(kind, comm.mesh().axes());
         comm.run(&op, &Type::scalar(DType::F32), &[0; 4], &mut [0; 4])
     });
     let e = e.unwrap_err().to_string();
     assert!(e.contains("runs another program") && e.contains("same order"), "{e}");
-    let e = local::spawn(&mesh, |comm| comm.assert_same_on_all_ranks(&format!("seed {}", comm.rank())))
+    let e = thread_transport::spawn(&mesh, |comm| comm.assert_same_on_all_ranks(&format!("seed {}", comm.rank())))
         .unwrap_err()
         .to_string();
     assert!(e.contains("settings, data or model are not the same"), "{e}");
-    assert!(local::spawn(&mesh, |comm| comm.assert_same_on_all_ranks("seed 1")).is_ok());
+    assert!(thread_transport::spawn(&mesh, |comm| comm.assert_same_on_all_ranks("seed 1")).is_ok());
 }
 
 #[test]
@@ -135,10 +135,10 @@ fn a_thread_that_fails_ends_the_others_with_its_name() {
     let mesh = Mesh::new(&[("dp", 3)]).unwrap();
     let started = Instant::now();
     let told = std::sync::Mutex::new(Vec::new());
-    let e = local::spawn(&mesh, |comm| {
+    let e = thread_transport::spawn(&mesh, |comm| {
         sum(&comm, 1.0)?;
         if comm.rank() == 1 {
-            return Err(Error::Call("no data left".into()));
+            return Err(Error::InvalidCall("no data left".into()));
         }
         let e = sum(&comm, 1.0).unwrap_err();
         told.lock().unwrap().push(e.to_string());
@@ -150,7 +150,7 @@ fn a_thread_that_fails_ends_the_others_with_its_name() {
     }
     assert!(started.elapsed() < Duration::from_secs(5));
     // One that ends early, by mistake.
-    let e = local::spawn(&mesh, |comm| if comm.rank() == 2 { Ok(0.0) } else { sum(&comm, 1.0) });
+    let e = thread_transport::spawn(&mesh, |comm| if comm.rank() == 2 { Ok(0.0) } else { sum(&comm, 1.0) });
     assert!(e.unwrap_err().to_string().contains("rank 2 is gone: it has ended"));
 }
 
@@ -158,7 +158,7 @@ fn a_thread_that_fails_ends_the_others_with_its_name() {
 #[test]
 fn child() {
     let Ok(Some(place)) = ProcessInfo::from_env() else { return };
-    let mesh = Mesh::new(&[("dp", place.world)]).unwrap();
+    let mesh = Mesh::new(&[("dp", place.world_size)]).unwrap();
     let said = place.join(&mesh).and_then(|comm| {
         println!("ready");
         let hangs = std::env::var("HANGS").is_ok() && place.rank == 1;

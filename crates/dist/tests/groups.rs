@@ -1,9 +1,9 @@
 //! NCCL's groups over meshes of several ranks, with a library that stands in for NCCL where there is none: results against our own
 //! collectives, and a rank that goes.
 
-use dist::groups::Groups;
+use dist::groups::NcclGroups;
 use dist::nccl::Nccl;
-use dist::{Error, local};
+use dist::{Error, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Literal, Mesh, Rules, Type};
 use std::sync::{Arc, OnceLock};
@@ -37,10 +37,10 @@ fn kinds(n: usize) -> Vec<Kind> {
         Kind::Sum,
         Kind::Max,
         Kind::Min,
-        Kind::Gather { dim: 0, same: true, turn: 0 },
-        Kind::Gather { dim: 1, same: false, turn: 0 },
-        Kind::SumScatter { dim: 0 },
-        Kind::SumScatter { dim: 1 },
+        Kind::AllGather { dim: 0, same: true, turn: 0 },
+        Kind::AllGather { dim: 1, same: false, turn: 0 },
+        Kind::ReduceScatter { dim: 0 },
+        Kind::ReduceScatter { dim: 1 },
         Kind::AllToAll { split: 0, join: 1 },
         Kind::AllToAll { split: 1, join: 0 },
         Kind::Permute { pairs: (0..n).map(|i| (i, (i + 1) % n)).collect() },
@@ -65,8 +65,8 @@ fn groups_of_every_set_of_axes_do_what_our_collectives_do() {
             2 => vec![vec![0], vec![1], vec![0, 1], vec![1, 0]],
             _ => vec![vec![2], vec![0, 2], vec![2, 1, 0]],
         };
-        let ran = local::spawn(&mesh, |comm| {
-            let groups = Groups::new(nccl.clone(), comm.clone());
+        let ran = thread_transport::spawn(&mesh, |comm| {
+            let groups = NcclGroups::new(nccl.clone(), comm.clone());
             let before = comm.traffic().bytes();
             let mut theory = 0;
             for set in &sets {
@@ -77,7 +77,7 @@ fn groups_of_every_set_of_axes_do_what_our_collectives_do() {
                     let ty = Type::new(dtype, &[2 * n, n]);
                     let op = Collective::new(kind, &axes);
                     let mut rng = oracle::Rng::new(comm.rank() as u64 * 31 + 7);
-                    let own: Literal = oracle::Fill::Between(-3.0, 3.0).of(&ty, &mut rng);
+                    let own: Literal = oracle::FillKind::Uniform(-3.0, 3.0).random_tensor(&ty, &mut rng);
                     let bytes = op.infer(std::slice::from_ref(&ty)).unwrap()[0].bytes();
                     let (mut got, mut want) = (vec![7u8; bytes], vec![0u8; bytes]);
                     let zero = |at: *mut std::ffi::c_void, n: usize| {
@@ -109,11 +109,11 @@ fn a_rank_that_goes_ends_the_others_groups() {
     let mesh = Mesh::new(&[("a", 3)]).unwrap();
     let begun = Instant::now();
     let errors = std::sync::Mutex::new(Vec::new());
-    let ran = local::spawn(&mesh, |comm| {
-        let groups = Groups::new(nccl.clone(), comm.clone());
+    let ran = thread_transport::spawn(&mesh, |comm| {
+        let groups = NcclGroups::new(nccl.clone(), comm.clone());
         groups.join(mesh.axes())?;
         if comm.rank() == 1 {
-            return Err(Error::Call("the disk is full".into()));
+            return Err(Error::InvalidCall("the disk is full".into()));
         }
         let (op, ty) = (Collective::new(Kind::Sum, mesh.axes()), Type::new(DType::F32, &[4]));
         let (from, mut to) = ([0u8; 16], [0u8; 16]);
@@ -140,8 +140,8 @@ fn a_rank_that_goes_ends_the_others_groups() {
 fn a_group_that_was_not_made_is_an_error() {
     let Some(nccl) = stand_in() else { return };
     let mesh = Mesh::new(&[("a", 1)]).unwrap();
-    let said = local::spawn(&mesh, |comm| {
-        let groups = Groups::new(nccl.clone(), comm);
+    let said = thread_transport::spawn(&mesh, |comm| {
+        let groups = NcclGroups::new(nccl.clone(), comm);
         let (op, ty) = (Collective::new(Kind::Sum, mesh.axes()), Type::new(DType::F32, &[4]));
         let (from, mut to) = ([0u8; 16], [0u8; 16]);
         // SAFETY: both are good for their types.

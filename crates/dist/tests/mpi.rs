@@ -4,10 +4,10 @@
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
 use dist::launch::{ProcessInfo, Secret};
-use dist::{Comm, Error, Result, local};
+use dist::{Comm, Error, Result, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
-use oracle::random::sharded::sharded;
+use oracle::random::sharded::sharded_sample;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ fn over_tcp(mesh: &Mesh) -> Vec<u64> {
                     address: free.to_string(),
                     secret: Secret::Text("the ranks of this test".into()),
                 };
-                let transport = dist::tcp::Tcp::join(&place, &mesh.to_string()).unwrap();
+                let transport = dist::tcp::TcpTransport::join(&place, &mesh.to_string()).unwrap();
                 digest(&Arc::new(Comm::new(Arc::new(transport), mesh.clone()).unwrap())).unwrap()
             })
         };

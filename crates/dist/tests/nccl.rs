@@ -1,7 +1,7 @@
 //! Calls of NCCL: what they would do, against our own collectives; and what is called, by a library that writes it down.
 
-use dist::nccl::{Call, Group, Nccl, Reduction, calls};
-use dist::{Error, local};
+use dist::nccl::{Call, Group, Nccl, Reduction, nccl_calls};
+use dist::{Error, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Rules, Type};
 use std::ffi::c_void;
@@ -11,11 +11,11 @@ fn kinds(n: usize) -> Vec<Kind> {
         Kind::Sum,
         Kind::Max,
         Kind::Min,
-        Kind::Gather { dim: 0, same: true, turn: 0 },
-        Kind::Gather { dim: 1, same: false, turn: 0 },
-        Kind::Gather { dim: 2, same: false, turn: 0 },
-        Kind::SumScatter { dim: 0 },
-        Kind::SumScatter { dim: 1 },
+        Kind::AllGather { dim: 0, same: true, turn: 0 },
+        Kind::AllGather { dim: 1, same: false, turn: 0 },
+        Kind::AllGather { dim: 2, same: false, turn: 0 },
+        Kind::ReduceScatter { dim: 0 },
+        Kind::ReduceScatter { dim: 1 },
         Kind::AllToAll { split: 0, join: 0 },
         Kind::AllToAll { split: 0, join: 2 },
         Kind::AllToAll { split: 2, join: 0 },
@@ -28,9 +28,9 @@ fn kinds(n: usize) -> Vec<Kind> {
 
 /// What NCCL's manual says the calls of all ranks do.
 fn simulate(calls: &[Vec<Call>], from: &[Vec<i32>], sizes: usize) -> Vec<Vec<i32>> {
-    let n = calls.len();
+    let n = nccl_calls.len();
     let mut to = vec![vec![-7; sizes]; n];
-    for (rank, own) in calls.iter().enumerate() {
+    for (rank, own) in nccl_calls.iter().enumerate() {
         for (k, call) in own.iter().enumerate() {
             match *call {
                 Call::AllReduce { count, op } => {
@@ -57,7 +57,7 @@ fn simulate(calls: &[Vec<Call>], from: &[Vec<i32>], sizes: usize) -> Vec<Vec<i32
                     // The k-th from a peer is the k-th that it sends.
                     let before =
                         own[..k].iter().filter(|c| matches!(c, Call::Recv { peer: p, .. } if *p == peer)).count();
-                    let sent = calls[peer].iter().filter(|c| matches!(c, Call::Send { peer: p, .. } if *p == rank));
+                    let sent = nccl_calls[peer].iter().filter(|c| matches!(c, Call::Send { peer: p, .. } if *p == rank));
                     let Some(&Call::Send { from: a, count: m, .. }) = sent.clone().nth(before) else {
                         panic!("no send")
                     };
@@ -83,19 +83,19 @@ fn calls_do_what_our_collectives_do() {
                 let value = |rank: usize, i: usize| ((i * 31 + rank * 17) % 101) as i32 - 50;
                 let own: Vec<Vec<i32>> = (0..n).map(|r| (0..ty.numel()).map(|i| value(r, i)).collect()).collect();
                 let size = op.infer(std::slice::from_ref(&ty)).unwrap()[0].numel();
-                let want = local::spawn(&mesh, |comm| {
+                let want = thread_transport::spawn(&mesh, |comm| {
                     let from: Vec<u8> = own[comm.rank()].iter().flat_map(|v| v.to_le_bytes()).collect();
                     let mut to = vec![0; 4 * size];
                     comm.run(&op, &ty, &from, &mut to)?;
                     Ok(to.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect::<Vec<_>>())
                 });
-                let all: Vec<Vec<Call>> = (0..n).map(|me| calls(&op, &ty, me).unwrap()).collect();
+                let all: Vec<Vec<Call>> = (0..n).map(|me| nccl_calls(&op, &ty, me).unwrap()).collect();
                 assert_eq!(simulate(&all, &own, size), want.unwrap(), "{n} {shape:?} {:?}", op.kind);
             }
         }
     }
-    let index = Collective::new(Kind::Index, &[ir::MeshAxis::new("x", 2)]);
-    assert!(matches!(calls(&index, &Type::scalar(DType::I32), 0), Err(Error::Call(_))));
+    let index = Collective::new(Kind::AxisIndex, &[ir::MeshAxis::new("x", 2)]);
+    assert!(matches!(nccl_calls(&index, &Type::scalar(DType::I32), 0), Err(Error::InvalidCall(_))));
 }
 
 /// A library with NCCL's functions that writes down how they are called.
@@ -169,8 +169,8 @@ fn what_is_called_is_what_was_meant() {
         (Kind::Sum, DType::F32, vec![4, 6], "{reduce 0 0 n24 d7 o0 r1 s42;}"),
         (Kind::Max, DType::BF16, vec![4], "{reduce 0 0 n4 d9 o2 r1 s42;}"),
         (Kind::Min, DType::I64, vec![3], "{reduce 0 0 n3 d4 o3 r1 s42;}"),
-        (Kind::Gather { dim: 1, same: true, turn: 0 }, DType::F16, vec![2, 3], "{gather 0 0 n3 d6;gather 6 12 n3 d6;}"),
-        (Kind::SumScatter { dim: 1 }, DType::F64, vec![2, 4], "{scatter 0 0 n2 d8 o0;scatter 32 16 n2 d8 o0;}"),
+        (Kind::AllGather { dim: 1, same: true, turn: 0 }, DType::F16, vec![2, 3], "{gather 0 0 n3 d6;gather 6 12 n3 d6;}"),
+        (Kind::ReduceScatter { dim: 1 }, DType::F64, vec![2, 4], "{scatter 0 0 n2 d8 o0;scatter 32 16 n2 d8 o0;}"),
         (
             Kind::AllToAll { split: 0, join: 0 },
             DType::I32,

@@ -2,7 +2,7 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use dist::{Comm, Result, Tag, Transport, local};
+use dist::{Comm, Result, Tag, Transport, thread_transport};
 use ir::{Builder, DType, Graph, GraphBuilder, Mesh, Unary};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ struct Gate {
 
 /// Holds what the first group says until the rank has talked in another: only who goes on meanwhile ever does.
 struct Holding {
-    inner: local::Local,
+    inner: thread_transport::ThreadTransport,
     gate: Arc<Gate>,
     held: Mutex<Option<u32>>,
     wait: Duration,
@@ -30,10 +30,10 @@ impl Transport for Holding {
     fn rank(&self) -> usize {
         self.inner.rank()
     }
-    fn world(&self) -> usize {
-        self.inner.world()
+    fn world_size(&self) -> usize {
+        self.inner.world_size()
     }
-    fn exchange(&self, tag: Tag, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
+    fn send_recv(&self, tag: Tag, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
         let first = *self.held.lock().unwrap().get_or_insert(tag.group);
         if tag.group == first {
             let seen = self.gate.seen.lock().unwrap();
@@ -41,19 +41,19 @@ impl Transport for Holding {
             let (seen, late) = self.gate.changed.wait_timeout_while(seen, self.wait, |seen| !other(seen)).unwrap();
             drop(seen);
             if late.timed_out() {
-                return Err(dist::Error::Call("the rank waits instead of going on".into()));
+                return Err(dist::Error::InvalidCall("the rank waits instead of going on".into()));
             }
         } else {
             self.gate.seen.lock().unwrap().push((self.rank(), tag.group));
             self.gate.changed.notify_all();
         }
-        self.inner.exchange(tag, sends, receives)
+        self.inner.send_recv(tag, sends, receives)
     }
     fn abort(&self, rank: usize, reason: &str) {
         self.inner.abort(rank, reason)
     }
-    fn finish(&self) {
-        self.inner.finish()
+    fn shutdown(&self) {
+        self.inner.shutdown()
     }
 }
 
@@ -94,11 +94,11 @@ fn held(mesh: &Mesh, graph: &Graph, overlaps: bool) -> Vec<std::result::Result<V
     let gate = Arc::new(Gate::default());
     let wait = Duration::from_millis(if overlaps { 20_000 } else { 200 });
     std::thread::scope(|scope| {
-        let all: Vec<_> = local::transports(mesh.ranks())
+        let all: Vec<_> = thread_transport::transports(mesh.ranks())
             .into_iter()
             .map(|inner| {
                 let holding = Holding { inner, gate: gate.clone(), held: Mutex::default(), wait };
-                let comm = Comm::new(Arc::new(holding), mesh.clone()).unwrap().overlapping(overlaps);
+                let comm = Comm::new(Arc::new(holding), mesh.clone()).unwrap().with_overlap(overlaps);
                 scope.spawn(move || run(graph, Arc::new(comm)))
             })
             .collect();
@@ -110,7 +110,7 @@ fn held(mesh: &Mesh, graph: &Graph, overlaps: bool) -> Vec<std::result::Result<V
 fn a_rank_goes_on_while_a_sum_is_under_way() {
     let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
     let graph = graph(&mesh);
-    let plain = local::spawn(&mesh, |comm| run(&graph, comm).map_err(dist::Error::Call)).unwrap();
+    let plain = thread_transport::spawn(&mesh, |comm| run(&graph, comm).map_err(dist::Error::InvalidCall)).unwrap();
     let held = held(&mesh, &graph, true);
     for (want, got) in plain.iter().zip(held) {
         assert_eq!(got.as_ref(), Ok(want));
@@ -127,7 +127,7 @@ fn what_the_same_ranks_say_stays_in_order() {
     use ir::ops::{Collective, CollectiveKind as Kind};
     let mesh = Mesh::new(&[("dp", 3)]).unwrap();
     let ty = ir::Type::new(DType::F32, &[1]);
-    let found = local::spawn(&mesh, |comm| {
+    let found = thread_transport::spawn(&mesh, |comm| {
         let (sum, max) = (Collective::new(Kind::Sum, mesh.axes()), Collective::new(Kind::Max, mesh.axes()));
         let own = |x: f32| (x + comm.rank() as f32).to_le_bytes();
         let mut outs = [[0; 4]; 3];
@@ -155,7 +155,7 @@ fn axes_in_another_order_wait_for_each_other() {
     let turned: Vec<ir::MeshAxis> = mesh.axes().iter().rev().cloned().collect();
     let (long, short) = (ir::Type::new(DType::F32, &[1 << 18]), ir::Type::new(DType::F32, &[1]));
     for _ in 0..20 {
-        let found = local::spawn(&mesh, |comm| {
+        let found = thread_transport::spawn(&mesh, |comm| {
             let (first, second) = (Collective::new(Kind::Sum, mesh.axes()), Collective::new(Kind::Sum, &turned));
             let started = comm.start(&first, &long, &vec![0; long.bytes()])?.expect("threads can");
             let mut sum = [0; 4];
@@ -173,10 +173,10 @@ fn who_is_gone_meanwhile_is_named() {
     use ir::ops::{Collective, CollectiveKind as Kind};
     let mesh = Mesh::new(&[("dp", 2)]).unwrap();
     let started = Instant::now();
-    let e = local::spawn(&mesh, |comm| {
+    let e = thread_transport::spawn(&mesh, |comm| {
         let op = Collective::new(Kind::Sum, mesh.axes());
         if comm.rank() == 1 {
-            return Err(dist::Error::Call("no data left".into()));
+            return Err(dist::Error::InvalidCall("no data left".into()));
         }
         let sum = comm.start(&op, &ir::Type::scalar(DType::F32), &[0; 4])?.expect("threads can");
         let e = sum.finish(&mut [0; 4]).unwrap_err();

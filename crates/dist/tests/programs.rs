@@ -4,15 +4,15 @@
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
 use dist::launch::{ProcessInfo, Secret};
-use dist::{Comm, Error, Result, local, tcp::Tcp};
+use dist::{Comm, Error, Result, thread_transport, tcp::TcpTransport};
 use ir::ops::ShardMap;
 use ir::{Literal, Mesh, Op, Type, Value};
-use oracle::random::sharded::{Sharded, sharded};
+use oracle::random::sharded::{ShardedSample, sharded_sample};
 use oracle::rng::run_seed;
 use std::sync::Arc;
 
 fn call(e: impl ToString) -> Error {
-    Error::Call(e.to_string())
+    Error::InvalidCall(e.to_string())
 }
 
 /// Runs `f` on every rank of a mesh, over TCP on this machine.
@@ -25,11 +25,11 @@ fn over_tcp<T: Send>(mesh: &Mesh, f: impl Fn(Arc<Comm>) -> Result<T> + Sync) -> 
             scope.spawn(move || {
                 let place = ProcessInfo {
                     rank,
-                    world,
-                    address: free.to_string(),
+                    world_size: world,
+                    master_addr: free.to_string(),
                     secret: Secret::Text("the ranks of this test".into()),
                 };
-                f(Arc::new(Comm::new(Arc::new(Tcp::join(&place, &mesh.to_string())?), mesh)?))
+                f(Arc::new(Comm::new(Arc::new(TcpTransport::join(&place, &mesh.to_string())?), mesh)?))
             })
         };
         let all: Vec<_> = (0..world).map(join).collect();
@@ -37,7 +37,7 @@ fn over_tcp<T: Send>(mesh: &Mesh, f: impl Fn(Arc<Comm>) -> Result<T> + Sync) -> 
     })
 }
 
-fn map_of(s: &Sharded) -> &ShardMap {
+fn map_of(s: &ShardedSample) -> &ShardMap {
     match &s.graph.nodes()[0].op {
         Op::ShardMap(map) => map,
         _ => panic!("a sample is one shard_map"),
@@ -56,14 +56,14 @@ fn part(whole: &Literal, part: &[(usize, usize)]) -> Literal {
 }
 
 /// One rank's part of a sample, compiled.
-fn run_rank(s: &Sharded, comm: Arc<Comm>) -> Result<Vec<Literal>> {
+fn run_rank(s: &ShardedSample, comm: Arc<Comm>) -> Result<Vec<Literal>> {
     let map = map_of(s);
     let rank = comm.rank();
     let backend = Cpu::new(1).with_communicator(comm);
     let exe = backend.load(compile(&map.body, &backend, &Options::default()).map_err(call)?).map_err(call)?;
     let mut bindings = Bindings::for_program(exe.program(), &backend).map_err(call)?;
     for ((x, spec), buffer) in s.inputs.iter().zip(&map.ins).zip(&bindings.inputs) {
-        let own = part(x, &spec.part(&map.mesh, x.ty(), rank).map_err(call)?);
+        let own = part(x, &spec.shard_range(&map.mesh, x.ty(), rank).map_err(call)?);
         buffer.write(0, own.bytes()).map_err(call)?;
     }
     // Twice: a program may run again.
@@ -84,7 +84,7 @@ fn compiled_ranks_agree_with_the_interpreter_and_transports_with_each_other() {
     let count = std::env::var("TENSORLOOM_SHARDED").ok().and_then(|n| n.parse().ok()).unwrap_or(25);
     for k in 0..count {
         // Values, and values with gradients.
-        let mut s = sharded(seed.wrapping_add(k));
+        let mut s = sharded_sample(seed.wrapping_add(k));
         if k % 2 == 0 {
             let map = map_of(&s).clone();
             let wrt: Vec<usize> = (0..map.body.inputs().len()).collect();
@@ -96,24 +96,24 @@ fn compiled_ranks_agree_with_the_interpreter_and_transports_with_each_other() {
             let mut b = ir::Builder::new();
             use ir::GraphBuilder;
             let types: Vec<Type> = (both.body.input_types().iter().zip(&both.ins))
-                .map(|(t, spec)| spec.global(&both.mesh, t).unwrap())
+                .map(|(t, spec)| spec.global_type(&both.mesh, t).unwrap())
                 .collect();
             let args: Vec<Value> = types.iter().map(|t| b.graph.input(t.clone())).collect();
             let results = b.emit(both.into(), &args).unwrap();
             let mut rng = oracle::Rng::new(s.seed);
             for t in &types[s.inputs.len()..] {
-                s.inputs.push(oracle::Fill::Between(-1.0, 1.0).of(t, &mut rng));
+                s.inputs.push(oracle::FillKind::Uniform(-1.0, 1.0).random_tensor(t, &mut rng));
             }
             s.graph = b.finish(&results);
         }
         let map = map_of(&s);
         let whole = ir::interp::run(&s.graph, &s.inputs).unwrap();
         let threads =
-            local::spawn(&map.mesh, |comm| run_rank(&s, comm)).unwrap_or_else(|e| panic!("seed {}: {e}", s.seed));
+            thread_transport::spawn(&map.mesh, |comm| run_rank(&s, comm)).unwrap_or_else(|e| panic!("seed {}: {e}", s.seed));
         for (rank, outs) in threads.iter().enumerate() {
             for (o, got) in outs.iter().enumerate() {
-                let want = part(&whole[o], &map.outs[o].part(&map.mesh, whole[o].ty(), rank).unwrap());
-                oracle::compare::compare(got, &want, oracle::compare::Tolerance::of(got.ty().dtype).times(1e4))
+                let want = part(&whole[o], &map.outs[o].shard_range(&map.mesh, whole[o].ty(), rank).unwrap());
+                oracle::compare::compare(got, &want, oracle::compare::Tolerance::for_dtype(got.ty().dtype).scaled(1e4))
                     .unwrap_or_else(|e| {
                         panic!("TENSORLOOM_SEED={} rank {rank} output {o}: {e:?}\n{}", s.seed, s.graph)
                     });
@@ -134,17 +134,17 @@ fn bytes_sent_are_those_of_the_best_ring() {
     let kinds = [
         Kind::Sum,
         Kind::Max,
-        Kind::Gather { dim: 1, same: true, turn: 0 },
-        Kind::SumScatter { dim: 0 },
+        Kind::AllGather { dim: 1, same: true, turn: 0 },
+        Kind::ReduceScatter { dim: 0 },
         Kind::AllToAll { split: 0, join: 1 },
         Kind::Permute { pairs: vec![(0, 1), (1, 0)] },
-        Kind::Part { dim: 0 },
+        Kind::ShardSlice { dim: 0 },
     ];
     for kind in kinds {
         for axes in [&mesh.axes()[..1], mesh.axes()] {
             let op = Collective::new(kind.clone(), axes);
             let out = ir::Rules::infer(&op, std::slice::from_ref(&ty)).unwrap()[0].bytes();
-            let sent = local::spawn(&mesh, |comm| {
+            let sent = thread_transport::spawn(&mesh, |comm| {
                 comm.run(&op, &ty, &vec![1; ty.bytes()], &mut vec![0; out])?;
                 Ok(comm.traffic().bytes())
             });
@@ -164,7 +164,7 @@ fn all_to_all_leaves_out_zeros() {
     // For each rank 8 rows of 128 bytes; the one for rank r has rows r.. of it.
     let ty = Type::new(ir::DType::F32, &[4, 8, 32]);
     let op = Collective::new(Kind::AllToAll { split: 0, join: 0 }, mesh.axes());
-    let ran = local::spawn(&mesh, |comm| {
+    let ran = thread_transport::spawn(&mesh, |comm| {
         let mut own = vec![0; ty.bytes()];
         for (to, part) in own.chunks_mut(1024).enumerate() {
             part[to * 256..].fill(1 + comm.rank() as u8);
@@ -192,10 +192,10 @@ fn sums_of_every_dtype_have_the_interpreter_s_bits() {
         for kind in [Kind::Sum, Kind::Max, Kind::Min] {
             let ty = Type::new(dtype, &[11]);
             let values: Vec<Literal> = (0..3)
-                .map(|i| if i == 0 { oracle::Fill::Special } else { oracle::Fill::Smooth }.of(&ty, &mut rng))
+                .map(|i| if i == 0 { oracle::FillKind::Special } else { oracle::FillKind::Smooth }.random_tensor(&ty, &mut rng))
                 .collect();
             let op = Collective::new(kind.clone(), mesh.axes());
-            let got = local::spawn(&mesh, |comm| {
+            let got = thread_transport::spawn(&mesh, |comm| {
                 let mut out = vec![0; ty.bytes()];
                 comm.run(&op, &ty, values[comm.rank()].bytes(), &mut out)?;
                 Ok(out)
@@ -206,7 +206,7 @@ fn sums_of_every_dtype_have_the_interpreter_s_bits() {
             let y = b.one(op.into(), &[x]).unwrap();
             let map = ShardMap::new(
                 mesh.clone(),
-                vec![ir::Spec::along(0, "a")],
+                vec![ir::Spec::shard_dim(0, "a")],
                 vec![ir::Spec::replicated()],
                 b.finish(&[y]),
             );

@@ -1,7 +1,7 @@
 //! Processes that are not ranks of a start connect to its ranks: they are dropped, and change nothing.
 
 use dist::launch::{ProcessInfo, Secret};
-use dist::{Comm, tcp::Tcp};
+use dist::{Comm, tcp::TcpTransport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ fn free_address() -> String {
 }
 
 fn place(rank: usize, world: usize, address: &str, secret: &str) -> ProcessInfo {
-    ProcessInfo { rank, world, address: address.to_string(), secret: Secret::Text(secret.into()) }
+    ProcessInfo { rank, world_size: world, master_addr: address.to_string(), secret: Secret::Text(secret.into()) }
 }
 
 /// The sum of a rank's number over all.
@@ -31,7 +31,7 @@ fn sum(comm: &Comm) -> f32 {
 
 fn join(rank: usize, world: usize, address: &str) -> f32 {
     let mesh = Mesh::new(&[("dp", world)]).unwrap();
-    let tcp = Tcp::join(&place(rank, world, address, SECRET), &mesh.to_string()).unwrap_or_else(|e| panic!("{e}"));
+    let tcp = TcpTransport::join(&place(rank, world, address, SECRET), &mesh.to_string()).unwrap_or_else(|e| panic!("{e}"));
     sum(&Comm::new(Arc::new(tcp), mesh).unwrap())
 }
 
@@ -158,7 +158,7 @@ fn a_greeting_that_was_overheard_is_of_no_use() {
 fn child() {
     let joined = ProcessInfo::from_env().and_then(|place| {
         let Some(place) = place else { return Ok(None) };
-        place.join(&Mesh::new(&[("dp", place.world)]).unwrap()).map(Some)
+        place.join(&Mesh::new(&[("dp", place.world_size)]).unwrap()).map(Some)
     });
     match joined {
         Ok(None) => {}

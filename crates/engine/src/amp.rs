@@ -3,7 +3,7 @@
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::record::Record;
+use crate::record::Recorder;
 use crate::tensor::Tensor;
 use ir::{DType, Loc, Value};
 
@@ -19,7 +19,7 @@ pub fn autocast_dtype() -> Option<DType> {
 }
 
 /// An operand of a product.
-pub(crate) fn narrow(b: &mut dyn Record, v: Value) -> ir::Result<Value> {
+pub(crate) fn to_autocast_dtype(b: &mut dyn Recorder, v: Value) -> ir::Result<Value> {
     match context::autocast() {
         Some(d) if b.ty(v).dtype == DType::F32 => b.cast(v, d),
         _ => Ok(v),
@@ -27,7 +27,7 @@ pub(crate) fn narrow(b: &mut dyn Record, v: Value) -> ir::Result<Value> {
 }
 
 /// An operand of something that needs range or precision.
-pub(crate) fn wide(b: &mut dyn Record, v: Value) -> ir::Result<Value> {
+pub(crate) fn to_f32(b: &mut dyn Recorder, v: Value) -> ir::Result<Value> {
     match context::autocast() {
         Some(_) if matches!(b.ty(v).dtype, DType::F16 | DType::BF16) => b.cast(v, DType::F32),
         _ => Ok(v),
@@ -47,25 +47,25 @@ pub(crate) fn wide(b: &mut dyn Record, v: Value) -> ir::Result<Value> {
 pub struct GradScaler {
     scale: Tensor,
     steps: Tensor,
-    growth: f64,
-    backoff: f64,
-    interval: f64,
+    growth_factor: f64,
+    backoff_factor: f64,
+    growth_interval: f64,
 }
 
 impl GradScaler {
     /// Begins at 2¹⁶, doubles after 2000 good steps, halves after a bad one.
     pub fn new(engine: &Engine) -> GradScaler {
-        GradScaler::with(engine, 65536.0, 2.0, 0.5, 2000)
+        GradScaler::with_options(engine, 65536.0, 2.0, 0.5, 2000)
     }
 
     /// With numbers of one's own.
-    pub fn with(engine: &Engine, scale: f64, growth: f64, backoff: f64, interval: usize) -> GradScaler {
+    pub fn with_options(engine: &Engine, scale: f64, growth: f64, backoff: f64, interval: usize) -> GradScaler {
         GradScaler {
             scale: engine.full(DType::F32, &[], scale),
             steps: engine.zeros(DType::F32, &[]),
-            growth,
-            backoff,
-            interval: interval as f64,
+            growth_factor: growth,
+            backoff_factor: backoff,
+            growth_interval: interval as f64,
         }
     }
 
@@ -76,7 +76,7 @@ impl GradScaler {
     }
 
     /// The scale now.
-    pub fn current(&self) -> &Tensor {
+    pub fn get_scale(&self) -> &Tensor {
         &self.scale
     }
 
@@ -105,9 +105,9 @@ impl GradScaler {
     pub fn update_(&self, finite: &Tensor) {
         context::no_grad(|| {
             let steps = &self.steps + 1.0;
-            let full = steps.ge(&self.steps.full_like(self.interval));
-            let grown = full.select(&(&self.scale * self.growth), &self.scale);
-            let next = finite.select(&grown, &(&self.scale * self.backoff));
+            let full = steps.ge(&self.steps.full_like(self.growth_interval));
+            let grown = full.select(&(&self.scale * self.growth_factor), &self.scale);
+            let next = finite.select(&grown, &(&self.scale * self.backoff_factor));
             let zero = self.steps.full_like(0.0);
             let count = finite.select(&full.select(&zero, &steps), &zero);
             self.scale.copy_(&next);

@@ -7,7 +7,7 @@
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::trace::{Mode, Trace, record_into};
+use crate::trace::{TraceMode, Trace, record_into};
 use crate::tree::Tree;
 use ir::Loc;
 use ir::ops::{Remat, RematPolicy};
@@ -31,7 +31,7 @@ impl Engine {
         let at = Loc::caller();
         let outer = args.leaves();
         outer.iter().try_for_each(|t| t.check_at(&at))?;
-        let trace = Trace::new(Mode::Checkpoint(self.clone()));
+        let trace = Trace::new(TraceMode::Checkpoint(self.clone()));
         let inner: Vec<Tensor> = outer.iter().map(|t| trace.placeholder(t.ty().clone())).collect();
         let mut next = inner.iter();
         let inside = args.rebuild(&mut || next.next().expect("one for each leaf").clone());
@@ -45,7 +45,7 @@ impl Engine {
         let result = result.expect("it was just set");
         let n = traced.graph.outputs().len();
         let all: Vec<&Tensor> = outer.iter().chain(&traced.captures).collect();
-        let remat = Remat::with(traced.graph, policy);
+        let remat = Remat::with_policy(traced.graph, policy);
         let outs = crate::record::record(&at, n, Some(self), &all, |b, v| b.emit(remat.into(), v));
         let mut outs = outs.into_iter();
         Ok(result.rebuild(&mut || outs.next().expect("one for each result")))

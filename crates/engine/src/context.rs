@@ -1,8 +1,8 @@
 //! What belongs to a thread: traces that are being recorded, tidy scopes, and whether gradients are on.
 
 use crate::error::Error;
-use crate::profile::Label;
-use crate::tensor::{Handle, Invalid, Tensor};
+use crate::profile::OpLabel;
+use crate::tensor::{TensorHandle, Invalid, Tensor};
 use crate::trace::Trace;
 use ir::{DType, Loc};
 use std::cell::{Cell, RefCell};
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 #[derive(Default)]
-struct Context {
+struct ThreadContext {
     traces: RefCell<Vec<Arc<Trace>>>,
-    scopes: RefCell<Vec<Vec<Weak<Handle>>>>,
+    scopes: RefCell<Vec<Vec<Weak<TensorHandle>>>>,
     no_grad: Cell<u32>,
     autocast: Cell<Option<DType>>,
-    label: Cell<Label>,
+    label: Cell<OpLabel>,
     /// Nesting of scopes, to skip the lists when there are none.
     tidy: Cell<u32>,
     tracing: Cell<u32>,
     /// In-place ops that failed inside of functions that run on real tensors.
-    watched: RefCell<Vec<Vec<Arc<Invalid>>>>,
-    place: Cell<Place>,
+    watched_failures: RefCell<Vec<Vec<Arc<Invalid>>>>,
+    place: Cell<CallSite>,
     /// Where new tensors are made, if not where the process's are.
     device: Cell<Option<usize>>,
     /// What is being recorded is a new tensor, for this device.
@@ -56,7 +56,7 @@ pub fn with_device<R>(device: usize, f: impl FnOnce() -> R) -> R {
 }
 
 /// Runs `f`, which records a new tensor on a device.
-pub(crate) fn at_home<R>(device: usize, f: impl FnOnce() -> R) -> R {
+pub(crate) fn with_home_device<R>(device: usize, f: impl FnOnce() -> R) -> R {
     struct Leave(Option<u8>);
     impl Drop for Leave {
         fn drop(&mut self) {
@@ -68,27 +68,27 @@ pub(crate) fn at_home<R>(device: usize, f: impl FnOnce() -> R) -> R {
 }
 
 /// The device of a new tensor that is being recorded.
-pub(crate) fn home() -> Option<u8> {
+pub(crate) fn home_device() -> Option<u8> {
     CONTEXT.with(|c| c.home.get())
 }
 
 /// Which line of the user's program a library is working for.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct CallSite {
     /// The call that is being carried out; ops get its line.
     call: Option<&'static Location<'static>>,
     /// The call around the user's function that runs now.
-    around: Option<&'static Location<'static>>,
+    outer: Option<&'static Location<'static>>,
 }
 
 thread_local! {
-    static CONTEXT: Context = Context::default();
+    static CONTEXT: ThreadContext = ThreadContext::default();
 }
 
 /// Restores what was so before, when it is dropped.
-pub struct Within(Place);
+pub struct CallSiteGuard(CallSite);
 
-impl Drop for Within {
+impl Drop for CallSiteGuard {
     fn drop(&mut self) {
         CONTEXT.with(|c| c.place.set(self.0));
     }
@@ -96,28 +96,28 @@ impl Drop for Within {
 
 /// A library's function begins: until the guard is dropped, all ops are written at the line that called it. A call from
 /// inside the library (`own`) is part of the call that led there.
-pub fn begin(here: &'static Location<'static>, own: bool) -> Within {
+pub fn enter_library(here: &'static Location<'static>, own: bool) -> CallSiteGuard {
     CONTEXT.with(|c| {
         let p = c.place.get();
         if p.call.is_none() {
-            let call = if own { p.around.or(Some(here)) } else { Some(here) };
-            c.place.set(Place { call, around: call });
+            let call = if own { p.outer.or(Some(here)) } else { Some(here) };
+            c.place.set(CallSite { call, outer: call });
         }
-        Within(p)
+        CallSiteGuard(p)
     })
 }
 
 /// A library calls a function of the user's, whose ops have lines of their own.
-pub fn user() -> Within {
+pub fn enter_user_code() -> CallSiteGuard {
     CONTEXT.with(|c| {
         let p = c.place.get();
-        c.place.set(Place { call: None, around: p.call.or(p.around) });
-        Within(p)
+        c.place.set(CallSite { call: None, outer: p.call.or(p.outer) });
+        CallSiteGuard(p)
     })
 }
 
 /// Whether a line is of the user's program, and no library's function is being carried out.
-pub(crate) fn is_users(at: &Location<'_>) -> bool {
+pub(crate) fn is_user_code(at: &Location<'_>) -> bool {
     let own = file!().strip_suffix("context.rs").unwrap_or("?");
     let face = own.replace("engine", "tensorloom");
     CONTEXT.with(|c| c.place.get().call.is_none()) && !at.file().starts_with(own) && !at.file().starts_with(&face)
@@ -125,7 +125,7 @@ pub(crate) fn is_users(at: &Location<'_>) -> bool {
 
 /// The line that an op is written at.
 #[inline]
-pub fn place(at: &Loc) -> Loc {
+pub fn resolve_loc(at: &Loc) -> Loc {
     CONTEXT.with(|c| c.place.get().call.map_or_else(|| at.clone(), Loc::Rust))
 }
 
@@ -173,29 +173,29 @@ pub(crate) fn without_traces<R>(f: impl FnOnce() -> R) -> R {
 
 /// An in-place op failed: its destination is not what the rest of the function takes it for. The innermost function that
 /// is being recorded remembers it, and the op gives a tensor that tells whether anybody looked; `None` outside of one.
-pub(crate) fn write_failed(error: &Error) -> Option<Tensor> {
+pub(crate) fn record_write_failure(error: &Error) -> Option<Tensor> {
     let failed = Arc::new(Invalid::new(error.clone()));
     match trace() {
         // A region's writes are the program's: the engine remembers those that failed, as it does outside.
         Some(trace) if trace.is_region() => return None,
         Some(trace) => trace.fail(failed.clone()),
-        None => CONTEXT.with(|c| c.watched.borrow_mut().last_mut().map(|list| list.push(failed.clone())))?,
+        None => CONTEXT.with(|c| c.watched_failures.borrow_mut().last_mut().map(|list| list.push(failed.clone())))?,
     }
-    Some(Tensor::carrying(failed))
+    Some(Tensor::from_invalid(failed))
 }
 
 /// Runs a function on real tensors; gives what it gave, and the in-place ops that failed.
-pub(crate) fn watch<R>(f: impl FnOnce() -> R) -> (R, Vec<Arc<Invalid>>) {
+pub(crate) fn watch_write_failures<R>(f: impl FnOnce() -> R) -> (R, Vec<Arc<Invalid>>) {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
-            CONTEXT.with(|c| c.watched.borrow_mut().pop());
+            CONTEXT.with(|c| c.watched_failures.borrow_mut().pop());
         }
     }
-    CONTEXT.with(|c| c.watched.borrow_mut().push(Vec::new()));
+    CONTEXT.with(|c| c.watched_failures.borrow_mut().push(Vec::new()));
     let leave = Leave;
     let result = f();
-    let failed = CONTEXT.with(|c| c.watched.borrow_mut().last_mut().map(std::mem::take).unwrap_or_default());
+    let failed = CONTEXT.with(|c| c.watched_failures.borrow_mut().last_mut().map(std::mem::take).unwrap_or_default());
     drop(leave);
     (result, failed)
 }
@@ -251,13 +251,13 @@ pub(crate) fn with_autocast<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R
 
 /// The phase and module that ops are recorded in.
 #[inline]
-pub(crate) fn label() -> Label {
+pub(crate) fn label() -> OpLabel {
     CONTEXT.with(|c| c.label.get())
 }
 
 /// Runs `f` in another phase or module.
-pub(crate) fn with_label<R>(label: Label, f: impl FnOnce() -> R) -> R {
-    struct Leave(Label);
+pub(crate) fn with_label<R>(label: OpLabel, f: impl FnOnce() -> R) -> R {
+    struct Leave(OpLabel);
     impl Drop for Leave {
         fn drop(&mut self) {
             CONTEXT.with(|c| c.label.set(self.0));
@@ -268,7 +268,7 @@ pub(crate) fn with_label<R>(label: Label, f: impl FnOnce() -> R) -> R {
 }
 
 /// Notes a new handle in the innermost tidy scope.
-pub(crate) fn note(handle: &Arc<Handle>) {
+pub(crate) fn track_handle(handle: &Arc<TensorHandle>) {
     CONTEXT.with(|c| {
         if c.tidy.get() > 0
             && let Some(scope) = c.scopes.borrow_mut().last_mut()
@@ -279,7 +279,7 @@ pub(crate) fn note(handle: &Arc<Handle>) {
 }
 
 /// Runs `f` in a tidy scope; gives its result and the handles made inside.
-pub(crate) fn scope<R>(f: impl FnOnce() -> R) -> (R, Vec<Weak<Handle>>) {
+pub(crate) fn tidy_scope<R>(f: impl FnOnce() -> R) -> (R, Vec<Weak<TensorHandle>>) {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {

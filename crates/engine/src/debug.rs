@@ -1,12 +1,12 @@
 //! What the engine says about its work, and checks of values, on demand.
 
-use crate::engine::{Device, Engine, download};
+use crate::engine::{EngineDevice, Engine, download};
 use crate::error::Error;
 use crate::intern::Ty;
-use crate::kernels::{self, What};
-use crate::node::{Node, Work};
-use crate::storage::Stored;
-use crate::{BaseId, engine::Shared};
+use crate::kernels::{self, KernelKind};
+use crate::node::{Node, NodeKind};
+use crate::storage::StoredValue;
+use crate::{BaseId, engine::EngineShared};
 use compiler::Bindings;
 use ir::{DType, Graph, Literal, Loc, Op, Type};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -43,7 +43,7 @@ pub fn set_debug_output(f: impl Fn(&str) + Send + 'static) {
 }
 
 /// Says something from a level on.
-pub fn say(level: u8, text: impl FnOnce() -> String) {
+pub fn log_debug(level: u8, text: impl FnOnce() -> String) {
     if debug_level() < level {
         return;
     }
@@ -60,7 +60,7 @@ pub fn set_debug_nans(on: bool) {
 }
 
 /// Whether what runs is watched: it then takes the path that tells about it.
-pub(crate) fn is_watching() -> bool {
+pub(crate) fn is_debug_active() -> bool {
     NANS.load(Ordering::Relaxed) || debug_level() >= 5
 }
 
@@ -68,13 +68,13 @@ fn has_nan(literal: &Literal) -> bool {
     literal.ty().dtype.is_float() && literal.scalars().any(|s| s.to_f64().is_nan())
 }
 
-impl Shared {
-    fn literals(&self, values: &[Stored]) -> Option<Vec<Literal>> {
+impl EngineShared {
+    fn literals(&self, values: &[StoredValue]) -> Option<Vec<Literal>> {
         values.iter().map(|v| download(&self.dense(v).ok()?).ok()).collect()
     }
 
     /// The error of a node that made NaN of numbers, if checks are on.
-    pub(crate) fn made_nan(&self, node: &Node, args: &[Stored], outs: &[Stored]) -> Option<Error> {
+    pub(crate) fn check_nan(&self, node: &Node, args: &[StoredValue], outs: &[StoredValue]) -> Option<Error> {
         let is_float = |t: &Ty| t.dtype.is_float() && t.dtype != DType::F8E4M3;
         if !NANS.load(Ordering::Relaxed) || !node.types().iter().any(is_float) {
             return None;
@@ -85,19 +85,19 @@ impl Shared {
             return None;
         }
         let (op, at) = match &node.work {
-            Work::Call(variant) => {
-                culprit(&variant.graph, &args).unwrap_or_else(|| ("a compiled call".into(), Loc::Unknown))
+            NodeKind::Call(variant) => {
+                first_nan_op(&variant.graph, &args).unwrap_or_else(|| ("a compiled call".into(), Loc::Unknown))
             }
             _ => (node.name().to_string(), node.at.clone()),
         };
         let at = if at == Loc::Unknown { node.at.clone() } else { at };
-        Some(Error::MadeNan { op, at })
+        Some(Error::NanProduced { op, at })
     }
 }
 
-impl Shared {
+impl EngineShared {
     /// After a region failed: the first of its ops that fails by itself, given what the interpreter says its operands are.
-    pub(crate) fn fails_alone(&self, graph: &Graph, args: &[Stored], device: usize) -> Option<(String, Loc)> {
+    pub(crate) fn find_failing_op(&self, graph: &Graph, args: &[StoredValue], device: usize) -> Option<(String, Loc)> {
         self.failing(graph, &self.literals(args)?, device)
     }
 
@@ -127,15 +127,15 @@ impl Shared {
 
     /// Whether a device runs an op.
     fn runs(&self, op: &Op, args: &[Literal], device: usize) -> bool {
-        let Device { pool, kernels } = &self.devices[device];
+        let EngineDevice { pool, kernels } = &self.devices[device];
         let run = || {
             let mut stored = Vec::new();
             for a in args {
                 let storage = pool.acquire(a.bytes().len())?;
                 storage.buffer().write(0, a.bytes())?;
-                stored.push(Stored::dense(storage, Arc::new(a.ty().clone())));
+                stored.push(StoredValue::dense(storage, Arc::new(a.ty().clone())));
             }
-            let kernel = kernels.program(pool, &What::Op(Arc::new(op.clone())), &stored)?;
+            let kernel = kernels.program(pool, &KernelKind::Op(Arc::new(op.clone())), &stored)?;
             let mut bindings = Bindings { inputs: Vec::new(), outputs: Vec::new() };
             kernels::launch(&*kernel.exe, pool, &kernel.types, &stored, &[], &mut bindings)
         };
@@ -144,7 +144,7 @@ impl Shared {
 }
 
 /// The first op of a graph that gives NaN for operands without one, by the interpreter.
-fn culprit(graph: &Graph, inputs: &[Literal]) -> Option<(String, Loc)> {
+fn first_nan_op(graph: &Graph, inputs: &[Literal]) -> Option<(String, Loc)> {
     let mut values: Vec<Option<Literal>> = vec![None; graph.num_values()];
     for (&v, x) in graph.inputs().iter().zip(inputs) {
         values[v.0 as usize] = Some(x.clone());
@@ -155,8 +155,8 @@ fn culprit(graph: &Graph, inputs: &[Literal]) -> Option<(String, Loc)> {
         let outs = ir::interp::eval(&node.op, &args, &types).ok()?;
         if outs.iter().any(has_nan) && !args.iter().any(has_nan) {
             let inside = match &node.op {
-                Op::Call(call) => culprit(&call.body, &args),
-                Op::Remat(r) => culprit(&r.body, &args),
+                Op::Call(call) => first_nan_op(&call.body, &args),
+                Op::Remat(r) => first_nan_op(&r.body, &args),
                 _ => None,
             };
             return inside.or_else(|| Some((node.op.name().to_string(), node.loc.clone())));
@@ -170,27 +170,27 @@ fn culprit(graph: &Graph, inputs: &[Literal]) -> Option<(String, Loc)> {
 
 /// A tensor's memory, or its memory to be.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Live {
+pub struct LiveTensor {
     /// What holds it: tensors that share memory share this.
     pub base: BaseId,
     /// What it is.
     pub ty: Type,
     /// Where it was made.
-    pub at: Loc,
+    pub created_at: Loc,
     /// How many tensors refer to it.
-    pub handles: usize,
+    pub num_handles: usize,
 }
 
 impl Engine {
     /// Everything that some tensor refers to.
-    pub fn live(&self) -> Vec<Live> {
+    pub fn live_tensors(&self) -> Vec<LiveTensor> {
         self.shared.drain_finalize_queue();
         let state = self.shared.state();
-        let live = |(base, b): (BaseId, &crate::BaseEntry)| Live {
+        let live = |(base, b): (BaseId, &crate::BaseEntry)| LiveTensor {
             base,
             ty: (*b.ty).clone(),
-            at: b.made.clone(),
-            handles: b.pins,
+            created_at: b.created_at.clone(),
+            num_handles: b.pins,
         };
         state.bases.iter().map(live).collect()
     }

@@ -3,18 +3,18 @@
 use crate::context;
 use crate::error::{Error, Result};
 use crate::intern::Ty;
-use crate::kernels::Kernels;
+use crate::kernels::KernelCache;
 use crate::lock::{ExecGuard, ExecLock};
-use crate::lru::Lru;
-use crate::node::{Node, Spare};
+use crate::lru::LruCache;
+use crate::node::{Node, NodePool};
 use crate::operand::Number;
-use crate::plan::Roots;
-use crate::pool::{Bounds, Pool, SizeStats};
+use crate::plan::PlanRoots;
+use crate::pool::{PoolLimits, Pool, SizeStats};
 use crate::profile::Profiling;
-use crate::record::{Record, number_like, record};
-use crate::region::{Variant, VariantId};
-use crate::state::State;
-use crate::storage::Stored;
+use crate::record::{Recorder, number_like, record};
+use crate::region::{CompiledGraph, CompiledGraphKey};
+use crate::state::EngineState;
+use crate::storage::StoredValue;
 use crate::storage_base::{BaseBinding, BaseId};
 use crate::tensor::Tensor;
 use crate::tree::Tree;
@@ -38,30 +38,30 @@ pub struct EngineOptions {
     /// [`Error::MemoryLimit`] and changes nothing.
     pub memory_limit: Option<usize>,
     /// Programs of compiled regions that are kept.
-    pub variants: usize,
+    pub max_variants: usize,
 }
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
-        EngineOptions { strict: false, pool_bytes: None, memory_limit: None, variants: 256 }
+        EngineOptions { strict: false, pool_bytes: None, memory_limit: None, max_variants: 256 }
     }
 }
 
 /// A backend with its buffers and kernels.
-pub(crate) struct Device {
+pub(crate) struct EngineDevice {
     pub(crate) pool: Arc<Pool>,
-    pub(crate) kernels: Kernels,
+    pub(crate) kernels: KernelCache,
 }
 
 /// What handles share.
-pub(crate) struct Shared {
-    state: Mutex<State>,
+pub(crate) struct EngineShared {
+    state: Mutex<EngineState>,
     pub(crate) exec: ExecLock,
-    pub(crate) devices: Vec<Device>,
+    pub(crate) devices: Vec<EngineDevice>,
     /// Bases of dropped handles, for the engine to clean up (§1.4).
     dropped: Mutex<Vec<BaseId>>,
-    pub(crate) variants: Mutex<Lru<VariantId, Arc<Variant>>>,
-    pub(crate) vjps: Mutex<Lru<(Graph, usize, bool), Arc<Graph>>>,
+    pub(crate) variants: Mutex<LruCache<CompiledGraphKey, Arc<CompiledGraph>>>,
+    pub(crate) vjps: Mutex<LruCache<(Graph, usize, bool), Arc<Graph>>>,
     handles: AtomicU64,
     pub(crate) profiling: Profiling,
     /// Bytes copied between devices.
@@ -71,11 +71,11 @@ pub(crate) struct Shared {
 /// The lazy, stateful runtime. Cloning gives another name for the same engine.
 #[derive(Clone)]
 pub struct Engine {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineShared>,
 }
 
-impl Shared {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+impl EngineShared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, EngineState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -89,7 +89,7 @@ impl Shared {
 
     /// Cleans up after dropped handles; never plans or runs anything (§6.8.7).
     pub(crate) fn drain_finalize_queue(&self) {
-        let (mut batch, mut dead, mut spare) = (Vec::new(), Vec::new(), Spare::default());
+        let (mut batch, mut dead, mut spare) = (Vec::new(), Vec::new(), NodePool::default());
         // Dropping a base's value may drop handles inside it, which adds to the queue: go on until it is empty.
         loop {
             mem::swap(&mut batch, &mut *self.dropped());
@@ -122,10 +122,10 @@ impl Shared {
     }
 
     /// Entry of an execution-affecting call: the lock, the queue, and whether the engine still works.
-    pub(crate) fn enter(&self, what: &'static str) -> Result<Entered<'_>> {
+    pub(crate) fn enter(&self, what: &'static str) -> Result<EntryGuard<'_>> {
         let guard = self.exec.acquire(what)?;
         self.drain_finalize_queue();
-        let entered = Entered { shared: self, guard };
+        let entered = EntryGuard { shared: self, guard };
         let poisoned = self.state().poisoned.clone();
         match poisoned {
             Some(cause) => Err(Error::Poisoned(cause)),
@@ -135,12 +135,12 @@ impl Shared {
 }
 
 /// An execution-affecting call; leaving it drains the queue again.
-pub(crate) struct Entered<'a> {
-    shared: &'a Shared,
+pub(crate) struct EntryGuard<'a> {
+    shared: &'a EngineShared,
     pub(crate) guard: ExecGuard<'a>,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for EntryGuard<'_> {
     fn drop(&mut self) {
         self.shared.drain_finalize_queue();
     }
@@ -149,22 +149,22 @@ impl Drop for Entered<'_> {
 impl Engine {
     /// An engine on one device.
     pub fn new(backend: Arc<dyn Backend>) -> Engine {
-        Engine::with(vec![backend], &EngineOptions::default())
+        Engine::with_backends(vec![backend], &EngineOptions::default())
     }
 
     /// An engine on several devices; the first one is where tensors are made.
-    pub fn with(backends: Vec<Arc<dyn Backend>>, options: &EngineOptions) -> Engine {
-        let device = |(i, backend)| Device {
-            pool: Arc::new(Pool::new(backend, i, Bounds { free: options.pool_bytes, live: options.memory_limit })),
-            kernels: Kernels::new(),
+    pub fn with_backends(backends: Vec<Arc<dyn Backend>>, options: &EngineOptions) -> Engine {
+        let device = |(i, backend)| EngineDevice {
+            pool: Arc::new(Pool::new(backend, i, PoolLimits { free: options.pool_bytes, live: options.memory_limit })),
+            kernels: KernelCache::new(),
         };
-        let shared = Shared {
+        let shared = EngineShared {
             state: Mutex::default(),
             exec: ExecLock::new(options.strict),
             devices: backends.into_iter().enumerate().map(device).collect(),
             dropped: Mutex::default(),
-            variants: Mutex::new(Lru::new(options.variants)),
-            vjps: Mutex::new(Lru::new(256)),
+            variants: Mutex::new(LruCache::new(options.max_variants)),
+            vjps: Mutex::new(LruCache::new(256)),
             handles: AtomicU64::new(0),
             profiling: Profiling::default(),
             transferred: AtomicU64::new(0),
@@ -179,11 +179,11 @@ impl Engine {
     /// A tensor from data in row-major order.
     #[track_caller]
     pub fn tensor<T: Element>(&self, data: &[T], shape: &[usize]) -> Tensor {
-        let at = context::place(&Loc::caller());
+        let at = context::resolve_loc(&Loc::caller());
         let n = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         if n != Some(data.len()) {
             let reason = format!("{} elements don't fill shape {shape:?}", data.len());
-            return Tensor::failed(Error::call("tensor", reason, &at), Some(self));
+            return Tensor::with_error(Error::call("tensor", reason, &at), Some(self));
         }
         self.literal_at(&Literal::new(shape, data), &at)
     }
@@ -197,32 +197,32 @@ impl Engine {
     pub(crate) fn literal_at(&self, literal: &Literal, at: &Loc) -> Tensor {
         let narrow = x64::literal(literal);
         let literal = narrow.as_ref().unwrap_or(literal);
-        let at = &context::place(at);
+        let at = &context::resolve_loc(at);
         if context::trace().is_some() {
-            let f = |b: &mut dyn Record, _: &[ir::Value]| Ok(Values::from_elem(b.constant(literal.clone())?, 1));
+            let f = |b: &mut dyn Recorder, _: &[ir::Value]| Ok(Values::from_elem(b.constant(literal.clone())?, 1));
             return record(at, 1, Some(self), &[], f).swap_remove(0);
         }
-        let device = match self.home(at) {
+        let device = match self.creation_device(at) {
             Ok(d) => d,
-            Err(e) => return Tensor::failed(e, Some(self)),
+            Err(e) => return Tensor::with_error(e, Some(self)),
         };
-        let ty = self.shared.state().signatures.ty(literal.ty());
+        let ty = self.shared.state().signatures.intern_type(literal.ty());
         match self.upload(literal, ty, device) {
             Ok(value) => {
                 let mut state = self.shared.state();
                 let key = state.node_key();
                 let mut node = Node::data(key, value, at.clone());
                 node.device = device as u8;
-                Tensor::fresh(self, &mut state, crate::node::Ref { node: Arc::new(node), out: 0 })
+                Tensor::fresh(self, &mut state, crate::node::ValueRef { node: Arc::new(node), out: 0 })
             }
-            Err(e) => Tensor::failed(self.shared.memory_error("tensor", at, e.into()), Some(self)),
+            Err(e) => Tensor::with_error(self.shared.memory_error("tensor", at, e.into()), Some(self)),
         }
     }
 
-    fn upload(&self, literal: &Literal, ty: Ty, device: usize) -> compiler::Result<Stored> {
+    fn upload(&self, literal: &Literal, ty: Ty, device: usize) -> compiler::Result<StoredValue> {
         let storage = self.shared.devices[device].pool.acquire(literal.bytes().len())?;
         storage.buffer().write(0, literal.bytes())?;
-        Ok(Stored::dense(storage, ty))
+        Ok(StoredValue::dense(storage, ty))
     }
 
     /// A tensor of one number.
@@ -230,25 +230,25 @@ impl Engine {
     pub fn full(&self, dtype: DType, shape: &[usize], x: impl Into<Number>) -> Tensor {
         let (at, x) = (Loc::caller(), x.into());
         let checked = Type::checked(dtype, shape);
-        let f = |b: &mut dyn Record, _: &[ir::Value]| {
+        let f = |b: &mut dyn Recorder, _: &[ir::Value]| {
             checked.map_err(|p| ir::Error::Invalid(p.to_string()))?;
             let v = number_like(b, dtype, x)?;
             let v = b.cast(v, dtype)?;
             Ok(Values::from_elem(b.splat(v, shape)?, 1))
         };
-        self.made(&at, f)
+        self.record_new_tensor(&at, f)
     }
 
     /// Records a new tensor on the device where they are made now.
-    pub(crate) fn made(&self, at: &Loc, f: impl FnOnce(&mut dyn Record, &[ir::Value]) -> ir::Result<Values>) -> Tensor {
-        match self.home(at) {
-            Ok(device) => context::at_home(device, || record(at, 1, Some(self), &[], f).swap_remove(0)),
-            Err(e) => Tensor::failed(e, Some(self)),
+    pub(crate) fn record_new_tensor(&self, at: &Loc, f: impl FnOnce(&mut dyn Recorder, &[ir::Value]) -> ir::Result<Values>) -> Tensor {
+        match self.creation_device(at) {
+            Ok(device) => context::with_home_device(device, || record(at, 1, Some(self), &[], f).swap_remove(0)),
+            Err(e) => Tensor::with_error(e, Some(self)),
         }
     }
 
     /// The device where new tensors are made now.
-    pub(crate) fn home(&self, at: &Loc) -> Result<usize> {
+    pub(crate) fn creation_device(&self, at: &Loc) -> Result<usize> {
         let (device, n) = (context::default_device(), self.shared.devices.len());
         if device < n {
             return Ok(device);
@@ -273,7 +273,7 @@ impl Engine {
     #[track_caller]
     pub fn arange(&self, dtype: DType, n: usize) -> Tensor {
         let at = Loc::caller();
-        self.made(&at, |b, _| Ok(Values::from_elem(b.iota(dtype, &[n], 0)?, 1)))
+        self.record_new_tensor(&at, |b, _| Ok(Values::from_elem(b.iota(dtype, &[n], 0)?, 1)))
     }
 
     /// Makes the values of tensors exist, without reading them.
@@ -282,21 +282,21 @@ impl Engine {
         let at = Loc::caller();
         let tensors = tree.leaves();
         let entered = self.shared.enter("force")?;
-        let mut roots = Roots::default();
+        let mut roots = PlanRoots::default();
         for t in &tensors {
             t.check_at(&at)?;
-            roots.values.push(t.now(&at)?);
+            roots.values.push(t.current_value(&at)?);
         }
         self.shared.force(&entered.guard, &roots)
     }
 
     /// Runs `f`; tensors made inside are disposed of unless they are returned or kept (§1.4).
     pub fn tidy<R: Tree>(&self, f: impl FnOnce() -> R) -> R {
-        let (result, made) = context::scope(f);
+        let (result, made) = context::tidy_scope(f);
         result.visit(&mut |t| t.0.set_escapes());
         for handle in made.iter().filter_map(|h| h.upgrade()) {
             if handle.escapes() {
-                context::note(&handle);
+                context::track_handle(&handle);
             } else {
                 handle.dispose();
             }
@@ -326,7 +326,7 @@ impl Engine {
             d.kernels.clear();
         }
         if let Some(_guard) = shared.exec.try_acquire("clear_caches") {
-            shared.devices.iter().for_each(|d| d.pool.empty());
+            shared.devices.iter().for_each(|d| d.pool.release_all());
         }
     }
 
@@ -342,7 +342,7 @@ impl Engine {
 }
 
 /// Reading a result's bytes.
-pub(crate) fn download(value: &Stored) -> compiler::Result<Literal> {
+pub(crate) fn download(value: &StoredValue) -> compiler::Result<Literal> {
     let mut bytes = vec![0; value.ty.bytes()];
     value.storage.buffer().read(0, &mut bytes)?;
     Literal::from_bytes((*value.ty).clone(), &bytes)

@@ -37,7 +37,7 @@ pub enum Error {
 
     /// A NaN that [`crate::set_debug_nans`] found.
     #[error("{op} at {at} makes NaN of operands that have none")]
-    MadeNan {
+    NanProduced {
         /// The op.
         op: String,
         /// The line that wrote it.
@@ -62,7 +62,7 @@ pub enum Error {
         loc: String,
     },
     /// State that is no more.
-    #[error("state {loc} was freed{}", at_place(at))]
+    #[error("state {loc} was freed{}", format_loc(at))]
     InvalidatedLoc {
         /// The loc.
         loc: String,
@@ -70,7 +70,7 @@ pub enum Error {
         at: Loc,
     },
     /// A gradient that `zero_grad` took away.
-    #[error("this gradient was cleared by zero_grad(){}; ask the tensor for grad() again", at_place(at))]
+    #[error("this gradient was cleared by zero_grad(){}; ask the tensor for grad() again", format_loc(at))]
     InvalidatedGrad {
         /// The caller's line.
         at: Loc,
@@ -135,7 +135,7 @@ pub enum Error {
 
     // §16.6 execution.
     /// A single op failed.
-    #[error("{op} failed{}: {cause}", at_place(at))]
+    #[error("{op} failed{}: {cause}", format_loc(at))]
     KernelExecution {
         /// The op.
         op: String,
@@ -145,7 +145,7 @@ pub enum Error {
         cause: compiler::Error,
     },
     /// A compiled region failed.
-    #[error("a compiled region failed{}: {cause}{}", at_place(at), culprit(op))]
+    #[error("a compiled region failed{}: {cause}{}", format_loc(at), format_failing_op(op))]
     CompiledExecution {
         /// Where it was called.
         at: Loc,
@@ -158,7 +158,7 @@ pub enum Error {
     #[error(
         "{op} needs {bytes} bytes that the device does not have{}: {live} are in use; drop tensors or use smaller ones, then \
          try again",
-        at_place(at)
+        format_loc(at)
     )]
     OutOfMemory {
         /// What asked for it.
@@ -174,7 +174,7 @@ pub enum Error {
     #[error(
         "{op} needs {bytes} bytes{}, {live} are in use and the limit is {limit}; drop tensors, use smaller ones, or raise \
          the limit, then try again",
-        at_place(at)
+        format_loc(at)
     )]
     MemoryLimit {
         /// What asked for it.
@@ -205,7 +205,7 @@ pub enum Error {
     #[error(transparent)]
     Graph(#[from] ir::Error),
     /// A rank other than the one asked for.
-    #[error("a tensor of rank {expected} was expected, got shape {:?}{}", got.as_slice(), at_place(at))]
+    #[error("a tensor of rank {expected} was expected, got shape {:?}{}", got.as_slice(), format_loc(at))]
     Rank {
         /// What was asked for.
         expected: usize,
@@ -215,7 +215,7 @@ pub enum Error {
         at: Loc,
     },
     /// An in-place op that its destination does not allow.
-    #[error("{op}{}: {reason}", at_place(at))]
+    #[error("{op}{}: {reason}", format_loc(at))]
     InPlace {
         /// The op.
         op: &'static str,
@@ -225,7 +225,7 @@ pub enum Error {
         at: Loc,
     },
     /// Something about gradients.
-    #[error("{reason}{}", at_place(at))]
+    #[error("{reason}{}", format_loc(at))]
     Autograd {
         /// What, and the remedy.
         reason: String,
@@ -233,7 +233,7 @@ pub enum Error {
         at: Loc,
     },
     /// A call that does not fit in words.
-    #[error("{op}{}: {reason}", at_place(at))]
+    #[error("{op}{}: {reason}", format_loc(at))]
     Call {
         /// What was called.
         op: &'static str,
@@ -247,14 +247,14 @@ pub enum Error {
     Compile(#[from] compiler::Error),
 }
 
-fn culprit(op: &Option<(String, Loc)>) -> String {
+fn format_failing_op(op: &Option<(String, Loc)>) -> String {
     match op {
-        Some((op, at)) => format!("; {op}{} fails by itself too", at_place(at)),
+        Some((op, at)) => format!("; {op}{} fails by itself too", format_loc(at)),
         None => String::new(),
     }
 }
 
-fn at_place(at: &Loc) -> String {
+fn format_loc(at: &Loc) -> String {
     if *at == Loc::Unknown { String::new() } else { format!(" (at {at})") }
 }
 
@@ -265,7 +265,7 @@ impl Error {
     }
 
     /// Whether memory is all that was missing.
-    pub(crate) fn is_memory(&self) -> bool {
+    pub(crate) fn is_out_of_memory(&self) -> bool {
         matches!(self, Error::OutOfMemory { .. } | Error::MemoryLimit { .. })
     }
 
@@ -280,7 +280,7 @@ impl Error {
     }
 
     /// The same error with a place, if it had none.
-    pub(crate) fn at(self, here: &Loc) -> Error {
+    pub(crate) fn with_loc(self, here: &Loc) -> Error {
         let fill = |at: Loc| if at == Loc::Unknown { here.clone() } else { at };
         match self {
             // It has no place for a line.

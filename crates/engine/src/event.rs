@@ -1,6 +1,6 @@
 //! Semantic effects, the tokens that order them, and their identity (§3).
 
-use crate::node::{Node, Ref};
+use crate::node::{Node, ValueRef};
 use crate::state_cell::LocId;
 use crate::storage_base::BaseId;
 use ir::Loc;
@@ -11,14 +11,14 @@ use std::sync::Weak;
 
 /// An effect token: the event that produces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub u64);
+pub struct EffectToken(pub u64);
 
 /// A set of tokens, sorted and without repetition, so that `after_all` is associative, commutative and idempotent (§3.1).
-pub type Tokens = SmallVec<[Token; 2]>;
+pub type EffectTokens = SmallVec<[EffectToken; 2]>;
 
 /// `after_all(a, b, ..)`.
-pub fn after_all(tokens: impl IntoIterator<Item = Token>) -> Tokens {
-    let mut all: Tokens = tokens.into_iter().collect();
+pub fn after_all(tokens: impl IntoIterator<Item = EffectToken>) -> EffectTokens {
+    let mut all: EffectTokens = tokens.into_iter().collect();
     all.sort_unstable();
     all.dedup();
     all
@@ -64,13 +64,13 @@ pub(crate) enum Effect {
     /// Gives the loc's value to a node, if somebody still wants it.
     LocLoad { loc: LocId, into: Weak<Node> },
     /// Puts a value into a loc.
-    LocStore { loc: LocId, value: Ref, kind: StoreKind },
+    LocStore { loc: LocId, value: ValueRef, kind: StoreKind },
     /// Counts one in-place mutation of a base.
     BaseCommit { base: BaseId, mut_id: u64 },
     /// Counts a random draw.
     RngDraw { loc: LocId, nonce: u64 },
     /// Something that nobody can see any more; its token still orders what is around it.
-    Forgotten,
+    Dropped,
 }
 
 impl Effect {
@@ -81,14 +81,14 @@ impl Effect {
             Effect::LocStore { kind: StoreKind::Materialize, .. } => "loc_store_materialize",
             Effect::BaseCommit { .. } => "base_commit",
             Effect::RngDraw { .. } => "rng_draw",
-            Effect::Forgotten => "forgotten",
+            Effect::Dropped => "forgotten",
         }
     }
 
     pub(crate) fn loc(&self) -> Option<LocId> {
         match self {
             Effect::LocLoad { loc, .. } | Effect::LocStore { loc, .. } | Effect::RngDraw { loc, .. } => Some(*loc),
-            Effect::BaseCommit { .. } | Effect::Forgotten => None,
+            Effect::BaseCommit { .. } | Effect::Dropped => None,
         }
     }
 }
@@ -96,8 +96,8 @@ impl Effect {
 /// A recorded effect.
 #[derive(Clone)]
 pub(crate) struct Event {
-    pub(crate) token: Token,
-    pub(crate) after: Tokens,
+    pub(crate) token: EffectToken,
+    pub(crate) after: EffectTokens,
     pub(crate) key: EventKey,
     pub(crate) effect: Effect,
     pub(crate) at: Loc,
@@ -113,8 +113,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn next_token(&self) -> Token {
-        Token(self.first + self.queue.len() as u64)
+    pub(crate) fn next_token(&self) -> EffectToken {
+        EffectToken(self.first + self.queue.len() as u64)
     }
 
     pub(crate) fn push(&mut self, event: Event) {
@@ -123,7 +123,7 @@ impl Events {
     }
 
     /// The event of a token, unless it has run.
-    pub(crate) fn pending(&self, token: Token) -> Option<&Event> {
+    pub(crate) fn pending(&self, token: EffectToken) -> Option<&Event> {
         let i = token.0.checked_sub(self.first)?;
         self.queue.get(i as usize).filter(|e| !e.done)
     }
@@ -133,7 +133,7 @@ impl Events {
     }
 
     /// Marks an event as run and drops what is done from the front. Gives the event.
-    pub(crate) fn finish(&mut self, token: Token) -> Option<Event> {
+    pub(crate) fn finish(&mut self, token: EffectToken) -> Option<Event> {
         let i = token.0.checked_sub(self.first)? as usize;
         let event = self.queue.get_mut(i)?;
         event.done = true;
@@ -146,9 +146,9 @@ impl Events {
     }
 
     /// Leaves nothing of an event but its token. Gives what it would have done.
-    pub(crate) fn forget(&mut self, token: Token) -> Option<Effect> {
+    pub(crate) fn drop_effect(&mut self, token: EffectToken) -> Option<Effect> {
         let i = token.0.checked_sub(self.first)? as usize;
-        Some(std::mem::replace(&mut self.queue.get_mut(i)?.effect, Effect::Forgotten))
+        Some(std::mem::replace(&mut self.queue.get_mut(i)?.effect, Effect::Dropped))
     }
 
     /// Drops everything: after a failure.

@@ -1,18 +1,18 @@
 //! Running a plan and committing what it did (§3.5).
 
-use crate::engine::{Device, Shared};
+use crate::engine::{EngineDevice, EngineShared};
 use crate::error::{Error, Result};
-use crate::event::{Effect, Event, Token};
+use crate::event::{Effect, Event, EffectToken};
 use crate::inspect::PlanRecord;
-use crate::intern::Signature;
-use crate::kernels::{self, Over, What};
+use crate::intern::OpSignature;
+use crate::kernels::{self, InPlacePairs, KernelKind};
 use crate::lock::ExecGuard;
-use crate::node::{Node, Ref, Work};
-use crate::plan::{Item, Plan, Roots};
+use crate::node::{Node, ValueRef, NodeKind};
+use crate::plan::{PlanItem, ExecutionPlan, PlanRoots};
 use crate::state_cell::LocId;
-use crate::storage::{Stored, Values};
+use crate::storage::{StoredValue, Values};
 use crate::storage_base::BaseId;
-use crate::transfer::place;
+use crate::transfer::resolve_device;
 use compiler::{Bindings, interrupt};
 use ir::{Loc, Op};
 use rustc_hash::FxHashSet;
@@ -21,23 +21,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Nodes between two points where released buffers may be used again: each op has completed when it returns.
-const SEGMENT: usize = 16;
+const SEGMENT_NODES: usize = 16;
 /// A value with more views than this is made dense.
 const MAX_VIEWS: usize = 6;
 
 /// Planned state of a loc (§3.4).
 struct PlannedLoc {
-    storage: Option<Stored>,
+    storage: Option<StoredValue>,
     has_value: bool,
     version: u64,
 }
 
 /// Planned effects of a plan, written to the tables when all of it succeeded.
 #[derive(Default)]
-struct Planned {
+struct PlannedEffects {
     locs: BTreeMap<LocId, PlannedLoc>,
     commits: BTreeMap<BaseId, u64>,
-    done: Vec<Token>,
+    done: Vec<EffectToken>,
     /// The first NaN, if they are looked for; what follows runs all the same.
     nan: Option<Error>,
     order: Vec<PlanRecord>,
@@ -47,11 +47,11 @@ struct Planned {
     overwritten: bool,
 }
 
-impl Shared {
+impl EngineShared {
     /// Makes the roots exist. Nothing runs twice, and nothing runs that they don't need.
-    pub(crate) fn force(&self, guard: &ExecGuard<'_>, roots: &Roots) -> Result<()> {
-        let _depth = guard.deeper();
-        if roots.tokens.is_empty() && roots.values.iter().all(|r| r.node.is_done()) {
+    pub(crate) fn force(&self, guard: &ExecGuard<'_>, roots: &PlanRoots) -> Result<()> {
+        let _depth = guard.enter_nested();
+        if roots.tokens.is_empty() && roots.values.iter().all(|r| r.node.is_computed()) {
             return Ok(());
         }
         if let Some(done) = self.force_ready(roots) {
@@ -59,7 +59,7 @@ impl Shared {
         }
         loop {
             let plan = crate::plan::plan(&mut self.state(), roots);
-            let mut planned = Planned::default();
+            let mut planned = PlannedEffects::default();
             match self.run_plan(&plan, &mut planned) {
                 Ok(()) => {
                     let nan = planned.nan.take();
@@ -70,9 +70,9 @@ impl Shared {
                 Err(e) => {
                     let overwritten = planned.overwritten;
                     drop((plan, planned));
-                    let e = self.failed(e, overwritten);
+                    let e = self.handle_failure(e, overwritten);
                     // Writes to what nobody can see any more need not run; without them the rest may.
-                    if !(e.is_memory() && self.forget_unseen()) {
+                    if !(e.is_out_of_memory() && self.drop_unobservable_stores()) {
                         return Err(e);
                     }
                 }
@@ -82,15 +82,15 @@ impl Shared {
 
     /// What a failure means: the engine stops (§6.7), unless memory was all that was missing, a device refused operands before it
     /// began (in a page, what can't be copied from the GPU without awaiting it), or the run was interrupted, and no value was written over. Then nodes that ran keep their values, which don't change, and effects are still pending.
-    fn failed(&self, e: Error, overwritten: bool) -> Error {
+    fn handle_failure(&self, e: Error, overwritten: bool) -> Error {
         let e = match e {
-            Error::KernelExecution { op, at, cause } if memory(&cause) => self.memory_error(&op, &at, cause.into()),
-            Error::CompiledExecution { at, cause, .. } if memory(&cause) => {
+            Error::KernelExecution { op, at, cause } if is_memory_error(&cause) => self.memory_error(&op, &at, cause.into()),
+            Error::CompiledExecution { at, cause, .. } if is_memory_error(&cause) => {
                 self.memory_error("a compiled region", &at, cause.into())
             }
             e => e,
         };
-        if (e.is_memory() || refused(&e) || e.is_interrupted()) && !overwritten {
+        if (e.is_out_of_memory() || is_rejected(&e) || e.is_interrupted()) && !overwritten {
             self.flush_pools();
             return e;
         }
@@ -118,7 +118,7 @@ impl Shared {
     }
 
     /// Drops pending writes to locs that no tensor refers to and nothing pending reads. Gives whether there were any.
-    fn forget_unseen(&self) -> bool {
+    fn drop_unobservable_stores(&self) -> bool {
         self.drain_finalize_queue();
         let mut state = self.state();
         let mut read: FxHashSet<LocId> = FxHashSet::default();
@@ -127,14 +127,14 @@ impl Shared {
             match &e.effect {
                 Effect::LocLoad { loc, into } if into.strong_count() > 0 => drop(read.insert(*loc)),
                 Effect::LocLoad { loc, .. } | Effect::LocStore { loc, .. } => unseen.push((e.token, *loc)),
-                Effect::BaseCommit { .. } | Effect::RngDraw { .. } | Effect::Forgotten => {}
+                Effect::BaseCommit { .. } | Effect::RngDraw { .. } | Effect::Dropped => {}
             }
         }
         unseen.retain(|(_, loc)| !read.contains(loc) && state.locs.get(*loc).is_some_and(|l| l.orphan));
         let mut dropped = Vec::new();
         for &(token, loc) in &unseen {
-            dropped.extend(state.events.forget(token));
-            state.settle(loc);
+            dropped.extend(state.events.drop_effect(token));
+            state.finish_pending(loc);
         }
         drop(state);
         drop(dropped);
@@ -142,20 +142,20 @@ impl Shared {
     }
 
     /// Runs roots whose operands all exist: a plan would hold nothing but them.
-    fn force_ready(&self, roots: &Roots) -> Option<Result<()>> {
+    fn force_ready(&self, roots: &PlanRoots) -> Option<Result<()>> {
         let ready = |node: &Node| {
-            let runs = matches!(node.work, Work::Op(_) | Work::Call(_));
-            runs && node.slot().args.iter().all(|a| a.node.is_done())
+            let runs = matches!(node.work, NodeKind::Op(_) | NodeKind::Call(_));
+            runs && node.slot().args.iter().all(|a| a.node.is_computed())
         };
-        if !roots.tokens.is_empty() || !roots.values.iter().all(|r| r.node.is_done() || ready(&r.node)) {
+        if !roots.tokens.is_empty() || !roots.values.iter().all(|r| r.node.is_computed() || ready(&r.node)) {
             return None;
         }
-        let (mut nan, mut order, mut bindings) = (None, Vec::new(), unbound());
-        for r in roots.values.iter().filter(|r| !r.node.is_done()) {
-            let mut planned = Planned::default();
+        let (mut nan, mut order, mut bindings) = (None, Vec::new(), empty_bindings());
+        for r in roots.values.iter().filter(|r| !r.node.is_computed()) {
+            let mut planned = PlannedEffects::default();
             match self.run_node(&r.node, &mut planned, &mut bindings) {
                 Ok(found) => nan = nan.or(found),
-                Err(e) => return Some(Err(self.failed(e, planned.overwritten))),
+                Err(e) => return Some(Err(self.handle_failure(e, planned.overwritten))),
             }
             order.extend(PlanRecord::semantic(&r.node));
         }
@@ -168,18 +168,18 @@ impl Shared {
         Some(nan.map_or(Ok(()), Err))
     }
 
-    fn run_plan(&self, plan: &Plan, planned: &mut Planned) -> Result<()> {
-        let mut bindings = unbound();
+    fn run_plan(&self, plan: &ExecutionPlan, planned: &mut PlannedEffects) -> Result<()> {
+        let mut bindings = empty_bindings();
         for (i, item) in plan.items.iter().enumerate() {
             match item {
-                Item::Node(node) => {
+                PlanItem::Node(node) => {
                     let nan = self.run_node(node, planned, &mut bindings)?;
                     planned.nan = planned.nan.take().or(nan);
                     planned.order.extend(PlanRecord::semantic(node));
                 }
-                Item::Event(e) => self.run_event(e, plan.elided.contains(&e.token), planned)?,
+                PlanItem::Event(e) => self.run_event(e, plan.elided.contains(&e.token), planned)?,
             }
-            if i % SEGMENT == SEGMENT - 1 {
+            if i % SEGMENT_NODES == SEGMENT_NODES - 1 {
                 self.flush_pools();
             }
         }
@@ -187,64 +187,64 @@ impl Shared {
     }
 
     /// Runs a node; gives the error of a NaN that it made, if asked to look.
-    fn run_node(&self, node: &Arc<Node>, planned: &mut Planned, bindings: &mut Bindings) -> Result<Option<Error>> {
-        crate::debug::say(5, || format!("run {} -> {} at {}", node.name(), node.types()[0], node.at));
+    fn run_node(&self, node: &Arc<Node>, planned: &mut PlannedEffects, bindings: &mut Bindings) -> Result<Option<Error>> {
+        crate::debug::log_debug(5, || format!("run {} -> {} at {}", node.name(), node.types()[0], node.at));
         // A plan that has written over what the tables refer to goes on to its end.
-        let _undisturbed = planned.overwritten.then(interrupt::undisturbed);
-        let mut args: SmallVec<[Stored; 4]> = SmallVec::new();
+        let _undisturbed = planned.overwritten.then(interrupt::disable_interrupts);
+        let mut args: SmallVec<[StoredValue; 4]> = SmallVec::new();
         let replaces = {
             let slot = node.slot();
             for a in &slot.args {
-                args.push(a.value().ok_or_else(|| missing(node))?);
+                args.push(a.value().ok_or_else(|| missing_operand_error(node))?);
             }
-            slot.kept.as_ref().and_then(|k| k.replaces)
+            slot.backward_info.as_ref().and_then(|k| k.replaces)
         };
         let noted = self.profiling.is_on().then(compiler::clock::Instant::now);
         let mut steps = Vec::new();
         let values = match &node.work {
-            Work::Alias(_) => args.iter().cloned().collect(),
-            Work::Transfer(_) => {
+            NodeKind::Alias(_) => args.iter().cloned().collect(),
+            NodeKind::Transfer(_) => {
                 let fail = |cause| Error::KernelExecution { op: "transfer".into(), at: node.at.clone(), cause };
-                Values::from_elem(self.on_device(&args[0], place(node.device)).map_err(fail)?, 1)
+                Values::from_elem(self.copy_to_device(&args[0], resolve_device(node.device)).map_err(fail)?, 1)
             }
-            Work::Op(sig) => {
-                let over = replaces.and_then(|loc| self.replaced(node, loc, &args, planned));
+            NodeKind::Op(sig) => {
+                let over = replaces.and_then(|loc| self.in_place_operand(node, loc, &args, planned));
                 self.run_op(node, sig, &args, over, bindings, &mut planned.overwritten)?
             }
-            Work::Call(variant) => {
+            NodeKind::Call(variant) => {
                 let fail = |cause| {
-                    let begun = !memory(&cause) && cause != compiler::Error::Interrupted;
-                    let op = begun.then(|| self.fails_alone(&variant.graph, &args, place(node.device)));
+                    let begun = !is_memory_error(&cause) && cause != compiler::Error::Interrupted;
+                    let op = begun.then(|| self.find_failing_op(&variant.graph, &args, resolve_device(node.device)));
                     let op = op.flatten();
                     Error::CompiledExecution { at: node.at.clone(), cause, op }
                 };
                 let mut dense = Vec::with_capacity(args.len());
                 for a in &args {
-                    let a = self.on_device(a, place(node.device)).map_err(fail)?;
+                    let a = self.copy_to_device(a, resolve_device(node.device)).map_err(fail)?;
                     dense.push(self.dense(&a).map_err(fail)?);
                 }
-                let mut over = Over::new();
+                let mut over = InPlacePairs::new();
                 for &(i, o) in &variant.exe.program().donated {
-                    if self.is_last(node, i, &args[i], 2, planned) {
+                    if self.is_last_use(node, i, &args[i], 2, planned) {
                         over.push((i, o));
                     }
                 }
                 let (outs, times) = self
-                    .launch_noted(variant, place(node.device), &dense, &over, bindings, &mut planned.overwritten)
+                    .launch_noted(variant, resolve_device(node.device), &dense, &over, bindings, &mut planned.overwritten)
                     .map_err(fail)?;
                 steps = times;
                 outs
             }
-            Work::Data(_) | Work::Load { .. } => return Err(missing(node)),
+            NodeKind::Data(_) | NodeKind::Load { .. } => return Err(missing_operand_error(node)),
         };
-        if let (Some(start), Work::Op(_) | Work::Call(_) | Work::Transfer(_)) = (noted, &node.work)
-            && !matches!(&node.work, Work::Op(sig) if sig.view)
+        if let (Some(start), NodeKind::Op(_) | NodeKind::Call(_) | NodeKind::Transfer(_)) = (noted, &node.work)
+            && !matches!(&node.work, NodeKind::Op(sig) if sig.view)
         {
             let bytes =
                 args.iter().map(|a| a.ty.bytes()).sum::<usize>() + values.iter().map(|v| v.ty.bytes()).sum::<usize>();
             self.note(node, start, bytes, steps);
         }
-        let nan = self.made_nan(node, &args, &values);
+        let nan = self.check_nan(node, &args, &values);
         drop(args);
         drop(node.finish(values));
         Ok(nan)
@@ -253,32 +253,32 @@ impl Shared {
     fn run_op(
         &self,
         node: &Node,
-        sig: &Signature,
-        args: &[Stored],
+        sig: &OpSignature,
+        args: &[StoredValue],
         over: Option<usize>,
         bindings: &mut Bindings,
         overwritten: &mut bool,
     ) -> Result<Values> {
         let fail = |cause| Error::KernelExecution { op: node.name().to_string(), at: node.at.clone(), cause };
         if let Op::Const(c) = &*sig.op {
-            let pool = &self.devices[place(node.device)].pool;
+            let pool = &self.devices[resolve_device(node.device)].pool;
             let storage = pool.acquire(c.0.bytes().len()).map_err(fail)?;
             storage.buffer().write(0, c.0.bytes()).map_err(fail)?;
-            return Ok(Values::from_elem(Stored::dense(storage, sig.types[0].clone()), 1));
+            return Ok(Values::from_elem(StoredValue::dense(storage, sig.types[0].clone()), 1));
         }
         if sig.view {
             let value = args[0].clone();
             let value = if value.views.len() >= MAX_VIEWS { self.dense(&value).map_err(fail)? } else { value };
             return Ok(Values::from_elem(value.viewed(&sig.op, &sig.types[0]), 1));
         }
-        let here = place(node.device);
-        let Device { pool, kernels } = &self.devices[here];
+        let here = resolve_device(node.device);
+        let EngineDevice { pool, kernels } = &self.devices[here];
         let mut moved = Vec::new();
         let args = if args.iter().all(|a| a.storage.pool().device == here) {
             args
         } else {
             for a in args {
-                moved.push(self.on_device(a, here).map_err(fail)?);
+                moved.push(self.copy_to_device(a, here).map_err(fail)?);
             }
             &moved
         };
@@ -290,22 +290,22 @@ impl Shared {
             })
         };
         if let Some(i) = over {
-            let kernel = kernels.program(pool, &What::Over(sig.op.clone(), i), args).map_err(refuse)?;
+            let kernel = kernels.program(pool, &KernelKind::InPlace(sig.op.clone(), i), args).map_err(refuse)?;
             let over = &kernel.exe.program().donated;
             let outs = kernels::bind(pool, &sig.types, args, over, bindings).map_err(fail)?;
             *overwritten |= !over.is_empty();
-            let undisturbed = overwritten.then(interrupt::undisturbed);
+            let undisturbed = overwritten.then(interrupt::disable_interrupts);
             let done = kernel.exe.run(bindings);
             drop(undisturbed);
             kernels::unbind(bindings);
             return done.map(|()| outs).map_err(fail);
         }
-        let usual = here == 0 && args.iter().all(|a| a.views.is_empty()) && sig.takes(args.iter().map(|a| &a.ty));
+        let usual = here == 0 && args.iter().all(|a| a.views.is_empty()) && sig.accepts_types(args.iter().map(|a| &a.ty));
         let found;
         let kernel = match sig.program.get() {
             Some(kernel) if usual => kernel,
             _ => {
-                found = kernels.program(pool, &What::Op(sig.op.clone()), args).map_err(refuse)?;
+                found = kernels.program(pool, &KernelKind::Op(sig.op.clone()), args).map_err(refuse)?;
                 if usual { sig.program.get_or_init(|| found) } else { &found }
             }
         };
@@ -313,41 +313,41 @@ impl Shared {
     }
 
     /// The operand that was loaded from the loc that a node's result is stored into, if nobody else needs it.
-    fn replaced(&self, node: &Node, loc: LocId, args: &[Stored], planned: &Planned) -> Option<usize> {
-        let is = |a: &Ref| matches!(a.node.work, Work::Load { loc: from, .. } if from == loc);
+    fn in_place_operand(&self, node: &Node, loc: LocId, args: &[StoredValue], planned: &PlannedEffects) -> Option<usize> {
+        let is = |a: &ValueRef| matches!(a.node.work, NodeKind::Load { loc: from, .. } if from == loc);
         let i = node.slot().args.iter().position(is)?;
-        self.is_last(node, i, &args[i], 1, planned).then_some(i)
+        self.is_last_use(node, i, &args[i], 1, planned).then_some(i)
     }
 
     /// Whether a node is the last to need an operand that was loaded from a loc, so that the loc's next value may be written
     /// over it. `copies` are those in the hands of the caller. Loads that come before have run, and their values count;
     /// those that come later see the next value.
-    fn is_last(&self, node: &Node, i: usize, value: &Stored, copies: usize, planned: &Planned) -> bool {
+    fn is_last_use(&self, node: &Node, i: usize, value: &StoredValue, copies: usize, planned: &PlannedEffects) -> bool {
         let slot = node.slot();
         let load = &slot.args[i].node;
-        let Work::Load { loc, .. } = load.work else { return false };
+        let NodeKind::Load { loc, .. } = load.work else { return false };
         // Backward may come back to what a tracked node was given.
-        if node.tracked || Arc::strong_count(load) > 1 || !value.views.is_empty() || !value.storage.is_own() {
+        if node.tracked || Arc::strong_count(load) > 1 || !value.views.is_empty() || !value.storage.is_owned() {
             return false;
         }
-        let holds = |s: &Option<Stored>| s.as_ref().is_some_and(|s| Arc::ptr_eq(&s.storage, &value.storage));
+        let holds = |s: &Option<StoredValue>| s.as_ref().is_some_and(|s| Arc::ptr_eq(&s.storage, &value.storage));
         let in_plan = planned.locs.get(&loc).is_some_and(|c| holds(&c.storage));
         let in_table = self.state().locs.get(loc).is_some_and(|l| holds(&l.storage));
         Arc::strong_count(&value.storage) == copies + 1 + in_plan as usize + in_table as usize
     }
 
     /// The value without views.
-    pub(crate) fn dense(&self, value: &Stored) -> compiler::Result<Stored> {
+    pub(crate) fn dense(&self, value: &StoredValue) -> compiler::Result<StoredValue> {
         if value.views.is_empty() {
             return Ok(value.clone());
         }
         let pool = value.storage.pool();
         let args = std::slice::from_ref(value);
-        let kernel = self.devices[pool.device].kernels.program(pool, &What::Dense, args)?;
-        Ok(kernels::launch(&*kernel.exe, pool, &kernel.types, args, &[], &mut unbound())?.swap_remove(0))
+        let kernel = self.devices[pool.device].kernels.program(pool, &KernelKind::Dense, args)?;
+        Ok(kernels::launch(&*kernel.exe, pool, &kernel.types, args, &[], &mut empty_bindings())?.swap_remove(0))
     }
 
-    fn run_event(&self, e: &Event, elided: bool, planned: &mut Planned) -> Result<()> {
+    fn run_event(&self, e: &Event, elided: bool, planned: &mut PlannedEffects) -> Result<()> {
         let mut version = None;
         match &e.effect {
             Effect::LocLoad { loc, into } => {
@@ -360,9 +360,9 @@ impl Shared {
                 version = Some(cell.version);
             }
             Effect::LocStore { .. } if elided => {}
-            Effect::Forgotten => {}
+            Effect::Dropped => {}
             Effect::LocStore { loc, value, .. } => {
-                let value = value.value().ok_or_else(|| missing(&value.node))?;
+                let value = value.value().ok_or_else(|| missing_operand_error(&value.node))?;
                 let fail = |cause| Error::KernelExecution { op: "store".into(), at: e.at.clone(), cause };
                 let value = self.dense(&value).map_err(fail)?;
                 let cell = self.planned_loc(planned, *loc)?;
@@ -392,7 +392,7 @@ impl Shared {
         Ok(())
     }
 
-    fn planned_loc<'a>(&self, planned: &'a mut Planned, loc: LocId) -> Result<&'a mut PlannedLoc> {
+    fn planned_loc<'a>(&self, planned: &'a mut PlannedEffects, loc: LocId) -> Result<&'a mut PlannedLoc> {
         if let std::collections::btree_map::Entry::Vacant(e) = planned.locs.entry(loc) {
             let state = self.state();
             let entry = state.locs.get(loc).ok_or_else(|| Error::MissingExternalState { loc: loc.to_string() })?;
@@ -401,7 +401,7 @@ impl Shared {
         Ok(planned.locs.get_mut(&loc).expect("it was put there"))
     }
 
-    fn commit(&self, planned: Planned) {
+    fn commit(&self, planned: PlannedEffects) {
         let mut released = Vec::new();
         let mut state = self.state();
         for (loc, p) in planned.locs {
@@ -415,7 +415,7 @@ impl Shared {
         // Once for each store that changed the buffer in place (§5.3).
         for loc in planned.rewritten {
             if let Some(value) = state.locs.get(loc).and_then(|l| l.storage.as_ref()) {
-                value.storage.bump();
+                value.storage.increment_version();
             }
         }
         for (base, version) in planned.commits {
@@ -429,7 +429,7 @@ impl Shared {
                 continue;
             };
             if let Some(loc) = event.effect.loc() {
-                state.settle(loc);
+                state.finish_pending(loc);
             }
             events.push(event);
         }
@@ -449,7 +449,7 @@ impl Shared {
             let events = state.events.clear();
             // What will never run must not keep locs.
             for loc in events.iter().filter(|e| !e.done).filter_map(|e| e.effect.loc()) {
-                state.settle(loc);
+                state.finish_pending(loc);
             }
             events
         };
@@ -458,21 +458,21 @@ impl Shared {
 }
 
 /// Whether a device would not begin: its operands are not what it can take.
-fn refused(e: &Error) -> bool {
+fn is_rejected(e: &Error) -> bool {
     let (Error::KernelExecution { cause, .. } | Error::CompiledExecution { cause, .. }) = e else { return false };
     matches!(cause, compiler::Error::Bindings(_))
 }
 
-fn memory(cause: &compiler::Error) -> bool {
+fn is_memory_error(cause: &compiler::Error) -> bool {
     matches!(cause, compiler::Error::OutOfMemory { .. } | compiler::Error::MemoryLimit { .. })
 }
 
 /// Bindings for `kernels::launch`.
-fn unbound() -> Bindings {
+fn empty_bindings() -> Bindings {
     Bindings { inputs: Vec::new(), outputs: Vec::new() }
 }
 
-fn missing(node: &Node) -> Error {
+fn missing_operand_error(node: &Node) -> Error {
     Error::MissingExternalState { loc: format!("of {} at {}", node.name(), node.at) }
 }
 

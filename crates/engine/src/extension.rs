@@ -4,14 +4,14 @@ use crate::context;
 use crate::debug;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::kernels::{self, Over};
+use crate::kernels::{self, InPlacePairs};
 use crate::lock::ExecGuard;
-use crate::node::{Args, Node, Ref, Work};
+use crate::node::{Args, Node, ValueRef, NodeKind};
 use crate::record::{LazyBuild, record};
-use crate::region::{How, Variant};
-use crate::storage::Stored;
-use crate::tensor::{Kind, Tensor};
-use crate::transfer::one_device;
+use crate::region::{CompileMode, CompiledGraph};
+use crate::storage::StoredValue;
+use crate::tensor::{TensorKind, Tensor};
+use crate::transfer::common_device;
 use compiler::Bindings;
 use ir::ops::Call;
 use ir::{DType, Graph, GraphBuilder, Loc, Value, Values};
@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
 /// Records what `f` builds from tensors, at a place of the user's program; gives `n` tensors. A failure gives invalid ones.
-pub fn build(
+pub fn record_with(
     at: &Loc,
     n: usize,
     engine: &Engine,
@@ -42,12 +42,12 @@ thread_local! {
 
 /// Whether a pure function is being recorded: what it changes in place is lost.
 pub fn is_pure() -> bool {
-    context::trace().is_some_and(|t| matches!(t.mode, crate::trace::Mode::Function) && KEPT.get() != Some(t.id))
+    context::trace().is_some_and(|t| matches!(t.mode, crate::trace::TraceMode::Function) && KEPT.get() != Some(t.id))
 }
 
 /// Runs `f`, the body of a function that is being recorded by somebody who reads its arguments afterwards: what it changes in them in
 /// place is not lost. Functions inside of it are pure as ever.
-pub fn keeping_arguments<R>(f: impl FnOnce() -> R) -> R {
+pub fn with_recorded_arguments<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(Option<u64>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -59,20 +59,20 @@ pub fn keeping_arguments<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// What the recording of a function depends on besides its arguments: whether gradients are recorded, and autocast's dtype.
-pub fn mode() -> (bool, Option<DType>) {
+pub fn recording_mode() -> (bool, Option<DType>) {
     (context::is_grad_enabled(), context::autocast())
 }
 
 impl Tensor {
     /// A tensor that carries an error; reading it gives the error.
     pub fn from_error(error: Error) -> Tensor {
-        Tensor::failed(error, None)
+        Tensor::with_error(error, None)
     }
 
     /// The error that an invalid tensor carries.
     pub fn error(&self) -> Option<Error> {
         match &self.0.kind {
-            Kind::Invalid(i) => Some(i.error.clone()),
+            TensorKind::Invalid(i) => Some(i.error.clone()),
             _ => None,
         }
     }
@@ -80,15 +80,15 @@ impl Tensor {
 
 /// A compiled Graph. It runs on the device that its arguments live on, and is compiled for each such device once.
 #[derive(Clone)]
-pub struct Program {
+pub struct CompiledProgram {
     engine: Engine,
-    variant: Arc<Variant>,
+    variant: Arc<CompiledGraph>,
     donate: Arc<[(usize, usize)]>,
     /// The same for other devices than the first.
-    elsewhere: Arc<Mutex<Vec<Arc<Variant>>>>,
+    other_devices: Arc<Mutex<Vec<Arc<CompiledGraph>>>>,
 }
 
-type Operands = SmallVec<[Stored; 4]>;
+type Operands = SmallVec<[StoredValue; 4]>;
 
 /// Arguments of a program.
 pub type Arguments = SmallVec<[Tensor; 8]>;
@@ -98,13 +98,13 @@ impl Engine {
     /// Compiles a graph, or finds the program that was compiled from an equal one. Results may take the memory of
     /// arguments: `donate` are pairs of an input and the output that is to replace it. An argument is given up only if
     /// nobody else holds it.
-    pub fn program(&self, graph: Graph, donate: &[(usize, usize)]) -> Result<Program> {
-        let variant = self.shared.variant(graph, donate, How::on(0))?;
-        Ok(Program { engine: self.clone(), variant, donate: donate.into(), elsewhere: Arc::default() })
+    pub fn program(&self, graph: Graph, donate: &[(usize, usize)]) -> Result<CompiledProgram> {
+        let variant = self.shared.variant(graph, donate, CompileMode::on(0))?;
+        Ok(CompiledProgram { engine: self.clone(), variant, donate: donate.into(), other_devices: Arc::default() })
     }
 }
 
-impl Program {
+impl CompiledProgram {
     /// The graph that was compiled.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.variant.graph
@@ -124,24 +124,24 @@ impl Program {
     fn called(&self, at: &Loc, args: Arguments, now: bool) -> Results {
         let invalid = args.iter().find_map(|t| t.invalid()).cloned();
         self.try_call(at, args, now).unwrap_or_else(|e| {
-            let t = invalid.unwrap_or_else(|| Tensor::failed(e.at(at), Some(&self.engine)));
+            let t = invalid.unwrap_or_else(|| Tensor::with_error(e.with_loc(at), Some(&self.engine)));
             self.variant.types.iter().map(|_| t.clone()).collect()
         })
     }
 
     /// The program of a device.
-    fn on(&self, device: usize) -> Result<Program> {
-        let mut all = self.elsewhere.lock().unwrap_or_else(|e| e.into_inner());
+    fn for_device(&self, device: usize) -> Result<CompiledProgram> {
+        let mut all = self.other_devices.lock().unwrap_or_else(|e| e.into_inner());
         let variant = match all.iter().find(|v| v.device == device) {
             Some(v) => v.clone(),
             None => {
                 let graph = (*self.variant.graph).clone();
-                let v = self.engine.shared.variant(graph, &self.donate, How::on(device))?;
+                let v = self.engine.shared.variant(graph, &self.donate, CompileMode::on(device))?;
                 all.push(v.clone());
                 v
             }
         };
-        Ok(Program { variant, elsewhere: Arc::default(), ..self.clone() })
+        Ok(CompiledProgram { variant, other_devices: Arc::default(), ..self.clone() })
     }
 
     fn try_call(&self, at: &Loc, args: Arguments, now: bool) -> Result<Results> {
@@ -151,15 +151,15 @@ impl Program {
         let ours = |t: &Tensor| t.engine().is_some_and(|e| e.same(&self.engine));
         if context::trace().is_some() || !args.iter().all(ours) {
             let call = Call { body: self.variant.graph.clone() };
-            let f = |b: &mut dyn crate::record::Record, v: &[Value]| b.emit(call.into(), v);
+            let f = |b: &mut dyn crate::record::Recorder, v: &[Value]| b.emit(call.into(), v);
             let args: SmallVec<[&Tensor; 8]> = args.iter().collect();
             return Ok(record(at, self.variant.types.len(), Some(&self.engine), &args, f).into_iter().collect());
         }
         self.check_types(&args)?;
         if self.engine.shared.devices.len() > 1 {
-            let device = one_device(args.iter(), at)?;
+            let device = common_device(args.iter(), at)?;
             if device != self.variant.device {
-                return self.on(device)?.try_call(at, args, now);
+                return self.for_device(device)?.try_call(at, args, now);
             }
         }
         let shared = &self.engine.shared;
@@ -173,9 +173,9 @@ impl Program {
         let tracked = context::is_grad_enabled()
             && refs.iter().any(|a| a.node.tracked)
             && self.variant.types.iter().any(|t| t.dtype.is_float());
-        let free = now && !tracked && state.poisoned.is_none() && !shared.profiling.is_on() && !debug::is_watching();
+        let free = now && !tracked && state.poisoned.is_none() && !shared.profiling.is_on() && !debug::is_debug_active();
         let device = self.variant.device;
-        let here = |a: &Ref| a.value().filter(|v| v.storage.pool().device == device);
+        let here = |a: &ValueRef| a.value().filter(|v| v.storage.pool().device == device);
         if free && let Some(mut values) = refs.iter().map(here).collect::<Option<Operands>>() {
             drop(state);
             if let Some(guard) = shared.exec.try_acquire("call") {
@@ -191,11 +191,11 @@ impl Program {
             state = shared.state();
         }
         let key = state.node_key();
-        let work = Work::Call(self.variant.clone());
+        let work = NodeKind::Call(self.variant.clone());
         let mut node = Node::new(key, work, refs, at.clone()).tracked(tracked);
         node.device = device as u8;
         let node = Arc::new(node);
-        let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
+        let out = |i: usize| ValueRef { node: node.clone(), out: i as u32 };
         Ok((0..self.variant.types.len()).map(|i| Tensor::fresh(&self.engine, &mut state, out(i))).collect())
     }
 
@@ -207,9 +207,9 @@ impl Program {
         // Memory of handles that were dropped, the arguments' among them, is there to be used again.
         shared.drain_finalize_queue();
         pool.flush();
-        let mut over = Over::new();
+        let mut over = InPlacePairs::new();
         for &(i, o) in donated {
-            let free = values[i].storage.is_own() && Arc::strong_count(&values[i].storage) == 1;
+            let free = values[i].storage.is_owned() && Arc::strong_count(&values[i].storage) == 1;
             if free && !over.iter().any(|&(_, taken)| taken == o) {
                 over.push((i, o));
             }
@@ -219,7 +219,7 @@ impl Program {
         let outs = kernels::bind(pool, &self.variant.types, &values, &over, &mut bindings).map_err(memory)?;
         if let Err(cause) = exe.run(&mut bindings) {
             let error = memory(cause.clone());
-            if error.is_memory() && over.is_empty() {
+            if error.is_out_of_memory() && over.is_empty() {
                 return Err(error);
             }
             // Nobody else has what was given up.
@@ -229,17 +229,17 @@ impl Program {
             // What was given up may be half written, so there is nothing to replay it with.
             let op = over
                 .is_empty()
-                .then(|| shared.fails_alone(&self.variant.graph, &values, self.variant.device))
+                .then(|| shared.find_failing_op(&self.variant.graph, &values, self.variant.device))
                 .flatten();
             let error = Error::CompiledExecution { at: at.clone(), cause, op };
             shared.poison(&error);
             return Err(error);
         }
         let mut state = shared.state();
-        let mut tensor = |value: Stored| {
+        let mut tensor = |value: StoredValue| {
             let mut node = Node::data(state.node_key(), value, at.clone());
             node.device = self.variant.device as u8;
-            Tensor::fresh(&self.engine, &mut state, Ref { node: Arc::new(node), out: 0 })
+            Tensor::fresh(&self.engine, &mut state, ValueRef { node: Arc::new(node), out: 0 })
         };
         Ok(outs.into_iter().map(&mut tensor).collect())
     }

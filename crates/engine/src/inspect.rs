@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::event::{Effect, Event, EventKey, Origin, StoreKind, Token, Tokens};
-use crate::node::{Node, Ref, Work};
+use crate::event::{Effect, Event, EventKey, Origin, StoreKind, EffectToken, EffectTokens};
+use crate::node::{Node, ValueRef, NodeKind};
 use crate::pool::PoolStats;
 use crate::state_cell::{LocId, LocRole, Tombstone};
 use crate::storage_base::{BaseBinding, BaseId};
@@ -36,7 +36,7 @@ impl PlanRecord {
     /// The semantic event of a node: that it kept values for backward, or that it is a checkpointed body.
     pub(crate) fn semantic(node: &Node) -> Option<PlanRecord> {
         let kind = match &node.work {
-            Work::Op(sig) if matches!(*sig.op, Op::Remat(_)) => "checkpoint_boundary",
+            NodeKind::Op(sig) if matches!(*sig.op, Op::Remat(_)) => "checkpoint_boundary",
             _ if node.tracked && !node.slot().saved().is_empty() => "publish_saved_slot",
             _ => return None,
         };
@@ -66,7 +66,7 @@ impl PlanRecord {
 
 /// An event that was executed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Logged {
+pub struct LoggedEvent {
     /// Which plan it was part of: counts forced executions.
     pub plan: u64,
     /// What it was.
@@ -75,17 +75,17 @@ pub struct Logged {
 
 /// Events that were executed, the oldest forgotten first.
 #[derive(Default)]
-pub(crate) struct Log {
-    events: VecDeque<Logged>,
+pub(crate) struct EventLog {
+    events: VecDeque<LoggedEvent>,
     capacity: usize,
 }
 
-impl Log {
+impl EventLog {
     pub(crate) fn add(&mut self, plan: u64, events: &[PlanRecord]) {
         if self.capacity == 0 {
             return;
         }
-        self.events.extend(events.iter().map(|e| Logged { plan, event: e.clone() }));
+        self.events.extend(events.iter().map(|e| LoggedEvent { plan, event: e.clone() }));
         let over = self.events.len().saturating_sub(self.capacity);
         self.events.drain(..over);
     }
@@ -94,7 +94,7 @@ impl Log {
 impl Engine {
     /// Keeps the last so many semantic events (loads, stores, commits, draws, saved slots) for [`Engine::event_log`], in
     /// the order in which they were executed. 0, the default, keeps none.
-    pub fn keep_events(&self, capacity: usize) {
+    pub fn enable_event_log(&self, capacity: usize) {
         let mut state = self.shared.state();
         state.log.capacity = capacity;
         let over = state.log.events.len().saturating_sub(capacity);
@@ -102,14 +102,14 @@ impl Engine {
     }
 
     /// The events that [`Engine::keep_events`] asked for. Every number of it is the same in every run of a program.
-    pub fn event_log(&self) -> Vec<Logged> {
+    pub fn event_log(&self) -> Vec<LoggedEvent> {
         self.shared.state().log.events.iter().cloned().collect()
     }
 
     /// What backward from a tensor would use: operands and results that the ops before it keep. Each value once, the
     /// latest op first.
     pub fn saved_tensors(&self, t: &Tensor) -> Result<Vec<SavedTensor>> {
-        let root = t.now_tracked(&Loc::Unknown)?;
+        let root = t.current_value_tracked(&Loc::Unknown)?;
         let state = self.shared.state();
         let mut found = Vec::new();
         let mut seen: FxHashSet<EventKey> = FxHashSet::default();
@@ -121,14 +121,14 @@ impl Engine {
             }
             let slot = node.slot();
             nodes.extend(slot.args.iter().map(|a| (a.node.key(), a.node.clone())));
-            let kept: Vec<Ref> = match &node.work {
-                Work::Op(sig) => {
-                    let inputs = sig.saves.inputs.iter().filter_map(|&i| slot.args.get(i).cloned());
-                    let outputs = sig.saves.outputs.iter().map(|&o| Ref { node: node.clone(), out: o as u32 });
+            let kept: Vec<ValueRef> = match &node.work {
+                NodeKind::Op(sig) => {
+                    let inputs = sig.saved_for_backward.inputs.iter().filter_map(|&i| slot.args.get(i).cloned());
+                    let outputs = sig.saved_for_backward.outputs.iter().map(|&o| ValueRef { node: node.clone(), out: o as u32 });
                     inputs.chain(outputs).collect()
                 }
                 // A region is differentiated as a whole, from what it was given.
-                Work::Call(_) => slot.args.to_vec(),
+                NodeKind::Call(_) => slot.args.to_vec(),
                 _ => Vec::new(),
             };
             let modified =
@@ -140,7 +140,7 @@ impl Engine {
                     op: node.name().to_string(),
                     at: node.at.clone(),
                     ty: (**r.ty()).clone(),
-                    computed: r.node.is_done(),
+                    computed: r.node.is_computed(),
                     modified,
                     freed,
                 });
@@ -177,7 +177,7 @@ pub enum Binding {
         /// The loc.
         loc: LocId,
         /// The token of its initialising store.
-        init_tok: Option<Token>,
+        init_tok: Option<EffectToken>,
     },
     /// In a loc.
     Loc(LocId),
@@ -224,7 +224,7 @@ pub struct LocView {
     /// Why it is no more.
     pub tombstone: Option<Tombstone>,
     /// The last ordered access.
-    pub token: Option<Token>,
+    pub token: Option<EffectToken>,
     /// The step it was made in.
     pub created_epoch: u64,
     /// Its number among all locs.
@@ -239,9 +239,9 @@ pub struct LocView {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventView {
     /// The token it produces.
-    pub token: Token,
+    pub token: EffectToken,
     /// The tokens it consumes.
-    pub after: Tokens,
+    pub after: EffectTokens,
     /// Identity.
     pub key: EventKey,
     /// What it is.
@@ -262,7 +262,7 @@ pub struct Inspection {
     /// Events that have not run, in order.
     pub pending: Vec<EventView>,
     /// The end of the token chain.
-    pub tok_global: Option<Token>,
+    pub tok_global: Option<EffectToken>,
     /// Steps so far.
     pub epoch: u64,
     /// Semantic events of the last plan, in order.

@@ -7,7 +7,7 @@
 use crate::execute::is_free_view;
 use crate::kernels::Kernel;
 use crate::lru::hash_of;
-use crate::node::Ref;
+use crate::node::ValueRef;
 use ir::ops::{Composite, SavedForBackward};
 use ir::{Binary, InferError, Op, Type, Unary};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
@@ -17,7 +17,7 @@ use std::hash::Hasher;
 use std::sync::{Arc, OnceLock};
 
 /// Ops kept; a program has few different ones.
-const LIMIT: usize = 8192;
+const MAX_INTERNED_OPS: usize = 8192;
 
 /// The type of a value. Equal types of one engine are one allocation, unless a compiled region gave them.
 pub(crate) type Ty = Arc<Type>;
@@ -36,12 +36,12 @@ pub(crate) fn binary(op: Binary) -> &'static Arc<Op> {
 
 /// Ops by value.
 #[derive(Default)]
-pub(crate) struct Ops {
+pub(crate) struct OpInterner {
     known: FxHashMap<u64, Vec<Arc<Op>>>,
     len: usize,
 }
 
-impl Ops {
+impl OpInterner {
     /// The one allocation of an op.
     pub(crate) fn get(&mut self, op: Op) -> Arc<Op> {
         if !is_shared(&op) {
@@ -54,8 +54,8 @@ impl Ops {
             Op::Composite(c) => hash_of(&(&c.name, Arc::as_ptr(&c.body))),
             op => hash_of(op),
         };
-        if self.len > LIMIT {
-            *self = Ops::default();
+        if self.len > MAX_INTERNED_OPS {
+            *self = OpInterner::default();
         }
         let list = self.known.entry(hash).or_default();
         if let Some(known) = list.iter().find(|k| same(k, &op)) {
@@ -78,13 +78,13 @@ fn is_shared(op: &Op) -> bool {
 }
 
 /// An op on operands of some types: what all nodes that do the same share.
-pub(crate) struct Signature {
+pub(crate) struct OpSignature {
     pub(crate) op: Arc<Op>,
     args: SmallVec<[Ty; 2]>,
     /// Types of the results.
     pub(crate) types: SmallVec<[Ty; 1]>,
     /// What backward would keep.
-    pub(crate) saves: SavedForBackward,
+    pub(crate) saved_for_backward: SavedForBackward,
     /// Gradients can flow through it.
     pub(crate) differentiable: bool,
     /// It needs no kernel.
@@ -93,33 +93,33 @@ pub(crate) struct Signature {
     pub(crate) program: OnceLock<Arc<Kernel>>,
 }
 
-impl Signature {
+impl OpSignature {
     /// Whether it is of an op that is kept anyway.
     pub(crate) fn is_shared(&self) -> bool {
         is_shared(&self.op)
     }
 
     /// Whether values have just the types that the op was recorded for, so that its program fits.
-    pub(crate) fn takes<'a>(&self, types: impl ExactSizeIterator<Item = &'a Ty>) -> bool {
+    pub(crate) fn accepts_types<'a>(&self, types: impl ExactSizeIterator<Item = &'a Ty>) -> bool {
         self.args.len() == types.len() && self.args.iter().zip(types).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
     }
 }
 
 /// Types and signatures by address.
 #[derive(Default)]
-pub(crate) struct Signatures {
+pub(crate) struct SignatureInterner {
     types: FxHashSet<Ty>,
-    known: FxHashMap<u64, SmallVec<[Arc<Signature>; 1]>>,
+    known: FxHashMap<u64, SmallVec<[Arc<OpSignature>; 1]>>,
     len: usize,
 }
 
-impl Signatures {
+impl SignatureInterner {
     /// The one allocation of a type.
-    pub(crate) fn ty(&mut self, ty: &Type) -> Ty {
+    pub(crate) fn intern_type(&mut self, ty: &Type) -> Ty {
         if let Some(known) = self.types.get(ty) {
             return known.clone();
         }
-        if self.types.len() > LIMIT {
+        if self.types.len() > MAX_INTERNED_OPS {
             self.types.clear();
         }
         let ty = Arc::new(ty.clone());
@@ -128,12 +128,12 @@ impl Signatures {
     }
 
     /// What an op gives for operands.
-    pub(crate) fn get(&mut self, op: &Arc<Op>, args: &[Ref]) -> Result<Arc<Signature>, InferError> {
+    pub(crate) fn get(&mut self, op: &Arc<Op>, args: &[ValueRef]) -> Result<Arc<OpSignature>, InferError> {
         let mut h = FxHasher::default();
         h.write_usize(Arc::as_ptr(op).addr());
         args.iter().for_each(|a| h.write_usize(Arc::as_ptr(a.ty()).addr()));
         let hash = h.finish();
-        let same = |s: &&Arc<Signature>| {
+        let same = |s: &&Arc<OpSignature>| {
             Arc::ptr_eq(&s.op, op)
                 && s.args.len() == args.len()
                 && s.args.iter().zip(args).all(|(t, a)| Arc::ptr_eq(t, a.ty()))
@@ -143,17 +143,17 @@ impl Signatures {
         }
         let types: Vec<Type> = args.iter().map(|a| (**a.ty()).clone()).collect();
         let outs = op.infer(&types)?;
-        let sig = Arc::new(Signature {
+        let sig = Arc::new(OpSignature {
             op: op.clone(),
             args: args.iter().map(|a| a.ty().clone()).collect(),
-            types: outs.iter().map(|t| self.ty(t)).collect(),
-            saves: op.saves(),
+            types: outs.iter().map(|t| self.intern_type(t)).collect(),
+            saved_for_backward: op.saves(),
             differentiable: outs.iter().any(|t| t.dtype.is_float()) && !matches!(**op, Op::StopGradient(_)),
             view: is_free_view(op),
             program: OnceLock::new(),
         });
         if is_shared(op) {
-            if self.len > LIMIT {
+            if self.len > MAX_INTERNED_OPS {
                 (self.known, self.len) = (FxHashMap::default(), 0);
             }
             self.len += 1;
@@ -167,7 +167,7 @@ impl Signatures {
 fn same(a: &Op, b: &Op) -> bool {
     match (a, b) {
         (Op::Composite(a), Op::Composite(b)) => {
-            a.name == b.name && Arc::ptr_eq(&a.body, &b.body) && a.params == b.params && a.public == b.public
+            a.name == b.name && Arc::ptr_eq(&a.body, &b.body) && a.params == b.params && a.num_public_outputs == b.num_public_outputs
         }
         _ => a == b,
     }
@@ -192,7 +192,7 @@ pub fn composite(
         if let Some(c) = known.get(&key) {
             return Ok(c.clone());
         }
-        if known.len() > LIMIT {
+        if known.len() > MAX_INTERNED_OPS {
             known.clear();
         }
         let c = make()?;

@@ -5,9 +5,9 @@
 //! that their machine code is made once (`Backend::load_general`).
 
 use crate::intern::Ty;
-use crate::lru::{Lru, hash_of};
+use crate::lru::{LruCache, hash_of};
 use crate::pool::Pool;
-use crate::storage::{Stored, Values, Views};
+use crate::storage::{StoredValue, Values, Views};
 use compiler::{Bindings, Executable, Options, Result};
 use ir::{Graph, Loc, Op, Value};
 use rustc_hash::FxHasher;
@@ -16,58 +16,58 @@ use std::hash::Hasher;
 use std::sync::{Arc, Mutex};
 
 /// Programs kept.
-const CAPACITY: usize = 4096;
+const MAX_KERNELS: usize = 4096;
 
-struct Key {
-    what: What,
+struct KernelKey {
+    what: KernelKind,
     args: SmallVec<[(Ty, Views); 2]>,
 }
 
 /// What a program does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum What {
+pub(crate) enum KernelKind {
     /// Makes its one operand dense.
     Dense,
     /// An op.
     Op(Arc<Op>),
     /// An op whose result may take an operand's place.
-    Over(Arc<Op>, usize),
+    InPlace(Arc<Op>, usize),
 }
 
-impl What {
+impl KernelKind {
     fn op(&self) -> Option<&Arc<Op>> {
         match self {
-            What::Dense => None,
-            What::Op(op) | What::Over(op, _) => Some(op),
+            KernelKind::Dense => None,
+            KernelKind::Op(op) | KernelKind::InPlace(op, _) => Some(op),
         }
     }
 
-    fn over(&self) -> Option<usize> {
+    fn in_place_operand(&self) -> Option<usize> {
         match self {
-            What::Over(_, operand) => Some(*operand),
+            KernelKind::InPlace(_, operand) => Some(*operand),
             _ => None,
         }
     }
 
-    fn is_at(&self, other: &What) -> bool {
-        self.op().map(Arc::as_ptr) == other.op().map(Arc::as_ptr) && self.over() == other.over()
+    fn is_at(&self, other: &KernelKind) -> bool {
+        self.op().map(Arc::as_ptr) == other.op().map(Arc::as_ptr) && self.in_place_operand() == other.in_place_operand()
     }
 }
 
-impl Key {
-    fn new(what: &What, args: &[Stored]) -> Key {
-        Key { what: what.clone(), args: args.iter().map(|a| (a.ty.clone(), a.views.clone())).collect() }
+impl KernelKey {
+    fn new(what: &KernelKind, args: &[StoredValue]) -> KernelKey {
+        KernelKey { what: what.clone(), args: args.iter().map(|a| (a.ty.clone(), a.views.clone())).collect() }
     }
 
     /// Equal values.
-    fn is(&self, what: &What, args: &[Stored]) -> bool {
-        let equal = |(k, a): (&(Ty, Views), &Stored)| k.0 == a.ty && k.1 == a.views;
+    fn is(&self, what: &KernelKind, args: &[StoredValue]) -> bool {
+        let equal = |(k, a): (&(Ty, Views), &StoredValue)| k.0 == a.ty && k.1 == a.views;
         self.what == *what && self.args.len() == args.len() && self.args.iter().zip(args).all(equal)
     }
 
     /// The same allocations, which is quicker to see.
-    fn is_at(&self, what: &What, args: &[Stored]) -> bool {
-        let same = |(k, a): (&(Ty, Views), &Stored)| {
+    fn is_at(&self, what: &KernelKind, args: &[StoredValue]) -> bool {
+        let same = |(k, a): (&(Ty, Views), &StoredValue)| {
             Arc::ptr_eq(&k.0, &a.ty)
                 && k.1.len() == a.views.len()
                 && k.1.iter().zip(&a.views).all(|(x, y)| Arc::ptr_eq(x, y))
@@ -83,24 +83,24 @@ pub(crate) struct Kernel {
     pub(crate) types: SmallVec<[Ty; 1]>,
 }
 
-type Cache = Mutex<Lru<Key, Arc<Kernel>>>;
+type Cache = Mutex<LruCache<KernelKey, Arc<Kernel>>>;
 
 /// The programs of one device.
-pub(crate) struct Kernels {
+pub(crate) struct KernelCache {
     /// By the op's address, which is quick.
     by_address: Cache,
     /// By the op's value: an op may be made anew.
     by_value: Cache,
 }
 
-fn hash_by_value(what: &What, args: &[Stored]) -> u64 {
+fn hash_by_value(what: &KernelKind, args: &[StoredValue]) -> u64 {
     args.iter().fold(hash_of(what), |hash, a| hash_of(&(hash, &a.ty, &a.views)))
 }
 
-fn hash_by_address(what: &What, args: &[Stored]) -> u64 {
+fn hash_by_address(what: &KernelKind, args: &[StoredValue]) -> u64 {
     let mut h = FxHasher::default();
     h.write_usize(what.op().map_or(0, |op| Arc::as_ptr(op).addr()));
-    h.write_usize(what.over().map_or(0, |i| i + 1));
+    h.write_usize(what.in_place_operand().map_or(0, |i| i + 1));
     for a in args {
         h.write_usize(Arc::as_ptr(&a.ty).addr());
         a.views.iter().for_each(|v| h.write_usize(Arc::as_ptr(v).addr()));
@@ -108,9 +108,9 @@ fn hash_by_address(what: &What, args: &[Stored]) -> u64 {
     h.finish()
 }
 
-impl Kernels {
-    pub(crate) fn new() -> Kernels {
-        Kernels { by_address: Mutex::new(Lru::new(CAPACITY)), by_value: Mutex::new(Lru::new(CAPACITY)) }
+impl KernelCache {
+    pub(crate) fn new() -> KernelCache {
+        KernelCache { by_address: Mutex::new(LruCache::new(MAX_KERNELS)), by_value: Mutex::new(LruCache::new(MAX_KERNELS)) }
     }
 
     /// Forgets all programs.
@@ -125,7 +125,7 @@ impl Kernels {
     }
 
     /// The program of an op on values.
-    pub(crate) fn program(&self, pool: &Arc<Pool>, what: &What, args: &[Stored]) -> Result<Arc<Kernel>> {
+    pub(crate) fn program(&self, pool: &Arc<Pool>, what: &KernelKind, args: &[StoredValue]) -> Result<Arc<Kernel>> {
         let address = hash_by_address(what, args);
         let known = self.by_address.lock().unwrap_or_else(|e| e.into_inner()).get(address, |k| k.is_at(what, args));
         if let Some(kernel) = known {
@@ -136,24 +136,24 @@ impl Kernels {
         let kernel = match known {
             Some(kernel) => kernel,
             None => {
-                let graph = single(what.op().map(|op| &**op), args)?;
+                let graph = single_op_graph(what.op().map(|op| &**op), args)?;
                 let types = graph.output_types().into_iter().map(Ty::new).collect();
-                let donate = what.over().map(|operand| (operand, 0)).into_iter().collect();
+                let donate = what.in_place_operand().map(|operand| (operand, 0)).into_iter().collect();
                 let program = compiler::compile(&graph, &*pool.backend, &Options { donate, ..Options::default() })?;
                 let kernel = Arc::new(Kernel { exe: pool.backend.load_shape_generic(program)?, types });
                 let mut cache = self.by_value.lock().unwrap_or_else(|e| e.into_inner());
-                cache.insert(value, Key::new(what, args), kernel.clone());
+                cache.insert(value, KernelKey::new(what, args), kernel.clone());
                 kernel
             }
         };
         let mut cache = self.by_address.lock().unwrap_or_else(|e| e.into_inner());
-        cache.insert(address, Key::new(what, args), kernel.clone());
+        cache.insert(address, KernelKey::new(what, args), kernel.clone());
         Ok(kernel)
     }
 }
 
 /// The graph of one op whose operands are read through their views.
-fn single(op: Option<&Op>, args: &[Stored]) -> Result<Graph> {
+fn single_op_graph(op: Option<&Op>, args: &[StoredValue]) -> Result<Graph> {
     let mut g = Graph::new();
     let dense: Vec<Value> = args.iter().map(|a| g.input((*a.ty).clone())).collect();
     let mut operands = Vec::with_capacity(args.len());
@@ -172,7 +172,7 @@ fn single(op: Option<&Op>, args: &[Stored]) -> Result<Graph> {
 }
 
 /// An operand and the result that takes its place.
-pub(crate) type Over = SmallVec<[(usize, usize); 4]>;
+pub(crate) type InPlacePairs = SmallVec<[(usize, usize); 4]>;
 
 /// Runs a program on operands into fresh memory for results of these types, but for those that take an operand's place.
 /// `bindings` are empty before and after; they are the caller's so that a long plan allocates them once.
@@ -180,7 +180,7 @@ pub(crate) fn launch(
     exe: &dyn Executable,
     pool: &Arc<Pool>,
     types: &[Ty],
-    args: &[Stored],
+    args: &[StoredValue],
     over: &[(usize, usize)],
     bindings: &mut Bindings,
 ) -> Result<Values> {
@@ -194,7 +194,7 @@ pub(crate) fn launch(
 pub(crate) fn bind(
     pool: &Arc<Pool>,
     types: &[Ty],
-    args: &[Stored],
+    args: &[StoredValue],
     over: &[(usize, usize)],
     bindings: &mut Bindings,
 ) -> Result<Values> {
@@ -204,7 +204,7 @@ pub(crate) fn bind(
             Some((i, _)) => args[*i].storage.clone(),
             None => pool.acquire(ty.bytes())?,
         };
-        outs.push(Stored::dense(storage, ty.clone()));
+        outs.push(StoredValue::dense(storage, ty.clone()));
     }
     bindings.inputs.extend(args.iter().map(|a| a.storage.buffer().clone()));
     bindings.outputs.extend(outs.iter().map(|o| o.storage.buffer().clone()));

@@ -28,7 +28,7 @@ mod reduce_axes;
 mod region;
 mod rng;
 mod slab;
-mod slice;
+mod subgraph;
 mod state;
 mod state_cell;
 mod step;
@@ -44,25 +44,25 @@ mod x64;
 mod zero_copy;
 
 pub use amp::{GradScaler, autocast, autocast_dtype};
-pub use autograd::Backward;
+pub use autograd::BackwardOptions;
 pub use context::{
-    Within, begin, default_device, enable_grad, is_grad_enabled, no_grad, place, set_default_device, user, with_device,
+    CallSiteGuard, enter_library, default_device, enable_grad, is_grad_enabled, no_grad, resolve_loc, set_default_device, enter_user_code, with_device,
 };
-pub use debug::{Live, debug_level, say, set_debug, set_debug_nans, set_debug_output};
+pub use debug::{LiveTensor, debug_level, log_debug, set_debug, set_debug_nans, set_debug_output};
 pub use dims::{Dims, Size, Sizes, shape_of};
 pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};
-pub use event::{EventKey, Origin, StoreKind, Token, Tokens, after_all};
-pub use extension::Program;
-pub use inspect::{BaseView, Binding, EventView, Inspection, LocView, Logged, PlanRecord, SavedTensor};
+pub use event::{EventKey, Origin, StoreKind, EffectToken, EffectTokens, after_all};
+pub use extension::CompiledProgram;
+pub use inspect::{BaseView, Binding, EventView, Inspection, LocView, LoggedEvent, PlanRecord, SavedTensor};
 pub use intern::composite;
 pub use operand::{Number, Operand, OperandRef, TensorOrScalar};
 pub use pool::{PoolStats, SizeStats};
-pub use profile::{Phase, Profile, Record, Sums, Unfused, module, phase};
+pub use profile::{Phase, Profile, OpRecord, ProfileSums, Unfused, module, phase};
 pub use reduce_axes::{ReduceAxes, axes};
 pub use region::{CompileOptions, Compiled, VariantKey};
-pub use rng::draw_by;
-pub use slab::Key;
+pub use rng::with_rng_key;
+pub use slab::SlabKey;
 pub use state_cell::{LocEntry, LocId, LocRole, Tombstone};
 pub use storage_base::{BaseEntry, BaseId};
 pub use tensor::{Ellipsis, Index, NewAxis, OnePick, Picks, ScatterReduce, Tensor, step};

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 
 #[derive(Default)]
-struct Held {
+struct LockState {
     owner: Option<(ThreadId, &'static str)>,
     depth: usize,
     /// Threads that wait; waking nobody is a system call too.
@@ -15,7 +15,7 @@ struct Held {
 /// Who may execute. A second entry from the owner's own thread is refused; another thread waits, unless the lock is strict.
 #[derive(Default)]
 pub(crate) struct ExecLock {
-    held: Mutex<Held>,
+    held: Mutex<LockState>,
     free: Condvar,
     strict: bool,
 }
@@ -30,7 +30,7 @@ impl ExecLock {
         ExecLock { strict, ..ExecLock::default() }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, LockState> {
         self.held.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -47,11 +47,11 @@ impl ExecLock {
                 return Err(Error::EngineBusy { holder, wanted });
             }
             drop(held);
-            compiler::interrupt::wait(&|| self.until_free());
+            compiler::interrupt::wait(&|| self.wait_until_free());
         }
     }
 
-    fn until_free(&self) {
+    fn wait_until_free(&self) {
         let mut held = self.held();
         held.waiting += 1;
         while held.owner.is_some() {
@@ -79,18 +79,18 @@ impl ExecLock {
 
 impl ExecGuard<'_> {
     /// An entry from inside, by the holder itself.
-    pub(crate) fn deeper(&self) -> Depth<'_> {
+    pub(crate) fn enter_nested(&self) -> NestedGuard<'_> {
         self.lock.held().depth += 1;
-        Depth { lock: self.lock }
+        NestedGuard { lock: self.lock }
     }
 }
 
 /// A nested entry; leaving it lessens the depth.
-pub(crate) struct Depth<'a> {
+pub(crate) struct NestedGuard<'a> {
     lock: &'a ExecLock,
 }
 
-impl Drop for Depth<'_> {
+impl Drop for NestedGuard<'_> {
     fn drop(&mut self) {
         self.lock.held().depth -= 1;
     }

@@ -12,13 +12,13 @@ struct Entry<K, V> {
 
 /// A cache from keys to values, looked up by hash and a comparison so that no key is built for a hit. It is bounded by the
 /// number of entries and by the bytes that they are said to hold.
-pub struct Lru<K, V> {
+pub struct LruCache<K, V> {
     buckets: FxHashMap<u64, Vec<Entry<K, V>>>,
     len: usize,
     bytes: usize,
     clock: u64,
     capacity: usize,
-    most_bytes: usize,
+    max_bytes: usize,
     /// Lookups that found something.
     pub hits: u64,
     /// Lookups that did not.
@@ -32,16 +32,16 @@ pub fn hash_of(x: &impl Hash) -> u64 {
     h.finish()
 }
 
-impl<K, V: Clone> Lru<K, V> {
+impl<K, V: Clone> LruCache<K, V> {
     /// A cache of at most `capacity` entries.
-    pub fn new(capacity: usize) -> Lru<K, V> {
-        Lru::bounded(capacity, usize::MAX)
+    pub fn new(capacity: usize) -> LruCache<K, V> {
+        LruCache::with_byte_limit(capacity, usize::MAX)
     }
 
     /// A cache of at most `capacity` entries that hold at most `bytes`. The newest entry is always kept.
-    pub fn bounded(capacity: usize, bytes: usize) -> Lru<K, V> {
+    pub fn with_byte_limit(capacity: usize, bytes: usize) -> LruCache<K, V> {
         let buckets = FxHashMap::default();
-        Lru { buckets, len: 0, bytes: 0, clock: 0, capacity, most_bytes: bytes, hits: 0, misses: 0 }
+        LruCache { buckets, len: 0, bytes: 0, clock: 0, capacity, max_bytes: bytes, hits: 0, misses: 0 }
     }
 
     /// The value of a key.
@@ -69,7 +69,7 @@ impl<K, V: Clone> Lru<K, V> {
     /// Adds an entry that holds some bytes.
     pub fn insert_sized(&mut self, hash: u64, key: K, value: V, bytes: usize) {
         self.clock += 1;
-        self.shrink(bytes);
+        self.evict(bytes);
         self.len += 1;
         self.bytes = self.bytes.saturating_add(bytes);
         self.buckets.entry(hash).or_default().push(Entry { key, value, bytes, used: self.clock });
@@ -97,9 +97,9 @@ impl<K, V: Clone> Lru<K, V> {
     }
 
     /// Other bounds.
-    pub fn bound(&mut self, capacity: usize, bytes: usize) {
-        (self.capacity, self.most_bytes) = (capacity, bytes);
-        self.shrink(0);
+    pub fn set_limits(&mut self, capacity: usize, bytes: usize) {
+        (self.capacity, self.max_bytes) = (capacity, bytes);
+        self.evict(0);
     }
 
     /// Keys, values and bytes, the least recently used first.
@@ -111,9 +111,9 @@ impl<K, V: Clone> Lru<K, V> {
 
     /// Makes room for one entry more. What goes is an eighth at least, so that a full cache does not look for the oldest
     /// at every insertion.
-    fn shrink(&mut self, more: usize) {
+    fn evict(&mut self, more: usize) {
         let fits =
-            |len: usize, bytes: usize| len < self.capacity.max(1) && bytes.saturating_add(more) <= self.most_bytes;
+            |len: usize, bytes: usize| len < self.capacity.max(1) && bytes.saturating_add(more) <= self.max_bytes;
         if fits(self.len, self.bytes) {
             return;
         }
@@ -139,20 +139,20 @@ impl<K, V: Clone> Lru<K, V> {
 mod tests {
     use super::*;
 
-    fn keys(c: &Lru<u32, ()>) -> Vec<u32> {
+    fn keys(c: &LruCache<u32, ()>) -> Vec<u32> {
         c.entries().iter().map(|e| *e.0).collect()
     }
 
     #[test]
     fn the_least_recently_used_goes_first() {
-        let mut c: Lru<u32, ()> = Lru::new(3);
+        let mut c: LruCache<u32, ()> = LruCache::new(3);
         for k in 0..3 {
             c.insert(hash_of(&k), k, ());
         }
         assert!(c.get(hash_of(&0u32), |k| *k == 0).is_some());
         c.insert(hash_of(&3u32), 3, ());
         assert_eq!(keys(&c), [2, 0, 3]);
-        c.bound(2, usize::MAX);
+        c.set_limits(2, usize::MAX);
         assert!(c.len() <= 2);
         c.clear();
         assert_eq!((c.len(), c.bytes()), (0, 0));
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn bytes_are_bounded_and_the_newest_is_kept() {
-        let mut c: Lru<u32, ()> = Lru::bounded(100, 1000);
+        let mut c: LruCache<u32, ()> = LruCache::with_byte_limit(100, 1000);
         for k in 0..50 {
             c.insert_sized(hash_of(&k), k, (), 90);
             assert!(c.bytes() <= 1000 && keys(&c).contains(&k));
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_thousand_times_its_capacity_goes_through() {
-        let mut c: Lru<u32, ()> = Lru::new(64);
+        let mut c: LruCache<u32, ()> = LruCache::new(64);
         for k in 0..64_000 {
             c.insert(hash_of(&k), k, ());
             assert!(c.len() <= 64);

@@ -2,12 +2,12 @@
 
 use crate::autograd::Leaf;
 use crate::context;
-use crate::event::{EventKey, Origin, Token};
-use crate::intern::{Signature, Ty};
-use crate::profile::Label;
-use crate::region::Variant;
+use crate::event::{EventKey, Origin, EffectToken};
+use crate::intern::{OpSignature, Ty};
+use crate::profile::OpLabel;
+use crate::region::CompiledGraph;
 use crate::state_cell::LocId;
-use crate::storage::{Stored, Values};
+use crate::storage::{StoredValue, Values};
 use crate::storage_base::BaseId;
 use ir::{Loc, Op};
 use smallvec::SmallVec;
@@ -17,19 +17,19 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// One result of a node.
 #[derive(Clone)]
-pub(crate) struct Ref {
+pub(crate) struct ValueRef {
     pub(crate) node: Arc<Node>,
     pub(crate) out: u32,
 }
 
-impl Ref {
+impl ValueRef {
     #[inline]
     pub(crate) fn ty(&self) -> &Ty {
         &self.node.types()[self.out as usize]
     }
 
     /// The value, if it was computed.
-    pub(crate) fn value(&self) -> Option<Stored> {
+    pub(crate) fn value(&self) -> Option<StoredValue> {
         self.node.slot().values.get(self.out as usize).cloned()
     }
 
@@ -39,18 +39,18 @@ impl Ref {
     }
 }
 
-pub(crate) type Args = SmallVec<[Ref; 2]>;
+pub(crate) type Args = SmallVec<[ValueRef; 2]>;
 
 /// What a node does.
-pub(crate) enum Work {
+pub(crate) enum NodeKind {
     /// An op on the node's arguments.
-    Op(Arc<Signature>),
+    Op(Arc<OpSignature>),
     /// A compiled region.
-    Call(Arc<Variant>),
+    Call(Arc<CompiledGraph>),
     /// A value that was given.
     Data(Ty),
     /// The value that an ordered load found (§3.6). Its argument, if any, is where gradients go.
-    Load { token: Token, loc: LocId, ty: Ty },
+    Load { token: EffectToken, loc: LocId, ty: Ty },
     /// The argument itself: a leaf's own name for its value, or a value whose gradients are cut off.
     Alias(Ty),
     /// The argument on the node's device.
@@ -59,31 +59,31 @@ pub(crate) enum Work {
 
 /// A base that backward needs unchanged, and its version when the op was recorded (§9.3).
 #[derive(Clone, Copy)]
-pub(crate) struct Saved {
+pub(crate) struct SavedVersion {
     pub(crate) base: BaseId,
     pub(crate) version: u64,
 }
 
 /// What changes about a node.
 #[derive(Default)]
-pub(crate) struct Slot {
+pub(crate) struct NodeState {
     /// Operands; given up when they are not needed any more.
     pub(crate) args: Args,
     /// Results, once computed.
     pub(crate) values: Values,
     /// What is wanted of the node beyond its results; few nodes have any.
-    pub(crate) kept: Option<Box<Kept>>,
+    pub(crate) backward_info: Option<Box<BackwardInfo>>,
     /// Backward has run through and gave up what it kept.
     pub(crate) freed: bool,
     /// The last plan that found the node.
-    pub(crate) plan: u64,
+    pub(crate) last_plan: u64,
 }
 
 /// What is wanted of a node beyond its results.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct BackwardInfo {
     /// What backward needs unchanged.
-    pub(crate) saved: SmallVec<[Saved; 2]>,
+    pub(crate) saved: SmallVec<[SavedVersion; 2]>,
     /// Backward needs the result unchanged, though the op by itself would not.
     pub(crate) result: bool,
     /// Results whose gradient somebody wants to see.
@@ -92,13 +92,13 @@ pub(crate) struct Kept {
     pub(crate) replaces: Option<LocId>,
 }
 
-impl Slot {
-    pub(crate) fn kept(&mut self) -> &mut Kept {
-        self.kept.get_or_insert_default()
+impl NodeState {
+    pub(crate) fn kept(&mut self) -> &mut BackwardInfo {
+        self.backward_info.get_or_insert_default()
     }
 
-    pub(crate) fn saved(&self) -> &[Saved] {
-        self.kept.as_ref().map_or(&[], |k| &k.saved)
+    pub(crate) fn saved(&self) -> &[SavedVersion] {
+        self.backward_info.as_ref().map_or(&[], |k| &k.saved)
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Node {
     /// Its emission, and the place in it.
     pub(crate) instance: u64,
     pub(crate) position: u32,
-    pub(crate) work: Work,
+    pub(crate) work: NodeKind,
     pub(crate) at: Loc,
     /// The leaf that this value stands for.
     pub(crate) leaf: Option<Weak<Leaf>>,
@@ -118,13 +118,13 @@ pub(crate) struct Node {
     /// Where it runs.
     pub(crate) device: u8,
     /// What it belongs to, for profiles.
-    pub(crate) label: Label,
-    pub(crate) slot: Mutex<Slot>,
+    pub(crate) label: OpLabel,
+    pub(crate) slot: Mutex<NodeState>,
 }
 
 impl Node {
     #[inline]
-    pub(crate) fn new(key: EventKey, work: Work, args: Args, at: Loc) -> Node {
+    pub(crate) fn new(key: EventKey, work: NodeKind, args: Args, at: Loc) -> Node {
         Node {
             instance: key.instance,
             position: key.position,
@@ -135,13 +135,13 @@ impl Node {
             straight_through: false,
             device: 0,
             label: context::label(),
-            slot: Mutex::new(Slot { args, ..Slot::default() }),
+            slot: Mutex::new(NodeState { args, ..NodeState::default() }),
         }
     }
 
     /// A node whose value is there.
-    pub(crate) fn data(key: EventKey, value: Stored, at: Loc) -> Node {
-        let node = Node::new(key, Work::Data(value.ty.clone()), Args::new(), at);
+    pub(crate) fn data(key: EventKey, value: StoredValue, at: Loc) -> Node {
+        let node = Node::new(key, NodeKind::Data(value.ty.clone()), Args::new(), at);
         node.slot().values.push(value);
         node
     }
@@ -154,9 +154,9 @@ impl Node {
     #[inline]
     pub(crate) fn types(&self) -> &[Ty] {
         match &self.work {
-            Work::Op(sig) => &sig.types,
-            Work::Call(variant) => &variant.types,
-            Work::Data(ty) | Work::Load { ty, .. } | Work::Alias(ty) | Work::Transfer(ty) => slice::from_ref(ty),
+            NodeKind::Op(sig) => &sig.types,
+            NodeKind::Call(variant) => &variant.types,
+            NodeKind::Data(ty) | NodeKind::Load { ty, .. } | NodeKind::Alias(ty) | NodeKind::Transfer(ty) => slice::from_ref(ty),
         }
     }
 
@@ -165,42 +165,42 @@ impl Node {
         self
     }
 
-    pub(crate) fn of_leaf(mut self, leaf: Option<&Arc<Leaf>>) -> Node {
+    pub(crate) fn with_leaf(mut self, leaf: Option<&Arc<Leaf>>) -> Node {
         self.tracked |= leaf.is_some();
         self.leaf = leaf.map(Arc::downgrade);
         self
     }
 
     #[inline]
-    pub(crate) fn slot(&self) -> MutexGuard<'_, Slot> {
+    pub(crate) fn slot(&self) -> MutexGuard<'_, NodeState> {
         self.slot.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    pub(crate) fn is_done(&self) -> bool {
+    pub(crate) fn is_computed(&self) -> bool {
         !self.slot().values.is_empty()
     }
 
     /// A name for messages.
     pub(crate) fn name(&self) -> &str {
         match &self.work {
-            Work::Op(sig) => compiler::program::library_name(&sig.op),
-            Work::Call(_) => "compiled region",
-            Work::Data(_) => "data",
-            Work::Load { .. } => "load",
-            Work::Alias(_) => "alias",
-            Work::Transfer(_) => "transfer",
+            NodeKind::Op(sig) => compiler::program::library_name(&sig.op),
+            NodeKind::Call(_) => "compiled region",
+            NodeKind::Data(_) => "data",
+            NodeKind::Load { .. } => "load",
+            NodeKind::Alias(_) => "alias",
+            NodeKind::Transfer(_) => "transfer",
         }
     }
 
     /// Notes that a base holds a result, which backward may need unchanged (§9.3). A view of a result is that result.
-    pub(crate) fn publish(&self, out: u32, saved: Saved) {
+    pub(crate) fn publish(&self, out: u32, saved: SavedVersion) {
         if !self.tracked {
             return;
         }
-        let Work::Op(sig) = &self.work else { return };
+        let NodeKind::Op(sig) = &self.work else { return };
         let behind = {
             let mut slot = self.slot();
-            if slot.kept.as_ref().is_some_and(|k| k.result) || sig.saves.outputs.contains(&(out as usize)) {
+            if slot.backward_info.as_ref().is_some_and(|k| k.result) || sig.saved_for_backward.outputs.contains(&(out as usize)) {
                 slot.kept().saved.push(saved);
             }
             let same = matches!(*sig.op, Op::Reshape(_) | Op::Permute(_));
@@ -222,9 +222,9 @@ impl Node {
 /// Nodes that nobody refers to any more, to be filled again: a program records and drops them by the thousand, and an
 /// allocator would give their pages back to the system every time.
 #[derive(Default)]
-pub(crate) struct Spare(Vec<Arc<Node>>);
+pub(crate) struct NodePool(Vec<Arc<Node>>);
 
-impl Spare {
+impl NodePool {
     /// The most that are kept.
     const LIMIT: usize = 4096;
 
@@ -236,7 +236,7 @@ impl Spare {
     }
 
     /// Drops a value, keeping the memory of its node, and of those that only it referred to.
-    pub(crate) fn drop(&mut self, value: Ref) {
+    pub(crate) fn drop(&mut self, value: ValueRef) {
         let mut stack = Args::new();
         stack.push(value);
         while let Some(mut r) = stack.pop() {
@@ -249,15 +249,15 @@ impl Spare {
             }
             node.leaf = None;
             // Other work may hold graphs and data.
-            if self.0.len() < Spare::LIMIT && matches!(&node.work, Work::Op(sig) if sig.is_shared()) {
+            if self.0.len() < NodePool::LIMIT && matches!(&node.work, NodeKind::Op(sig) if sig.is_shared()) {
                 self.0.push(r.node);
             }
         }
     }
 
     /// Takes over as many as there is room for.
-    pub(crate) fn add(&mut self, other: &mut Spare) {
-        let room = Spare::LIMIT - self.0.len();
+    pub(crate) fn add(&mut self, other: &mut NodePool) {
+        let room = NodePool::LIMIT - self.0.len();
         self.0.extend(other.0.drain(..).take(room));
     }
 }

@@ -1,8 +1,8 @@
 //! What may be combined with a tensor: numbers of any type, and tensors.
 
-use crate::record::{Record, number_like, record};
+use crate::record::{Recorder, number_like, record};
 use crate::tensor::Tensor;
-use ir::{Class, DType, Loc, Scalar, Values};
+use ir::{DTypeKind, DType, Loc, Scalar, Values};
 
 /// A number in the program text.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,7 +17,7 @@ pub enum Number {
 
 impl Number {
     /// The dtype that it is promoted to next to a tensor of dtype `like`: that, or one that can hold it.
-    pub fn promoted(self, like: DType) -> DType {
+    pub fn promote_with(self, like: DType) -> DType {
         match self {
             Number::Float(_) if !like.is_float() => DType::F32,
             Number::Int(_) if like == DType::Bool => DType::I64,
@@ -32,16 +32,16 @@ impl Number {
             Number::Float(x) => Some(Scalar::from_f64(dtype, x)),
             Number::Int(x) => {
                 let s = Scalar::from_i64(dtype, x);
-                let same = match dtype.class() {
-                    Class::Signed => s.cast(DType::I64).bits() == x as u64,
-                    Class::Unsigned => x >= 0 && s.cast(DType::U64).bits() == x as u64,
-                    Class::Bool | Class::Float => true,
+                let same = match dtype.kind() {
+                    DTypeKind::Signed => s.cast(DType::I64).bits() == x as u64,
+                    DTypeKind::Unsigned => x >= 0 && s.cast(DType::U64).bits() == x as u64,
+                    DTypeKind::Bool | DTypeKind::Float => true,
                 };
                 same.then_some(s)
             }
-            Number::Unsigned(x) => match dtype.class() {
-                Class::Float => Some(Scalar::from_f64(dtype, x as f64)),
-                Class::Bool => Some(Scalar::bool(true)),
+            Number::Unsigned(x) => match dtype.kind() {
+                DTypeKind::Float => Some(Scalar::from_f64(dtype, x as f64)),
+                DTypeKind::Bool => Some(Scalar::bool(true)),
                 _ => (dtype == DType::U64).then(|| Scalar::from_bits(dtype, x)),
             },
         }
@@ -78,12 +78,12 @@ impl Operand {
 
     /// As a tensor to combine with another: a number takes its dtype, or one that can hold it.
     #[track_caller]
-    pub fn of(&self, like: &Tensor) -> Tensor {
+    pub fn to_tensor_like(&self, like: &Tensor) -> Tensor {
         match self {
             Operand::Tensor(t) => t.clone(),
             Operand::Number(_) if like.error().is_some() => like.clone(),
             Operand::Number(n) => {
-                let f = |b: &mut dyn Record, _: &[ir::Value]| {
+                let f = |b: &mut dyn Recorder, _: &[ir::Value]| {
                     let v = number_like(b, like.dtype(), *n)?;
                     Ok(Values::from_elem(v, 1))
                 };

@@ -46,7 +46,7 @@ pub struct SizeStats {
 
 /// Bounds on what a pool holds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Bounds {
+pub(crate) struct PoolLimits {
     /// Bytes ready to be used again; without a number, what the program lately used at once.
     pub(crate) free: Option<usize>,
     /// Bytes in use.
@@ -54,25 +54,25 @@ pub(crate) struct Bounds {
 }
 
 /// Buffers handed out in what "lately" means, unless the step ends before.
-const WINDOW: u64 = 8192;
+const PEAK_WINDOW: u64 = 8192;
 /// Bytes that are always kept: what small programs hold does not matter.
-const SMALL: usize = 1 << 20;
+const MIN_CACHED_BYTES: usize = 1 << 20;
 
 #[derive(Default)]
-struct Shelves {
+struct FreeLists {
     free: BTreeMap<usize, Vec<Arc<dyn DeviceBuffer>>>,
     pending: Vec<Arc<dyn DeviceBuffer>>,
     sizes: BTreeMap<usize, SizeStats>,
     stats: PoolStats,
     /// The most in use at once, in this window and in the one before.
     peaks: [usize; 2],
-    handed_out: u64,
+    buffers_issued: u64,
 }
 
-impl Shelves {
+impl FreeLists {
     fn next_window(&mut self) {
         self.peaks = [self.stats.live_bytes, self.peaks[0]];
-        self.handed_out = 0;
+        self.buffers_issued = 0;
     }
 
     /// Whether a buffer of a size, or a little larger, is free.
@@ -91,13 +91,13 @@ impl Shelves {
     }
 
     /// Everything submitted is complete: released buffers may be used again. Gives those that are too many.
-    fn settle(&mut self, bounds: Bounds) -> Vec<Arc<dyn DeviceBuffer>> {
+    fn reclaim_pending(&mut self, bounds: PoolLimits) -> Vec<Arc<dyn DeviceBuffer>> {
         self.stats.pending = 0;
         for b in self.pending.drain(..) {
             self.stats.free_bytes += b.bytes();
             self.free.entry(b.bytes()).or_default().push(b);
         }
-        self.trim(bounds.free.unwrap_or_else(|| self.peaks[0].max(self.peaks[1]).max(SMALL)))
+        self.trim(bounds.free.unwrap_or_else(|| self.peaks[0].max(self.peaks[1]).max(MIN_CACHED_BYTES)))
     }
 
     /// Takes free buffers out, large ones first, until no more bytes are left.
@@ -121,9 +121,9 @@ impl Shelves {
 pub(crate) struct Pool {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) device: usize,
-    shelves: Mutex<Shelves>,
+    shelves: Mutex<FreeLists>,
     next_id: AtomicU64,
-    bounds: Bounds,
+    bounds: PoolLimits,
 }
 
 /// Sizes are rounded up to an eighth of a power of two, so that almost equal sizes share buffers.
@@ -133,11 +133,11 @@ fn size_class(bytes: usize) -> Option<usize> {
 }
 
 impl Pool {
-    pub(crate) fn new(backend: Arc<dyn Backend>, device: usize, bounds: Bounds) -> Pool {
+    pub(crate) fn new(backend: Arc<dyn Backend>, device: usize, bounds: PoolLimits) -> Pool {
         Pool { backend, device, shelves: Mutex::default(), next_id: AtomicU64::new(0), bounds }
     }
 
-    fn shelves(&self) -> MutexGuard<'_, Shelves> {
+    fn shelves(&self) -> MutexGuard<'_, FreeLists> {
         self.shelves.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -162,7 +162,7 @@ impl Pool {
             None => {
                 drop(s);
                 drop(stale);
-                let b = self.take(class)?;
+                let b = self.allocate(class)?;
                 s = self.shelves();
                 s.stats.allocations += 1;
                 s.sizes.entry(b.bytes()).or_default().allocations += 1;
@@ -172,8 +172,8 @@ impl Pool {
         s.stats.live_bytes += buffer.bytes();
         s.stats.peak_bytes = s.stats.peak_bytes.max(s.stats.live_bytes);
         s.sizes.entry(buffer.bytes()).or_default().live += 1;
-        s.handed_out += 1;
-        if s.handed_out > WINDOW {
+        s.buffers_issued += 1;
+        if s.buffers_issued > PEAK_WINDOW {
             s.next_window();
         }
         s.peaks[0] = s.peaks[0].max(s.stats.live_bytes);
@@ -185,11 +185,11 @@ impl Pool {
     /// Memory of someone else as that of a value; it isn't counted as the pool's.
     pub(crate) fn adopt(self: &Arc<Pool>, buffer: Arc<dyn DeviceBuffer>) -> Arc<Storage> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Storage::foreign(id, buffer, self.clone()))
+        Arc::new(Storage::external(id, buffer, self.clone()))
     }
 
     /// Memory from the device; if it has none left, after giving back what waits to be used again.
-    fn take(&self, class: usize) -> Result<Arc<dyn DeviceBuffer>> {
+    fn allocate(&self, class: usize) -> Result<Arc<dyn DeviceBuffer>> {
         match self.backend.alloc(class) {
             Err(Error::OutOfMemory { .. }) => {
                 let free = self.shelves().trim(0);
@@ -216,7 +216,7 @@ impl Pool {
 
     /// Everything submitted so far is complete: released buffers may be used again.
     pub(crate) fn flush(&self) {
-        let stale = self.shelves().settle(self.bounds);
+        let stale = self.shelves().reclaim_pending(self.bounds);
         drop(stale);
     }
 
@@ -226,9 +226,9 @@ impl Pool {
     }
 
     /// Gives everything that is not in use back to the device.
-    pub(crate) fn empty(&self) {
+    pub(crate) fn release_all(&self) {
         let mut s = self.shelves();
-        let mut stale = s.settle(self.bounds);
+        let mut stale = s.reclaim_pending(self.bounds);
         stale.extend(s.trim(0));
         drop(s);
     }

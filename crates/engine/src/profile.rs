@@ -4,13 +4,13 @@
 //! Backward's nodes belong to the module of the op they are the derivative of.
 
 use crate::context;
-use crate::debug::Live;
-use crate::engine::{Engine, Shared};
+use crate::debug::LiveTensor;
+use crate::engine::{Engine, EngineShared};
 use crate::kernels;
-use crate::node::{Node, Work};
+use crate::node::{Node, NodeKind};
 use crate::pool::PoolStats;
-use crate::region::Variant;
-use crate::storage::{Stored, Values};
+use crate::region::CompiledGraph;
+use crate::storage::{StoredValue, Values};
 use compiler::clock::Instant;
 use compiler::{Bindings, Timing};
 use ir::ops::Semantics;
@@ -44,7 +44,7 @@ impl fmt::Display for Phase {
 
 /// A phase and a module, which is a number of the table of names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Label {
+pub(crate) struct OpLabel {
     pub(crate) phase: Phase,
     pub(crate) module: u32,
 }
@@ -54,7 +54,7 @@ fn names() -> MutexGuard<'static, Vec<String>> {
     NAMES.get_or_init(|| Mutex::new(vec![String::new()])).lock().unwrap_or_else(|e| e.into_inner())
 }
 
-impl Label {
+impl OpLabel {
     fn module(self) -> String {
         names().get(self.module as usize).cloned().unwrap_or_default()
     }
@@ -74,17 +74,17 @@ pub fn module<R>(name: &str, f: impl FnOnce() -> R) -> R {
             names.len() - 1
         })
     };
-    context::with_label(Label { module: number as u32, ..outer }, f)
+    context::with_label(OpLabel { module: number as u32, ..outer }, f)
 }
 
 /// Runs `f`; ops recorded inside belong to a phase.
 pub fn phase<R>(phase: Phase, f: impl FnOnce() -> R) -> R {
-    context::with_label(Label { phase, ..context::label() }, f)
+    context::with_label(OpLabel { phase, ..context::label() }, f)
 }
 
 /// One op that ran.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct OpRecord {
     /// Its name.
     pub op: String,
     /// The line that recorded it.
@@ -113,20 +113,20 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfused {
     /// The op or kernel, with its shape.
-    pub what: String,
+    pub op: String,
     /// Why it stands alone.
-    pub why: String,
+    pub reason: String,
     /// How often.
     pub count: usize,
 }
 
 struct Recording {
     began: Instant,
-    records: Vec<Record>,
+    records: Vec<OpRecord>,
     pools: Vec<PoolStats>,
     leaks: usize,
     /// Regions that ran, and how often.
-    regions: Vec<(Arc<Variant>, usize)>,
+    regions: Vec<(Arc<CompiledGraph>, usize)>,
 }
 
 /// The engine's side.
@@ -146,26 +146,26 @@ impl Profiling {
     }
 }
 
-impl Shared {
+impl EngineShared {
     /// Notes that a node ran from `start` until now.
     pub(crate) fn note(&self, node: &Node, start: Instant, bytes: usize, steps: Vec<Timing>) {
         let time = start.elapsed();
         if let Some(r) = &mut *self.profiling.recording() {
             let nodes = match &node.work {
-                Work::Call(variant) => variant.graph.nodes().len(),
+                NodeKind::Call(variant) => variant.graph.nodes().len(),
                 _ => 1,
             };
             let fusible = match &node.work {
-                Work::Op(sig) => matches!(sig.op.semantics(), Semantics::Elementwise(_)),
+                NodeKind::Op(sig) => matches!(sig.op.semantics(), Semantics::Elementwise(_)),
                 _ => false,
             };
-            if let Work::Call(variant) = &node.work {
+            if let NodeKind::Call(variant) = &node.work {
                 match r.regions.iter_mut().find(|(v, _)| Arc::ptr_eq(v, variant)) {
                     Some((_, calls)) => *calls += 1,
                     None => r.regions.push((variant.clone(), 1)),
                 }
             }
-            r.records.push(Record {
+            r.records.push(OpRecord {
                 ty: node.types().first().map_or(String::new(), |t| t.to_string()),
                 fusible,
                 op: node.name().to_string(),
@@ -192,16 +192,16 @@ impl Shared {
             let Ok((_, told)) = compiler::explain(&variant.graph, backend, &compiler::Options::default()) else {
                 continue;
             };
-            for note in told.notes {
+            for note in told.steps {
                 for reason in note.unfused {
                     // The values' numbers tell programs apart, not reasons.
                     let why = reason.split_once(": ").map_or(reason.as_str(), |(_, why)| why).to_string();
-                    *rows.entry((note.what.clone(), why)).or_default() += calls;
+                    *rows.entry((note.description.clone(), why)).or_default() += calls;
                 }
             }
         }
         let mut rows: Vec<Unfused> =
-            rows.into_iter().map(|((what, why), count)| Unfused { what, why, count }).collect();
+            rows.into_iter().map(|((what, why), count)| Unfused { op: what, reason: why, count }).collect();
         rows.sort_by_key(|u| std::cmp::Reverse(u.count));
         rows
     }
@@ -209,9 +209,9 @@ impl Shared {
     /// Runs a region's program, with the time of its steps if a profile is taken.
     pub(crate) fn launch_noted(
         &self,
-        variant: &Variant,
+        variant: &CompiledGraph,
         device: usize,
-        args: &[Stored],
+        args: &[StoredValue],
         over: &[(usize, usize)],
         bindings: &mut Bindings,
         overwritten: &mut bool,
@@ -219,7 +219,7 @@ impl Shared {
         let pool = &self.devices[device].pool;
         let outs = kernels::bind(pool, &variant.types, args, over, bindings)?;
         *overwritten |= !over.is_empty();
-        let _undisturbed = overwritten.then(compiler::interrupt::undisturbed);
+        let _undisturbed = overwritten.then(compiler::interrupt::disable_interrupts);
         let steps = match self.profiling.is_on() {
             true => variant.exe.run_timed(bindings),
             false => variant.exe.run(bindings).map(|()| Vec::new()),
@@ -234,23 +234,23 @@ impl Engine {
     pub fn profile<R>(&self, f: impl FnOnce() -> R) -> (R, Profile) {
         let p = &self.shared.profiling;
         let pools = || self.shared.devices.iter().map(|d| d.pool.stats()).collect::<Vec<_>>();
-        let leaks = self.live().len();
+        let leaks = self.live_tensors().len();
         *p.recording() =
             Some(Recording { began: Instant::now(), records: Vec::new(), pools: pools(), leaks, regions: Vec::new() });
         p.on.store(true, Ordering::Relaxed);
         let result = f();
         p.on.store(false, Ordering::Relaxed);
         let ended = p.recording().take();
-        let held = self.live();
+        let held = self.live_tensors();
         let profile = match ended {
             Some(r) => Profile {
                 unfused: self.shared.unfused(&r),
-                wall: r.began.elapsed(),
+                wall_time: r.began.elapsed(),
                 records: r.records,
                 before: r.pools,
                 after: pools(),
-                held_before: r.leaks,
-                held,
+                live_before: r.leaks,
+                live_after: held,
             },
             None => Profile::default(),
         };
@@ -262,24 +262,24 @@ impl Engine {
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// From begin to end.
-    pub wall: Duration,
+    pub wall_time: Duration,
     /// Ops in the order in which they ran.
-    pub records: Vec<Record>,
+    pub records: Vec<OpRecord>,
     /// The pools before.
     pub before: Vec<PoolStats>,
     /// The pools after.
     pub after: Vec<PoolStats>,
     /// Tensors that were held before.
-    pub held_before: usize,
+    pub live_before: usize,
     /// What is held after.
-    pub held: Vec<Live>,
+    pub live_after: Vec<LiveTensor>,
     /// What could have been fused and was not, the most frequent first.
     pub unfused: Vec<Unfused>,
 }
 
 /// Sums of one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sums {
+pub struct ProfileSums {
     /// Ops.
     pub count: usize,
     /// Time.
@@ -289,8 +289,8 @@ pub struct Sums {
 }
 
 impl Profile {
-    fn sums(&self, key: impl Fn(&Record) -> String) -> Vec<(String, Sums)> {
-        let mut rows: BTreeMap<String, Sums> = BTreeMap::new();
+    fn sums(&self, key: impl Fn(&OpRecord) -> String) -> Vec<(String, ProfileSums)> {
+        let mut rows: BTreeMap<String, ProfileSums> = BTreeMap::new();
         for r in &self.records {
             let row = rows.entry(key(r)).or_default();
             row.count += 1;
@@ -303,17 +303,17 @@ impl Profile {
     }
 
     /// Sums by phase, the longest first.
-    pub fn phases(&self) -> Vec<(String, Sums)> {
+    pub fn phases(&self) -> Vec<(String, ProfileSums)> {
         self.sums(|r| r.phase.to_string())
     }
 
     /// Sums by module.
-    pub fn modules(&self) -> Vec<(String, Sums)> {
+    pub fn modules(&self) -> Vec<(String, ProfileSums)> {
         self.sums(|r| if r.module.is_empty() { "(none)".into() } else { r.module.clone() })
     }
 
     /// Sums by op.
-    pub fn ops(&self) -> Vec<(String, Sums)> {
+    pub fn ops(&self) -> Vec<(String, ProfileSums)> {
         self.sums(|r| r.op.clone())
     }
 
@@ -401,7 +401,7 @@ impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let busy: Duration = self.records.iter().map(|r| r.time).sum();
         let ms = |d: Duration| d.as_secs_f64() * 1e3;
-        writeln!(f, "wall {:.3} ms, in kernels {:.3} ms, {} ops", ms(self.wall), ms(busy), self.records.len())?;
+        writeln!(f, "wall {:.3} ms, in kernels {:.3} ms, {} ops", ms(self.wall_time), ms(busy), self.records.len())?;
         for (title, rows) in [("phase", self.phases()), ("module", self.modules()), ("op", self.ops())] {
             writeln!(f, "\n{title:<36} {:>7} {:>10} {:>6} {:>10}", "ops", "ms", "%", "MiB")?;
             for (name, s) in rows.iter().take(ROWS) {
@@ -423,7 +423,7 @@ impl fmt::Display for Profile {
         if !self.unfused.is_empty() {
             writeln!(f, "\n{:<44} {:>7}  why", "not fused", "times")?;
             for u in self.unfused.iter().take(ROWS) {
-                writeln!(f, "{:<44} {:>7}  {}", u.what, u.count, u.why)?;
+                writeln!(f, "{:<44} {:>7}  {}", u.op, u.count, u.reason)?;
             }
         }
         let live = |p: &[PoolStats]| p.iter().map(|p| p.live_bytes).sum::<usize>() as f64 / (1 << 20) as f64;
@@ -435,6 +435,6 @@ impl fmt::Display for Profile {
             self.pool_reuse() * 100.0
         )?;
         writeln!(f, "live {:.2} MiB before, {:.2} after, {peak:.2} at most", live(&self.before), live(&self.after))?;
-        writeln!(f, "tensors held: {} before, {} after", self.held_before, self.held.len())
+        writeln!(f, "tensors held: {} before, {} after", self.live_before, self.live_after.len())
     }
 }

@@ -3,13 +3,13 @@
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::intern::{self, Signature};
-use crate::node::{Args, Kept, Node, Ref, Saved, Slot, Work};
+use crate::intern::{self, OpSignature};
+use crate::node::{Args, BackwardInfo, Node, ValueRef, SavedVersion, NodeState, NodeKind};
 use crate::operand::Number;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::storage_base::{BaseBinding, BaseId};
-use crate::tensor::{Handle, Kind, Tensor};
-use crate::transfer::{ANYWHERE, device_of};
+use crate::tensor::{TensorHandle, TensorKind, Tensor};
+use crate::transfer::{ANY_DEVICE, device_of};
 use crate::x64;
 use ir::error::TypeError;
 use ir::ops::{Call, SavePolicy};
@@ -18,19 +18,19 @@ use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 
 /// A builder that also takes numbers written by the user.
-pub(crate) trait Record: GraphBuilder {
+pub(crate) trait Recorder: GraphBuilder {
     /// A rank-0 number of the program text. In a compiled region it becomes an input (so that a new value needs no new
     /// program), elsewhere a constant.
-    fn number(&mut self, s: Scalar) -> ir::Result<Value> {
+    fn scalar_constant(&mut self, s: Scalar) -> ir::Result<Value> {
         self.constant(Literal::scalar(s))
     }
 
     /// Says that backward through `y` needs these values unchanged, and `y` too if `result`: for functions that PyTorch has
     /// as one op and that are several here (§9.3).
-    fn keeps(&mut self, _y: Value, _values: &[Value], _result: bool) {}
+    fn save_for_backward(&mut self, _y: Value, _values: &[Value], _result: bool) {}
 
     /// What `f` makes of a value, as one op where ops run one by one: what is between need not exist.
-    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value>;
+    fn record_fused(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value>;
 
     /// Whether two values have one type.
     fn same_type(&self, x: Value, y: Value) -> bool {
@@ -46,33 +46,33 @@ pub(crate) type Tensors = SmallVec<[Tensor; 1]>;
 
 /// Records into the engine's lazy graph.
 pub(crate) struct LazyBuild<'a> {
-    pub(crate) state: &'a mut State,
+    pub(crate) state: &'a mut EngineState,
     pub(crate) at: Loc,
     pub(crate) grad: bool,
     /// Where what has no operands is made.
     home: Option<u8>,
     /// Values, with the base that each is or views, for mutation guards.
-    values: SmallVec<[(Ref, Option<BaseId>); 8]>,
+    values: SmallVec<[(ValueRef, Option<BaseId>); 8]>,
 }
 
 impl<'a> LazyBuild<'a> {
-    pub(crate) fn new(state: &'a mut State, at: Loc) -> LazyBuild<'a> {
+    pub(crate) fn new(state: &'a mut EngineState, at: Loc) -> LazyBuild<'a> {
         let grad = context::is_grad_enabled();
-        LazyBuild { state, at, grad, home: context::home(), values: SmallVec::new() }
+        LazyBuild { state, at, grad, home: context::home_device(), values: SmallVec::new() }
     }
 
     /// Makes a recorded value usable.
     #[inline]
-    pub(crate) fn import(&mut self, r: Ref, base: Option<BaseId>) -> Value {
+    pub(crate) fn import_value(&mut self, r: ValueRef, base: Option<BaseId>) -> Value {
         self.values.push((r, base));
         Value(self.values.len() as u32 - 1)
     }
 
     /// A tensor's value as of now.
-    pub(crate) fn load(&mut self, t: &Handle) -> Result<Value> {
+    pub(crate) fn load(&mut self, t: &TensorHandle) -> Result<Value> {
         let lazy = t.lazy().expect("only tensors of the engine come here");
         let r = self.state.base_load(lazy.base, t.reads_leaf(), t.detached, &self.at)?;
-        let v = self.import(r, Some(lazy.base));
+        let v = self.import_value(r, Some(lazy.base));
         let Some(view) = &lazy.view else { return Ok(v) };
         let v = view.get(self, v)?;
         // A view is a new value at every use; a kept gradient is that of all its uses.
@@ -84,7 +84,7 @@ impl<'a> LazyBuild<'a> {
     }
 
     #[inline]
-    pub(crate) fn get(&self, v: Value) -> &Ref {
+    pub(crate) fn get(&self, v: Value) -> &ValueRef {
         &self.values[v.0 as usize].0
     }
 
@@ -94,23 +94,23 @@ impl<'a> LazyBuild<'a> {
     }
 
     /// The operands that PyTorch would keep, with their versions now (§9.3).
-    fn saved(&self, sig: &Signature, args: &[Value]) -> SmallVec<[Saved; 2]> {
+    fn saved(&self, sig: &OpSignature, args: &[Value]) -> SmallVec<[SavedVersion; 2]> {
         let all: SmallVec<[usize; 4]>;
-        let kept = match sig.saves.when {
+        let kept = match sig.saved_for_backward.when {
             SavePolicy::Recompute => {
                 all = (0..args.len()).collect();
                 &all
             }
-            SavePolicy::Kept | SavePolicy::Bilinear | SavePolicy::Quotient => &sig.saves.inputs,
+            SavePolicy::Kept | SavePolicy::Bilinear | SavePolicy::Quotient => &sig.saved_for_backward.inputs,
         };
         let tracked = |i: usize| args.get(i).is_some_and(|v| self.get(*v).node.tracked);
-        let needed = |i: usize| match sig.saves.when {
+        let needed = |i: usize| match sig.saved_for_backward.when {
             SavePolicy::Bilinear => (0..args.len()).any(|k| k != i && tracked(k)),
             SavePolicy::Quotient => i == 1 || tracked(1),
             SavePolicy::Kept | SavePolicy::Recompute => true,
         };
         let bases = kept.iter().filter(|&&i| needed(i)).filter_map(|&i| self.base(*args.get(i)?));
-        bases.filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()
+        bases.filter_map(|base| Some(SavedVersion { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()
     }
 
     fn push(&mut self, op: &Arc<Op>, args: &[Value]) -> ir::Result<Values> {
@@ -122,7 +122,7 @@ impl<'a> LazyBuild<'a> {
             ir::Error::Type(Box::new(TypeError { op, operands, problem, loc }))
         })?;
         let device = match (device_of(&refs), self.home) {
-            (ANYWHERE, Some(home)) => home,
+            (ANY_DEVICE, Some(home)) => home,
             (device, _) => device,
         };
         let tracked = self.grad && sig.differentiable && refs.iter().any(|r| r.node.tracked);
@@ -131,7 +131,7 @@ impl<'a> LazyBuild<'a> {
         if tracked {
             let saved = self.saved(&sig, args);
             if !saved.is_empty() {
-                kept = Some(Box::new(Kept { saved, ..Kept::default() }));
+                kept = Some(Box::new(BackwardInfo { saved, ..BackwardInfo::default() }));
             }
         }
         let key = self.state.node_key();
@@ -139,25 +139,25 @@ impl<'a> LazyBuild<'a> {
         let node = self.state.spare.fill(Node {
             instance: key.instance,
             position: key.position,
-            work: Work::Op(sig),
+            work: NodeKind::Op(sig),
             at: self.at.clone(),
             leaf: None,
             tracked,
             straight_through: false,
             device,
             label: context::label(),
-            slot: Mutex::new(Slot { args: refs, kept, ..Slot::default() }),
+            slot: Mutex::new(NodeState { args: refs, backward_info: kept, ..NodeState::default() }),
         });
         if outs == 1 {
-            return Ok(Values::from_elem(self.import(Ref { node, out: 0 }, base), 1));
+            return Ok(Values::from_elem(self.import_value(ValueRef { node, out: 0 }, base), 1));
         }
-        Ok((0..outs).map(|out| self.import(Ref { node: node.clone(), out }, base)).collect())
+        Ok((0..outs).map(|out| self.import_value(ValueRef { node: node.clone(), out }, base)).collect())
     }
 }
 
 impl GraphBuilder for LazyBuild<'_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
-        let op = self.state.ops.get(x64::op(op));
+        let op = self.state.ops.get(x64::narrow_op(op));
         self.push(&op, args)
     }
 
@@ -186,8 +186,8 @@ impl GraphBuilder for LazyBuild<'_> {
     }
 }
 
-impl Record for LazyBuild<'_> {
-    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value> {
+impl Recorder for LazyBuild<'_> {
+    fn record_fused(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value> {
         // Backward goes through the ops themselves.
         if self.grad && self.get(x).node.tracked {
             return f(self, x);
@@ -203,10 +203,10 @@ impl Record for LazyBuild<'_> {
         Arc::ptr_eq(x, y) || x == y
     }
 
-    fn keeps(&mut self, y: Value, values: &[Value], result: bool) {
+    fn save_for_backward(&mut self, y: Value, values: &[Value], result: bool) {
         let bases = values.iter().filter_map(|v| self.base(*v));
-        let saved: Vec<Saved> = bases
-            .filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits }))
+        let saved: Vec<SavedVersion> = bases
+            .filter_map(|base| Some(SavedVersion { base, version: self.state.bases.get(base)?.scheduled_commits }))
             .collect();
         let r = self.get(y);
         if r.node.tracked {
@@ -219,25 +219,25 @@ impl Record for LazyBuild<'_> {
 }
 
 /// Where a recording goes.
-pub(crate) enum Target<'a> {
+pub(crate) enum RecordTarget<'a> {
     Trace(Arc<crate::trace::Trace>),
     Lazy(&'a Engine),
 }
 
 /// Decides where an op on these tensors is recorded: the innermost trace, else the tensors' engine.
-pub(crate) fn target<'a>(args: &[&'a Tensor], engine: Option<&'a Engine>, at: &Loc) -> Result<Target<'a>> {
+pub(crate) fn recording_target<'a>(args: &[&'a Tensor], engine: Option<&'a Engine>, at: &Loc) -> Result<RecordTarget<'a>> {
     for t in args {
         match &t.0.kind {
-            Kind::Invalid(i) => return Err(i.error.clone()),
-            Kind::Traced(tr) if !context::is_active(&tr.trace) => {
+            TensorKind::Invalid(i) => return Err(i.error.clone()),
+            TensorKind::Traced(tr) if !context::is_active(&tr.trace) => {
                 return Err(Error::InvalidTraceTensorEscape { at: at.clone() });
             }
             _ => {}
         }
-        t.alive(at)?;
+        t.check_alive(at)?;
     }
     if let Some(trace) = context::trace() {
-        return Ok(Target::Trace(trace));
+        return Ok(RecordTarget::Trace(trace));
     }
     let mut engines = args.iter().filter_map(|t| t.0.lazy()).map(|l| &l.engine).chain(engine);
     let Some(first) = engines.next() else {
@@ -250,7 +250,7 @@ pub(crate) fn target<'a>(args: &[&'a Tensor], engine: Option<&'a Engine>, at: &L
             at,
         ));
     }
-    Ok(Target::Lazy(first))
+    Ok(RecordTarget::Lazy(first))
 }
 
 /// Records with `n` results. A failure gives `n` invalid tensors with one error among them.
@@ -259,15 +259,15 @@ pub(crate) fn record(
     n: usize,
     engine: Option<&Engine>,
     args: &[&Tensor],
-    f: impl FnOnce(&mut dyn Record, &[Value]) -> ir::Result<Values>,
+    f: impl FnOnce(&mut dyn Recorder, &[Value]) -> ir::Result<Values>,
 ) -> Tensors {
-    let at = &context::place(at);
+    let at = &context::resolve_loc(at);
     match try_record(at, engine, args, f) {
         Ok(ts) => ts,
         Err(e) => {
             let invalid = args.iter().find_map(|t| t.invalid()).cloned().unwrap_or_else(|| {
                 let engine = engine.or_else(|| args.iter().find_map(|t| t.0.lazy()).map(|l| &l.engine));
-                Tensor::failed(e.at(at), engine)
+                Tensor::with_error(e.with_loc(at), engine)
             });
             (0..n.max(1)).map(|_| invalid.clone()).collect()
         }
@@ -278,11 +278,11 @@ fn try_record(
     at: &Loc,
     engine: Option<&Engine>,
     args: &[&Tensor],
-    f: impl FnOnce(&mut dyn Record, &[Value]) -> ir::Result<Values>,
+    f: impl FnOnce(&mut dyn Recorder, &[Value]) -> ir::Result<Values>,
 ) -> Result<Tensors> {
-    match target(args, engine, at)? {
-        Target::Trace(trace) => trace.record(at, args, f),
-        Target::Lazy(engine) => {
+    match recording_target(args, engine, at)? {
+        RecordTarget::Trace(trace) => trace.record(at, args, f),
+        RecordTarget::Lazy(engine) => {
             let mut state = engine.shared.state();
             let mut b = LazyBuild::new(&mut state, at.clone());
             let mut values: Values = Values::new();
@@ -292,7 +292,7 @@ fn try_record(
             let outs = f(&mut b, &values)?;
             let mut recorded = b.values;
             let mut tensors = Tensors::new();
-            let mut push = |(r, base): (Ref, Option<BaseId>)| {
+            let mut push = |(r, base): (ValueRef, Option<BaseId>)| {
                 let make = if base.is_some() { Tensor::copied } else { Tensor::fresh };
                 tensors.push(make(engine, &mut state, r));
             };
@@ -302,7 +302,7 @@ fn try_record(
                 _ => outs.iter().for_each(|v| push(recorded[v.0 as usize].clone())),
             }
             drop(state);
-            tensors.iter().for_each(|t| drain_now_and_then(engine, t));
+            tensors.iter().for_each(|t| drain_periodically(engine, t));
             Ok(tensors)
         }
     }
@@ -310,7 +310,7 @@ fn try_record(
 
 /// A program that records and drops without ever reading must not grow; while somebody executes, the queue waits.
 #[inline]
-fn drain_now_and_then(engine: &Engine, made: &Tensor) {
+fn drain_periodically(engine: &Engine, made: &Tensor) {
     if made.0.id.is_multiple_of(DRAIN_EVERY) && engine.shared.exec.state().is_none() {
         engine.shared.drain_finalize_queue();
     }
@@ -318,9 +318,9 @@ fn drain_now_and_then(engine: &Engine, made: &Tensor) {
 
 /// Records an elementwise op on whole tensors of one type that are pure values without history. Most ops are such, and a
 /// builder would cost as much as all the rest; `None` if these need one.
-pub(crate) fn plain<const N: usize>(at: &Loc, op: &Arc<Op>, args: [&Tensor; N]) -> Option<Tensor> {
+pub(crate) fn record_elementwise<const N: usize>(at: &Loc, op: &Arc<Op>, args: [&Tensor; N]) -> Option<Tensor> {
     let whole = |t: &Tensor| match &t.0.kind {
-        Kind::Lazy(l) if l.view.is_none() && t.0.reads_leaf().is_none() => t.alive(at).is_ok(),
+        TensorKind::Lazy(l) if l.view.is_none() && t.0.reads_leaf().is_none() => t.check_alive(at).is_ok(),
         _ => false,
     };
     if context::trace().is_some() || context::autocast().is_some() || !args.iter().all(|t| whole(t)) {
@@ -341,12 +341,12 @@ pub(crate) fn plain<const N: usize>(at: &Loc, op: &Arc<Op>, args: [&Tensor; N]) 
     }
     let sig = state.signatures.get(op, &refs).ok()?;
     let (key, device) = (state.node_key(), device_of(&refs));
-    let mut node = Node::new(key, Work::Op(sig), refs, context::place(at));
+    let mut node = Node::new(key, NodeKind::Op(sig), refs, context::resolve_loc(at));
     node.device = device;
     let node = state.spare.fill(node);
-    let made = Tensor::fresh(engine, &mut state, Ref { node, out: 0 });
+    let made = Tensor::fresh(engine, &mut state, ValueRef { node, out: 0 });
     drop(state);
-    drain_now_and_then(engine, &made);
+    drain_periodically(engine, &made);
     Some(made)
 }
 
@@ -354,13 +354,13 @@ pub(crate) fn plain<const N: usize>(at: &Loc, op: &Arc<Op>, args: [&Tensor; N]) 
 pub(crate) fn one(
     at: &Loc,
     args: &[&Tensor],
-    f: impl FnOnce(&mut dyn Record, &[Value]) -> ir::Result<Value>,
+    f: impl FnOnce(&mut dyn Recorder, &[Value]) -> ir::Result<Value>,
 ) -> Tensor {
     record(at, 1, None, args, |b, v| Ok(Values::from_elem(f(b, v)?, 1))).swap_remove(0)
 }
 
 /// Casts two operands to their common dtype and broadcasts them to their common shape, as NumPy does.
-pub(crate) fn align(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<(Value, Value)> {
+pub(crate) fn promote_and_broadcast(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<(Value, Value)> {
     if b.same_type(x, y) {
         return Ok((x, y));
     }
@@ -395,8 +395,8 @@ pub(crate) fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<ir::Shape> {
 }
 
 /// A number as a value next to one of dtype `like`: that dtype, or one that can hold it.
-pub(crate) fn number_like(b: &mut dyn Record, like: DType, n: Number) -> ir::Result<Value> {
-    let dtype = n.promoted(like);
+pub(crate) fn number_like(b: &mut dyn Recorder, like: DType, n: Number) -> ir::Result<Value> {
+    let dtype = n.promote_with(like);
     let s = n.to_scalar(dtype).ok_or_else(|| {
         let why = format!("{n} is no {dtype}; cast the tensor to a dtype that holds it");
         ir::Error::Type(Box::new(TypeError {
@@ -406,5 +406,5 @@ pub(crate) fn number_like(b: &mut dyn Record, like: DType, n: Number) -> ir::Res
             loc: Loc::Unknown,
         }))
     })?;
-    b.number(s)
+    b.scalar_constant(s)
 }

@@ -1,19 +1,19 @@
 //! Compiled regions (§8): staged at every call, compiled once per variant.
 
-use crate::autograd::Backward;
-use crate::engine::{Engine, Shared};
+use crate::autograd::BackwardOptions;
+use crate::engine::{Engine, EngineShared};
 use crate::error::{Error, Result};
 use crate::intern::Ty;
-use crate::kernels::Over;
+use crate::kernels::InPlacePairs;
 use crate::lru::hash_of;
-use crate::node::{Args, Node, Ref, Work};
+use crate::node::{Args, Node, ValueRef, NodeKind};
 use crate::profile::Phase;
 use crate::record::LazyBuild;
-use crate::state::Schedule;
+use crate::state::CallKeys;
 use crate::state_cell::LocRole;
-use crate::tensor::{Kind, Tensor};
-use crate::trace::{Input, Mode, Trace, TraceState};
-use crate::transfer::one_device;
+use crate::tensor::{TensorKind, Tensor};
+use crate::trace::{TraceInput, TraceMode, Trace, TraceState};
+use crate::transfer::common_device;
 use crate::tree::Tree;
 use crate::{context, debug};
 use compiler::program::Step;
@@ -26,7 +26,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 /// A compiled graph.
-pub(crate) struct Variant {
+pub(crate) struct CompiledGraph {
     pub(crate) graph: Arc<Graph>,
     pub(crate) exe: Arc<dyn Executable>,
     pub(crate) types: SmallVec<[Ty; 1]>,
@@ -35,23 +35,23 @@ pub(crate) struct Variant {
 }
 
 /// What programs of compiled graphs are found by.
-pub(crate) struct VariantId {
+pub(crate) struct CompiledGraphKey {
     graph: Arc<Graph>,
-    donate: Over,
-    how: How,
+    donate: InPlacePairs,
+    how: CompileMode,
 }
 
 /// How a graph is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct How {
-    pub(crate) claims: bool,
+pub(crate) struct CompileMode {
+    pub(crate) fuse_composites: bool,
     pub(crate) device: usize,
 }
 
-impl How {
+impl CompileMode {
     /// As usual, for a device.
-    pub(crate) fn on(device: usize) -> How {
-        How { claims: true, device }
+    pub(crate) fn on(device: usize) -> CompileMode {
+        CompileMode { fuse_composites: true, device }
     }
 }
 
@@ -84,14 +84,14 @@ pub struct CompileOptions {
     /// Matrix products take and give this dtype, as inside of [`crate::autocast`].
     pub autocast: Option<DType>,
     /// The device may run whole composites (attention, norms, ..) by kernels of its own.
-    pub claims: bool,
+    pub fuse_composites: bool,
     /// New state may be written over the old one; without it, both exist for a moment.
     pub in_place: bool,
 }
 
 impl Default for CompileOptions {
     fn default() -> CompileOptions {
-        CompileOptions { name: None, autocast: None, claims: true, in_place: true }
+        CompileOptions { name: None, autocast: None, fuse_composites: true, in_place: true }
     }
 }
 
@@ -123,7 +123,7 @@ impl Engine {
     /// The programs of compiled graphs that the engine keeps, the least recently used first.
     pub fn variant_keys(&self) -> Vec<VariantKey> {
         let all = self.shared.variants.lock().unwrap_or_else(|e| e.into_inner());
-        let key = |(id, v, _): (&VariantId, &Arc<Variant>, usize)| VariantKey {
+        let key = |(id, v, _): (&CompiledGraphKey, &Arc<CompiledGraph>, usize)| VariantKey {
             hash: id.hash(),
             inputs: id.graph.input_types(),
             outputs: id.graph.output_types(),
@@ -137,13 +137,13 @@ impl Engine {
     }
 }
 
-impl VariantId {
+impl CompiledGraphKey {
     fn hash(&self) -> u64 {
         hash_of(&(self.graph.structural_hash(), &self.donate[..], self.how))
     }
 }
 
-impl Shared {
+impl EngineShared {
     /// Variants kept, found again, compiled.
     pub(crate) fn variants(&self) -> (usize, u64, u64) {
         let v = self.variants.lock().unwrap_or_else(|e| e.into_inner());
@@ -151,37 +151,37 @@ impl Shared {
     }
 
     /// The program of a graph. `donate` are inputs that results will take the place of: state that a region changes.
-    pub(crate) fn variant(&self, graph: Graph, donate: &[(usize, usize)], how: How) -> Result<Arc<Variant>> {
+    pub(crate) fn variant(&self, graph: Graph, donate: &[(usize, usize)], how: CompileMode) -> Result<Arc<CompiledGraph>> {
         let hash = hash_of(&(graph.structural_hash(), donate, how));
-        let find = |id: &VariantId| id.how == how && *id.graph == graph && id.donate[..] == *donate;
+        let find = |id: &CompiledGraphKey| id.how == how && *id.graph == graph && id.donate[..] == *donate;
         if let Some(v) = self.variants.lock().unwrap_or_else(|e| e.into_inner()).get(hash, find) {
             return Ok(v);
         }
         let variant = Arc::new(self.compile(graph, donate.to_vec(), how)?);
-        let key = VariantId { graph: variant.graph.clone(), donate: donate.into(), how };
+        let key = CompiledGraphKey { graph: variant.graph.clone(), donate: donate.into(), how };
         self.variants.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, variant.clone());
         Ok(variant)
     }
 
     /// Compiles a graph; `donate` are pairs of an input and the output that may be written over it.
-    pub(crate) fn compile(&self, graph: Graph, donate: Vec<(usize, usize)>, how: How) -> Result<Variant> {
+    pub(crate) fn compile(&self, graph: Graph, donate: Vec<(usize, usize)>, how: CompileMode) -> Result<CompiledGraph> {
         let backend = &self.devices[how.device].pool.backend;
         let start = compiler::clock::Instant::now();
         let program = compiler::compile(
             &graph,
             &**backend,
-            &Options { donate, fuse_composites: how.claims, ..Options::default() },
+            &Options { donate, fuse_composites: how.fuse_composites, ..Options::default() },
         )?;
-        debug::say(4, || program.to_string());
+        debug::log_debug(4, || program.to_string());
         let types = graph.output_types().into_iter().map(Arc::new).collect();
-        let variant = Variant { exe: backend.load(program)?, graph: Arc::new(graph), types, device: how.device };
-        debug::say(1, || {
+        let variant = CompiledGraph { exe: backend.load(program)?, graph: Arc::new(graph), types, device: how.device };
+        debug::log_debug(1, || {
             let (ops, p) = (variant.graph.nodes().len(), variant.exe.program());
-            let (steps, arena, ms) = (p.steps.len(), p.arena, start.elapsed().as_secs_f64() * 1e3);
+            let (steps, arena, ms) = (p.steps.len(), p.arena_bytes, start.elapsed().as_secs_f64() * 1e3);
             format!("compiled {ops} ops into {steps} steps with {arena} bytes in {ms:.2} ms")
         });
-        debug::say(2, || kernels(&variant.exe.program().steps));
-        debug::say(3, || variant.graph.to_string());
+        debug::log_debug(2, || kernels(&variant.exe.program().steps));
+        debug::log_debug(3, || variant.graph.to_string());
         Ok(variant)
     }
 }
@@ -198,7 +198,7 @@ fn kernels(steps: &[Step]) -> String {
 }
 
 /// What a staged call gives.
-enum Output {
+enum StagedOutput {
     /// A value of the program.
     Value(usize),
     /// A tensor from outside, or a view of one.
@@ -211,8 +211,8 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
     pub fn call(&self, args: A) -> Result<R> {
         let at = Loc::caller();
         let run = || match self.options.autocast {
-            Some(dtype) => context::with_autocast(Some(dtype), || self.staged(args, &at)),
-            None => self.staged(args, &at),
+            Some(dtype) => context::with_autocast(Some(dtype), || self.stage_call(args, &at)),
+            None => self.stage_call(args, &at),
         };
         match &self.options.name {
             Some(name) => crate::profile::module(name, run),
@@ -225,7 +225,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         self.used.lock().unwrap_or_else(|e| e.into_inner()).iter().copied().collect()
     }
 
-    fn staged(&self, args: A, at: &Loc) -> Result<R> {
+    fn stage_call(&self, args: A, at: &Loc) -> Result<R> {
         let at = at.clone();
         // A region inside a trace is part of that trace.
         if context::trace().is_some() {
@@ -239,7 +239,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             return Ok(result);
         }
         let entered = self.engine.shared.enter("a compiled call")?;
-        let trace = Trace::new(Mode::Region(self.engine.clone()));
+        let trace = Trace::new(TraceMode::Region(self.engine.clone()));
         let result = context::with_trace(trace.clone(), || {
             for t in args.leaves() {
                 t.check_at(&at)?;
@@ -263,30 +263,30 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         Ok(result.rebuild(&mut || tensors.next().expect("one for each result")))
     }
 
-    fn output(&self, trace: &Arc<Trace>, s: &mut TraceState, t: &Tensor, values: &mut Vec<Value>) -> Result<Output> {
+    fn output(&self, trace: &Arc<Trace>, s: &mut TraceState, t: &Tensor, values: &mut Vec<Value>) -> Result<StagedOutput> {
         let cell = trace.cell_of(s, t)?;
-        if let Some(root) = &s.cells[cell].outside {
+        if let Some(root) = &s.cells[cell].outer_base {
             // The region returns what it was given: the result is another handle on the same base.
             let view = t.0.view().cloned();
             let leaf = t.0.leaf.get().cloned();
-            return Ok(Output::Outside(match (&t.0.kind, leaf) {
-                (Kind::Lazy(_), _) => t.clone(),
-                _ => root.share(t.ty().clone(), view, |_| {}),
+            return Ok(StagedOutput::Outside(match (&t.0.kind, leaf) {
+                (TensorKind::Lazy(_), _) => t.clone(),
+                _ => root.alias_with(t.ty().clone(), view, |_| {}),
             }));
         }
         values.push(trace.read(s, t)?);
-        Ok(Output::Value(values.len() - 1))
+        Ok(StagedOutput::Value(values.len() - 1))
     }
 
     /// Compiles the staged graph and records loads, the call, stores and commits, in this order (§8.6.0, §8.11).
-    fn emit(&self, trace: &Arc<Trace>, outputs: Vec<Output>, mut values: Vec<Value>, at: &Loc) -> Result<Vec<Tensor>> {
+    fn emit(&self, trace: &Arc<Trace>, outputs: Vec<StagedOutput>, mut values: Vec<Value>, at: &Loc) -> Result<Vec<Tensor>> {
         let engine = &self.engine;
         let shared = &engine.shared;
         let mut s = trace.state();
         let results = values.len();
         let mut written = Vec::new();
         for c in s.cells.iter().filter(|c| c.mutations > 0) {
-            if let Some(root) = &c.outside {
+            if let Some(root) = &c.outer_base {
                 written.push((root.clone(), c.mutations));
                 values.push(c.value);
             }
@@ -306,18 +306,18 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         }
         let kept = values.len();
         let mut ends = Vec::new();
-        for (cell, grad) in std::mem::take(&mut s.beyond) {
+        for (cell, grad) in std::mem::take(&mut s.outer_gradients) {
             values.push(trace.read(&mut s, &grad)?);
-            ends.extend(s.cells[cell].outside.clone());
+            ends.extend(s.cells[cell].outer_base.clone());
         }
         let mut graph = std::mem::take(&mut s.b.graph);
         graph.set_outputs(values);
         let (graph, used) = graph.without_dead_inputs();
         let inputs = std::mem::take(&mut s.inputs);
         let live = inputs.iter().zip(&used).filter(|(_, u)| **u).map(|(input, _)| input);
-        let mut donate = Over::new();
+        let mut donate = InPlacePairs::new();
         for (i, input) in live.enumerate() {
-            let Input::Capture(t) = input else { continue };
+            let TraceInput::Capture(t) = input else { continue };
             let written = written.iter().position(|(root, _)| root.base_id() == t.base_id());
             donate.extend(written.map(|k| (i, results + k)));
         }
@@ -326,31 +326,31 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         }
         drop(s);
         let captured = inputs.iter().zip(&used).filter_map(|(i, used)| match i {
-            Input::Capture(t) if *used => Some(t),
+            TraceInput::Capture(t) if *used => Some(t),
             _ => None,
         });
-        let device = one_device(captured, at)?;
-        let how = How { claims: self.options.claims, device };
+        let device = common_device(captured, at)?;
+        let how = CompileMode { fuse_composites: self.options.fuse_composites, device };
         let key = hash_of(&(graph.structural_hash(), &donate[..], how));
         let variant = shared.variant(graph, &donate, how)?;
         self.used.lock().unwrap_or_else(|e| e.into_inner()).insert(key);
 
         let mut state = shared.state();
-        let instance = state.instance();
+        let instance = state.next_instance();
         let hash = hash_of(&variant.graph.structural_hash());
-        state.schedule = Some(Schedule { instance, graph: hash, position: 0 });
+        state.schedule = Some(CallKeys { instance, graph: hash, position: 0 });
         let mut b = LazyBuild::new(&mut state, at.clone());
         let mut args = Args::new();
         // An optimiser has the same numbers for each parameter: each is written to the device once.
         let mut numbers: FxHashMap<&Literal, Value> = FxHashMap::default();
         for (input, _) in inputs.iter().zip(&used).filter(|(_, u)| **u) {
             let v = match input {
-                Input::Capture(t) => b.load(&t.0),
-                Input::Number(l) => match numbers.get(l) {
+                TraceInput::Capture(t) => b.load(&t.0),
+                TraceInput::Number(l) => match numbers.get(l) {
                     Some(v) => Ok(*v),
                     None => ir::GraphBuilder::constant(&mut b, l.clone()).map_err(Error::from),
                 },
-                Input::Arg => Err(Error::call("a compiled call", "an argument was lost", at)),
+                TraceInput::Arg => Err(Error::call("a compiled call", "an argument was lost", at)),
             };
             let v = match v {
                 Ok(v) => v,
@@ -359,7 +359,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
                     return Err(e);
                 }
             };
-            if let Input::Number(l) = input {
+            if let TraceInput::Number(l) = input {
                 numbers.insert(l, v);
             }
             args.push(b.get(v).clone());
@@ -375,22 +375,22 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
                 }
             }
         }
-        state.draws(&draws, at);
+        state.record_draws(&draws, at);
         // A region that ran backward has used its history up.
         let tracked = context::is_grad_enabled()
             && !ran_backward
             && args.iter().any(|a| a.node.tracked)
             && variant.types.iter().any(|t| t.dtype.is_float());
         let key = state.node_key();
-        let mut node = Node::new(key, Work::Call(variant), args, at.clone()).tracked(tracked);
+        let mut node = Node::new(key, NodeKind::Call(variant), args, at.clone()).tracked(tracked);
         node.device = device as u8;
         let node = Arc::new(node);
-        let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
+        let out = |i: usize| ValueRef { node: node.clone(), out: i as u32 };
         let mut done = Ok(());
         for (k, (root, mutations)) in written.iter().enumerate() {
             let base = root.0.lazy().expect("roots are of the engine").base;
             let value = out(results + k);
-            let value = if root.0.through.is_some() { state.alias(value, None, at) } else { value };
+            let value = if root.0.view_leaf.is_some() { state.alias(value, None, at) } else { value };
             done = done.and_then(|()| state.base_write(base, value, LocRole::TensorState, false, at));
             if done.is_ok() {
                 (0..*mutations).for_each(|_| state.commit(base, at));
@@ -402,27 +402,27 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             made.push((leaf.clone(), engine.state_tensor(&mut state, value, LocRole::GradState, at)));
         }
         state.schedule = None;
-        let from: Vec<(Ref, Ref)> = beyond.into_iter().enumerate().map(|(k, r)| (r, out(kept + k))).collect();
+        let from: Vec<(ValueRef, ValueRef)> = beyond.into_iter().enumerate().map(|(k, r)| (r, out(kept + k))).collect();
         let tensors = outputs
             .into_iter()
             .map(|o| match o {
-                Output::Value(i) => Tensor::fresh(engine, &mut state, out(i)),
-                Output::Outside(t) => t,
+                StagedOutput::Value(i) => Tensor::fresh(engine, &mut state, out(i)),
+                StagedOutput::Outside(t) => t,
             })
             .collect();
         drop(state);
         done?;
         for (leaf, grad) in grads {
             if grad.is_none() {
-                leaf.clear();
+                leaf.clear_grad();
             }
         }
         for (leaf, grad) in made {
-            leaf.clear();
+            leaf.clear_grad();
             leaf.set_grad(Some(grad));
         }
         if !from.is_empty() {
-            let run = || engine.backward_from(&mut shared.state(), from, Backward::default(), at);
+            let run = || engine.backward_from(&mut shared.state(), from, BackwardOptions::default(), at);
             drop(context::no_grad(|| crate::profile::phase(Phase::Backward, run))?);
         }
         Ok(tensors)

@@ -8,11 +8,11 @@ use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::event::Effect;
-use crate::record::{Record, Tensors, record};
-use crate::state::State;
+use crate::record::{Recorder, Tensors, record};
+use crate::state::EngineState;
 use crate::state_cell::{LocId, LocRole};
 use crate::tensor::Tensor;
-use crate::trace::Mode;
+use crate::trace::TraceMode;
 use ir::composites::dropout;
 use ir::ops::{Bitcast, Call, Threefry2x32};
 use ir::{Binary, Builder, Compare, DType, GraphBuilder, Loc, Scalar, Type, Unary, Value, Values};
@@ -26,7 +26,7 @@ thread_local! {
 
 /// Runs `f`, a part of a function that is being recorded, whose draws follow from a key (`u32[2]`): the same key, the same numbers.
 /// Without one, a recorded function can't draw, since it would give the same numbers at every call.
-pub fn draw_by<R>(key: &Tensor, f: impl FnOnce() -> R) -> R {
+pub fn with_rng_key<R>(key: &Tensor, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<(Tensor, u64)>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -38,9 +38,9 @@ pub fn draw_by<R>(key: &Tensor, f: impl FnOnce() -> R) -> R {
 }
 
 /// The key that is drawn by, and the number of the next draw, if a function is being recorded that has one.
-fn next_by_key() -> Option<(Tensor, u64)> {
+fn next_keyed_draw() -> Option<(Tensor, u64)> {
     let trace = context::trace()?;
-    if !matches!(trace.mode, Mode::Function) {
+    if !matches!(trace.mode, TraceMode::Function) {
         return None;
     }
     KEY.with_borrow_mut(|key| {
@@ -51,7 +51,7 @@ fn next_by_key() -> Option<(Tensor, u64)> {
 }
 
 /// A draw: bits of a shape, for an op, with tensors to make something of together with them.
-struct Draw<'a> {
+struct RandomDraw<'a> {
     op: OpNonce,
     shape: &'a [usize],
     args: &'a [&'a Tensor],
@@ -59,15 +59,15 @@ struct Draw<'a> {
 }
 
 /// What is made of bits and of tensors.
-trait Make: FnOnce(&mut dyn Record, Value, &[Value]) -> ir::Result<Value> {}
-impl<F: FnOnce(&mut dyn Record, Value, &[Value]) -> ir::Result<Value>> Make for F {}
+trait DrawFn: FnOnce(&mut dyn Recorder, Value, &[Value]) -> ir::Result<Value> {}
+impl<F: FnOnce(&mut dyn Recorder, Value, &[Value]) -> ir::Result<Value>> DrawFn for F {}
 
-impl Draw<'_> {
+impl RandomDraw<'_> {
     /// What `f` makes of bits by a key.
-    fn by_key(&self, (key, number): (Tensor, u64), f: impl Make) -> Tensor {
+    fn draw_with_key(&self, (key, number): (Tensor, u64), f: impl DrawFn) -> Tensor {
         let all: Vec<&Tensor> = [&key].into_iter().chain(self.args.iter().copied()).collect();
-        let g = |b: &mut dyn Record, v: &[Value]| {
-            let bits = bits_by(b, v[0], number, self.op, self.shape)?;
+        let g = |b: &mut dyn Recorder, v: &[Value]| {
+            let bits = keyed_bits(b, v[0], number, self.op, self.shape)?;
             Ok(Values::from_elem(f(b, bits, &v[1..])?, 1))
         };
         record(self.at, 1, None, &all, g).swap_remove(0)
@@ -75,9 +75,9 @@ impl Draw<'_> {
 }
 
 /// Uniform bits by a key: each draw has a stream of its own.
-fn bits_by(b: &mut dyn Record, key: Value, draw: u64, op: OpNonce, shape: &[usize]) -> ir::Result<Value> {
+fn keyed_bits(b: &mut dyn Recorder, key: Value, draw: u64, op: OpNonce, shape: &[usize]) -> ir::Result<Value> {
     let n: usize = shape.iter().product();
-    let word = |b: &mut dyn Record, i: usize| -> ir::Result<Value> {
+    let word = |b: &mut dyn Recorder, i: usize| -> ir::Result<Value> {
         let word = b.slice_axis(key, 0, i, i + 1)?;
         let word = b.reshape(word, &[])?;
         b.splat(word, &[n])
@@ -85,13 +85,13 @@ fn bits_by(b: &mut dyn Record, key: Value, draw: u64, op: OpNonce, shape: &[usiz
     let (k0, k1) = (word(b, 0)?, word(b, 1)?);
     let stream = b.full(&Type::new(DType::U32, &[n]), Scalar::from_bits(DType::U32, draw << 3 | op as u64))?;
     let place = b.iota(DType::U32, &[n], 0)?;
-    let out = b.one(first_word(n)?.into(), &[k0, k1, stream, place])?;
+    let out = b.one(threefry_first_word(n)?.into(), &[k0, k1, stream, place])?;
     b.reshape(out, shape)
 }
 
 /// The generator's basis and how many draws were scheduled.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rng {
+pub(crate) struct RngState {
     seed: u64,
     next: u64,
     loc: Option<LocId>,
@@ -107,7 +107,7 @@ enum OpNonce {
     Dropout = 5,
 }
 
-impl State {
+impl EngineState {
     /// The next draw's nonce.
     fn reserve(&mut self) -> u64 {
         self.rng.next += 1;
@@ -115,7 +115,7 @@ impl State {
     }
 
     /// Records that draws happen here in program order.
-    pub(crate) fn draws(&mut self, nonces: &[u64], at: &Loc) {
+    pub(crate) fn record_draws(&mut self, nonces: &[u64], at: &Loc) {
         for &nonce in nonces {
             let loc = match self.rng.loc {
                 Some(loc) => loc,
@@ -128,7 +128,7 @@ impl State {
 }
 
 /// Threefry without its second word, which nobody needs here.
-fn first_word(n: usize) -> ir::Result<Call> {
+fn threefry_first_word(n: usize) -> ir::Result<Call> {
     let mut b = Builder::new();
     let args: Vec<Value> = (0..4).map(|_| b.input(DType::U32, &[n])).collect();
     let out = b.emit(Threefry2x32.into(), &args)?[0];
@@ -136,22 +136,22 @@ fn first_word(n: usize) -> ir::Result<Call> {
 }
 
 /// Uniform bits.
-fn bits(b: &mut dyn Record, seed: u64, nonce: u64, op: OpNonce, shape: &[usize]) -> ir::Result<Value> {
+fn bits(b: &mut dyn Recorder, seed: u64, nonce: u64, op: OpNonce, shape: &[usize]) -> ir::Result<Value> {
     let n: usize = shape.iter().product();
-    let word = |b: &mut dyn Record, x: u64| {
-        let v = b.number(Scalar::from_bits(DType::U32, x & 0xffff_ffff))?;
+    let word = |b: &mut dyn Recorder, x: u64| {
+        let v = b.scalar_constant(Scalar::from_bits(DType::U32, x & 0xffff_ffff))?;
         b.splat(v, &[n])
     };
     let k0 = word(b, seed ^ op as u64)?;
     let k1 = word(b, (seed >> 32) ^ (nonce >> 32))?;
     let x0 = word(b, nonce)?;
     let x1 = b.iota(DType::U32, &[n], 0)?;
-    let out = b.one(first_word(n)?.into(), &[k0, k1, x0, x1])?;
+    let out = b.one(threefry_first_word(n)?.into(), &[k0, k1, x0, x1])?;
     b.reshape(out, shape)
 }
 
 /// f32 in `0..1` from bits: 23 of them as a mantissa.
-fn uniform(b: &mut dyn Record, bits: Value) -> ir::Result<Value> {
+fn uniform(b: &mut dyn Recorder, bits: Value) -> ir::Result<Value> {
     let shape = b.ty(bits).shape;
     let ty = Type::new(DType::U32, &shape);
     let nine = b.full(&ty, Scalar::from_i64(DType::U32, 9))?;
@@ -170,11 +170,11 @@ impl Engine {
         state.rng.next = 0;
     }
 
-    fn draw(&self, draw: Draw<'_>, f: impl Make) -> Tensor {
-        let at = &context::place(draw.at);
+    fn draw(&self, draw: RandomDraw<'_>, f: impl DrawFn) -> Tensor {
+        let at = &context::resolve_loc(draw.at);
         let trace = context::trace();
-        if let Some(key) = next_by_key() {
-            return Draw { at, ..draw }.by_key(key, f);
+        if let Some(key) = next_keyed_draw() {
+            return RandomDraw { at, ..draw }.draw_with_key(key, f);
         }
         let (seed, nonce) = {
             let mut state = self.shared.state();
@@ -182,21 +182,21 @@ impl Engine {
             (state.rng.seed, nonce)
         };
         match trace.as_ref().map(|t| &t.mode) {
-            Some(Mode::Function) => {
+            Some(TraceMode::Function) => {
                 let reason =
                     "a traced function would draw the same numbers at every call; pass a key or the numbers in";
-                return Tensor::failed(Error::call("a random op", reason, at), Some(self));
+                return Tensor::with_error(Error::call("a random op", reason, at), Some(self));
             }
             // The region's call records its draws when it is emitted.
-            Some(Mode::Region(_)) => trace.iter().for_each(|t| t.state().draws.push(nonce)),
-            Some(Mode::Checkpoint(_)) | None => self.shared.state().draws(&[nonce], at),
+            Some(TraceMode::Region(_)) => trace.iter().for_each(|t| t.state().draws.push(nonce)),
+            Some(TraceMode::Checkpoint(_)) | None => self.shared.state().record_draws(&[nonce], at),
         }
-        let g = |b: &mut dyn Record, v: &[Value]| {
+        let g = |b: &mut dyn Recorder, v: &[Value]| {
             let bits = bits(b, seed, nonce, draw.op, draw.shape)?;
             Ok(Values::from_elem(f(b, bits, v)?, 1))
         };
         if draw.args.is_empty() {
-            return self.made(at, g);
+            return self.record_new_tensor(at, g);
         }
         let mut out: Tensors = record(at, 1, Some(self), draw.args, g);
         out.swap_remove(0)
@@ -205,13 +205,13 @@ impl Engine {
     /// Uniform f32 in `0..1`.
     #[track_caller]
     pub fn rand(&self, shape: &[usize]) -> Tensor {
-        self.draw(Draw { op: OpNonce::Uniform, shape, args: &[], at: &Loc::caller() }, |b, bits, _| uniform(b, bits))
+        self.draw(RandomDraw { op: OpNonce::Uniform, shape, args: &[], at: &Loc::caller() }, |b, bits, _| uniform(b, bits))
     }
 
     /// Normal f32 with mean 0 and deviation 1.
     #[track_caller]
     pub fn randn(&self, shape: &[usize]) -> Tensor {
-        self.draw(Draw { op: OpNonce::Normal, shape, args: &[], at: &Loc::caller() }, |b, bits, _| {
+        self.draw(RandomDraw { op: OpNonce::Normal, shape, args: &[], at: &Loc::caller() }, |b, bits, _| {
             let u = uniform(b, bits)?;
             // −1 itself would give −∞.
             let low = -1.0f32.next_up() as f64;
@@ -227,12 +227,12 @@ impl Engine {
     /// i64 in `low..high`.
     #[track_caller]
     pub fn randint(&self, low: i64, high: i64, shape: &[usize]) -> Tensor {
-        let at = context::place(&Loc::caller());
+        let at = context::resolve_loc(&Loc::caller());
         let Some(span) = high.checked_sub(low).filter(|s| (1..=u32::MAX as i64).contains(s)) else {
             let reason = format!("{low}..{high} must hold between 1 and 2³² - 1 integers");
-            return Tensor::failed(Error::call("randint", reason, &at), Some(self));
+            return Tensor::with_error(Error::call("randint", reason, &at), Some(self));
         };
-        self.draw(Draw { op: OpNonce::Integer, shape, args: &[], at: &at }, |b, bits, _| {
+        self.draw(RandomDraw { op: OpNonce::Integer, shape, args: &[], at: &at }, |b, bits, _| {
             let x = b.cast(bits, DType::I64)?;
             let span = b.full(&b.ty(x), Scalar::from_i64(DType::I64, span))?;
             let x = b.binary(Binary::Rem, x, span)?;
@@ -244,7 +244,7 @@ impl Engine {
     /// True with probability `p`.
     #[track_caller]
     pub fn bernoulli(&self, p: f64, shape: &[usize]) -> Tensor {
-        self.draw(Draw { op: OpNonce::Bernoulli, shape, args: &[], at: &Loc::caller() }, |b, bits, _| {
+        self.draw(RandomDraw { op: OpNonce::Bernoulli, shape, args: &[], at: &Loc::caller() }, |b, bits, _| {
             let u = uniform(b, bits)?;
             let p = b.full_like(u, p)?;
             b.compare(Compare::Lt, u, p)
@@ -256,23 +256,23 @@ impl Tensor {
     /// Sets elements to zero with probability `rate` and scales the others by `1/(1 - rate)`.
     #[track_caller]
     pub fn dropout(&self, rate: f64) -> Tensor {
-        let at = context::place(&Loc::caller());
+        let at = context::resolve_loc(&Loc::caller());
         if self.invalid().is_some() {
             return self.clone();
         }
-        let f = |b: &mut dyn Record, bits: Value, v: &[Value]| {
+        let f = |b: &mut dyn Recorder, bits: Value, v: &[Value]| {
             let types = [b.ty(v[0]), b.ty(bits)];
             let make = || dropout::dropout(&types[0], &types[1], rate);
             let op = crate::intern::composite("dropout", &types, &[rate], make)?;
             Ok(b.emit(op.into(), &[v[0], bits])?[0])
         };
-        let draw = Draw { op: OpNonce::Dropout, shape: self.shape(), args: &[self], at: &at };
-        if let Some(key) = next_by_key() {
-            return draw.by_key(key, f);
+        let draw = RandomDraw { op: OpNonce::Dropout, shape: self.shape(), args: &[self], at: &at };
+        if let Some(key) = next_keyed_draw() {
+            return draw.draw_with_key(key, f);
         }
         match self.any_engine(&at) {
             Ok(engine) => engine.draw(draw, f),
-            Err(e) => Tensor::failed(e, None),
+            Err(e) => Tensor::with_error(e, None),
         }
     }
 
@@ -282,7 +282,7 @@ impl Tensor {
             return Ok(e.clone());
         }
         match context::trace().as_ref().map(|t| &t.mode) {
-            Some(Mode::Region(e) | Mode::Checkpoint(e)) => Ok(e.clone()),
+            Some(TraceMode::Region(e) | TraceMode::Checkpoint(e)) => Ok(e.clone()),
             _ => {
                 let reason =
                     "a traced function would draw the same numbers at every call; pass a key or the numbers in";

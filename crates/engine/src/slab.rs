@@ -5,92 +5,92 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
 /// A key of a `Slab`: a slot and how often it was used before, so that an old key never finds a new entry.
-pub struct Key<T> {
+pub struct SlabKey<T> {
     slot: u32,
     generation: u32,
     of: PhantomData<fn() -> T>,
 }
 
-impl<T> Clone for Key<T> {
-    fn clone(&self) -> Key<T> {
+impl<T> Clone for SlabKey<T> {
+    fn clone(&self) -> SlabKey<T> {
         *self
     }
 }
-impl<T> Copy for Key<T> {}
-impl<T> PartialEq for Key<T> {
-    fn eq(&self, other: &Key<T>) -> bool {
+impl<T> Copy for SlabKey<T> {}
+impl<T> PartialEq for SlabKey<T> {
+    fn eq(&self, other: &SlabKey<T>) -> bool {
         (self.slot, self.generation) == (other.slot, other.generation)
     }
 }
-impl<T> Eq for Key<T> {}
-impl<T> Hash for Key<T> {
+impl<T> Eq for SlabKey<T> {}
+impl<T> Hash for SlabKey<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         ((self.slot as u64) << 32 | self.generation as u64).hash(state);
     }
 }
-impl<T> PartialOrd for Key<T> {
-    fn partial_cmp(&self, other: &Key<T>) -> Option<std::cmp::Ordering> {
+impl<T> PartialOrd for SlabKey<T> {
+    fn partial_cmp(&self, other: &SlabKey<T>) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl<T> Ord for Key<T> {
-    fn cmp(&self, other: &Key<T>) -> std::cmp::Ordering {
+impl<T> Ord for SlabKey<T> {
+    fn cmp(&self, other: &SlabKey<T>) -> std::cmp::Ordering {
         (self.slot, self.generation).cmp(&(other.slot, other.generation))
     }
 }
-impl<T> fmt::Debug for Key<T> {
+impl<T> fmt::Debug for SlabKey<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
 }
-impl<T> fmt::Display for Key<T> {
+impl<T> fmt::Display for SlabKey<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.slot, self.generation)
     }
 }
 
-struct Place<T> {
+struct SlabSlot<T> {
     generation: u32,
     entry: Option<T>,
 }
 
 /// A table.
 pub(crate) struct Slab<T> {
-    places: Vec<Place<T>>,
+    slots: Vec<SlabSlot<T>>,
     free: Vec<u32>,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
-        Slab { places: Vec::new(), free: Vec::new() }
+        Slab { slots: Vec::new(), free: Vec::new() }
     }
 }
 
 impl<T> Slab<T> {
     #[inline]
-    pub(crate) fn insert(&mut self, entry: T) -> Key<T> {
+    pub(crate) fn insert(&mut self, entry: T) -> SlabKey<T> {
         if let Some(slot) = self.free.pop() {
-            let place = &mut self.places[slot as usize];
+            let place = &mut self.slots[slot as usize];
             place.entry = Some(entry);
-            return Key { slot, generation: place.generation, of: PhantomData };
+            return SlabKey { slot, generation: place.generation, of: PhantomData };
         }
-        let slot = self.places.len() as u32;
-        self.places.push(Place { generation: 0, entry: Some(entry) });
-        Key { slot, generation: 0, of: PhantomData }
+        let slot = self.slots.len() as u32;
+        self.slots.push(SlabSlot { generation: 0, entry: Some(entry) });
+        SlabKey { slot, generation: 0, of: PhantomData }
     }
 
-    pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
-        let place = self.places.get(key.slot as usize)?;
+    pub(crate) fn get(&self, key: SlabKey<T>) -> Option<&T> {
+        let place = self.slots.get(key.slot as usize)?;
         place.entry.as_ref().filter(|_| place.generation == key.generation)
     }
 
-    pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
-        let place = self.places.get_mut(key.slot as usize)?;
+    pub(crate) fn get_mut(&mut self, key: SlabKey<T>) -> Option<&mut T> {
+        let place = self.slots.get_mut(key.slot as usize)?;
         place.entry.as_mut().filter(|_| place.generation == key.generation)
     }
 
-    pub(crate) fn remove(&mut self, key: Key<T>) -> Option<T> {
-        let place = self.places.get_mut(key.slot as usize).filter(|p| p.generation == key.generation)?;
+    pub(crate) fn remove(&mut self, key: SlabKey<T>) -> Option<T> {
+        let place = self.slots.get_mut(key.slot as usize).filter(|p| p.generation == key.generation)?;
         let entry = place.entry.take()?;
         place.generation = place.generation.wrapping_add(1);
         self.free.push(key.slot);
@@ -98,17 +98,17 @@ impl<T> Slab<T> {
     }
 
     /// Entries in the order of their slots.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
-        self.places.iter().enumerate().filter_map(|(i, p)| {
-            let key = Key { slot: i as u32, generation: p.generation, of: PhantomData };
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SlabKey<T>, &T)> {
+        self.slots.iter().enumerate().filter_map(|(i, p)| {
+            let key = SlabKey { slot: i as u32, generation: p.generation, of: PhantomData };
             p.entry.as_ref().map(|e| (key, e))
         })
     }
 
     /// Entries in the order of their slots.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key<T>, &mut T)> {
-        self.places.iter_mut().enumerate().filter_map(|(i, p)| {
-            let key = Key { slot: i as u32, generation: p.generation, of: PhantomData };
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (SlabKey<T>, &mut T)> {
+        self.slots.iter_mut().enumerate().filter_map(|(i, p)| {
+            let key = SlabKey { slot: i as u32, generation: p.generation, of: PhantomData };
             p.entry.as_mut().map(|e| (key, e))
         })
     }

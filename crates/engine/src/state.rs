@@ -2,11 +2,11 @@
 
 use crate::autograd::Leaf;
 use crate::error::{Error, Result};
-use crate::event::{Effect, Event, EventKey, Events, Origin, StoreKind, Token, Tokens, after_all};
-use crate::inspect::{Log, PlanRecord};
-use crate::intern::{Ops, Signatures, Ty};
-use crate::node::{Args, Node, Ref, Spare, Work};
-use crate::rng::Rng;
+use crate::event::{Effect, Event, EventKey, Events, Origin, StoreKind, EffectToken, EffectTokens, after_all};
+use crate::inspect::{EventLog, PlanRecord};
+use crate::intern::{OpInterner, SignatureInterner, Ty};
+use crate::node::{Args, Node, ValueRef, NodePool, NodeKind};
+use crate::rng::RngState;
 use crate::state_cell::{LocEntry, LocId, LocRole, LocTable, Tombstone};
 use crate::storage_base::{BaseBinding, BaseEntry, BaseId, BaseTable};
 use crate::tensor::Invalid;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Keys for the emissions of one compiled call: its subevents in their schedule's order (§8.6.0).
-pub(crate) struct Schedule {
+pub(crate) struct CallKeys {
     pub(crate) instance: u64,
     pub(crate) graph: u64,
     pub(crate) position: u32,
@@ -23,32 +23,32 @@ pub(crate) struct Schedule {
 
 /// Everything behind the state lock.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct EngineState {
     pub(crate) bases: BaseTable,
     pub(crate) locs: LocTable,
     pub(crate) events: Events,
-    pub(crate) tok_global: Option<Token>,
-    pub(crate) schedule: Option<Schedule>,
+    pub(crate) tok_global: Option<EffectToken>,
+    pub(crate) schedule: Option<CallKeys>,
     pub(crate) epoch: u64,
     pub(crate) alloc_counter: u64,
     pub(crate) mut_counter: u64,
     pub(crate) poisoned: Option<Arc<Error>>,
     pub(crate) invalid: Vec<Arc<Invalid>>,
     pub(crate) last_plan: Vec<PlanRecord>,
-    pub(crate) log: Log,
-    pub(crate) rng: Rng,
-    pub(crate) ops: Ops,
-    pub(crate) signatures: Signatures,
-    pub(crate) spare: Spare,
+    pub(crate) log: EventLog,
+    pub(crate) rng: RngState,
+    pub(crate) ops: OpInterner,
+    pub(crate) signatures: SignatureInterner,
+    pub(crate) spare: NodePool,
     /// Plans made so far.
     pub(crate) plans: u64,
     instances: u64,
 }
 
-impl State {
+impl EngineState {
     /// A new emission number.
     #[inline]
-    pub(crate) fn instance(&mut self) -> u64 {
+    pub(crate) fn next_instance(&mut self) -> u64 {
         self.instances += 1;
         self.instances
     }
@@ -65,7 +65,7 @@ impl State {
                 s.position += 1;
                 EventKey { instance: s.instance, position: s.position, origin }
             }
-            None => EventKey { instance: self.instance(), position: 0, origin },
+            None => EventKey { instance: self.next_instance(), position: 0, origin },
         }
     }
 
@@ -75,7 +75,7 @@ impl State {
     }
 
     /// Records an effect: the join rule (§3.3), a fresh token, and both `tok_global` and the loc's token advance (§3.2).
-    pub(crate) fn emit(&mut self, effect: Effect, also_after: Option<Token>, at: &Loc) -> Token {
+    pub(crate) fn emit(&mut self, effect: Effect, also_after: Option<EffectToken>, at: &Loc) -> EffectToken {
         let token = self.events.next_token();
         // Nothing runs any more (§6.7), and what waits for nothing would hold its loc for ever.
         if self.poisoned.is_some() {
@@ -83,7 +83,7 @@ impl State {
         }
         let loc = effect.loc();
         let loc_token = loc.and_then(|l| self.locs.get(l)).and_then(|l| l.token);
-        let after: Tokens = after_all([self.tok_global, loc_token, also_after].into_iter().flatten());
+        let after: EffectTokens = after_all([self.tok_global, loc_token, also_after].into_iter().flatten());
         let key = self.event_key(&effect);
         if let Some(entry) = loc.and_then(|l| self.locs.get_mut(l)) {
             entry.token = Some(token);
@@ -118,7 +118,7 @@ impl State {
 
     /// A new base with a pure value and one handle.
     #[inline]
-    pub(crate) fn new_base(&mut self, value: Ref) -> BaseId {
+    pub(crate) fn new_base(&mut self, value: ValueRef) -> BaseId {
         self.bases.insert(BaseEntry { pins: 1, ..BaseEntry::ssa(value) })
     }
 
@@ -143,7 +143,7 @@ impl State {
     }
 
     /// `ensure_initialized` (§3.7): the token after which a pending loc has its seed.
-    fn ensure_initialized(&mut self, id: BaseId, at: &Loc) -> Result<Option<Token>> {
+    fn ensure_initialized(&mut self, id: BaseId, at: &Loc) -> Result<Option<EffectToken>> {
         let BaseBinding::PendingLoc { loc, seed, init_tok } = &self.base(id).binding else {
             return Ok(None);
         };
@@ -160,7 +160,7 @@ impl State {
 
     /// `base_load` (§3.7): the base's value as of now in program order. `leaf` is the handle's own leaf; a detached handle
     /// gets a value without history.
-    pub(crate) fn base_load(&mut self, id: BaseId, leaf: Option<&Arc<Leaf>>, detached: bool, at: &Loc) -> Result<Ref> {
+    pub(crate) fn base_load(&mut self, id: BaseId, leaf: Option<&Arc<Leaf>>, detached: bool, at: &Loc) -> Result<ValueRef> {
         if let BaseBinding::Ssa(value) = &self.base(id).binding {
             let value = value.clone();
             return Ok(match leaf {
@@ -174,23 +174,23 @@ impl State {
         let init = self.ensure_initialized(id, at)?;
         let base = self.base(id);
         let history = base.history.clone().filter(|_| !detached && leaf.is_none());
-        let straight = base.straight && history.is_some();
+        let straight = base.straight_through && history.is_some();
         let (ty, device) = (base.ty.clone(), base.device);
         let token = self.events.next_token();
         let key = self.node_key();
         let args: Args = history.into_iter().collect();
         let tracked = args.iter().any(|a| a.node.tracked);
-        let node = Node::new(key, Work::Load { token, loc, ty }, args, at.clone());
-        let mut node = node.tracked(tracked).of_leaf(leaf);
+        let node = Node::new(key, NodeKind::Load { token, loc, ty }, args, at.clone());
+        let mut node = node.tracked(tracked).with_leaf(leaf);
         node.straight_through = straight;
         node.device = device;
         let node = Arc::new(node);
         self.emit(Effect::LocLoad { loc, into: Arc::downgrade(&node) }, init, at);
-        Ok(Ref { node, out: 0 })
+        Ok(ValueRef { node, out: 0 })
     }
 
     /// Where gradients of what a base holds go, if they go anywhere.
-    pub(crate) fn history(&self, id: BaseId) -> Option<Ref> {
+    pub(crate) fn history(&self, id: BaseId) -> Option<ValueRef> {
         match &self.base(id).binding {
             BaseBinding::Ssa(r) => Some(r.clone()).filter(|r| r.node.tracked),
             _ => self.base(id).history.clone(),
@@ -206,22 +206,22 @@ impl State {
     }
 
     /// Another name for a value: a leaf's, or one that gradients don't pass.
-    pub(crate) fn alias(&mut self, value: Ref, leaf: Option<&Arc<Leaf>>, at: &Loc) -> Ref {
+    pub(crate) fn alias(&mut self, value: ValueRef, leaf: Option<&Arc<Leaf>>, at: &Loc) -> ValueRef {
         let ty = value.ty().clone();
         let (done, device) = (value.value(), value.node.device);
-        let mut node = Node::new(self.node_key(), Work::Alias(ty), Args::from_iter([value]), at.clone()).of_leaf(leaf);
+        let mut node = Node::new(self.node_key(), NodeKind::Alias(ty), Args::from_iter([value]), at.clone()).with_leaf(leaf);
         node.device = device;
         if let Some(v) = done {
             node.slot().values.push(v);
         }
-        Ref { node: Arc::new(node), out: 0 }
+        ValueRef { node: Arc::new(node), out: 0 }
     }
 
     /// `base_store` (§3.7): an in-place mutation, with exactly one `base_commit` (§4.3).
     pub(crate) fn base_store(
         &mut self,
         id: BaseId,
-        value: Ref,
+        value: ValueRef,
         role: LocRole,
         unrecorded: bool,
         at: &Loc,
@@ -235,7 +235,7 @@ impl State {
     pub(crate) fn base_write(
         &mut self,
         id: BaseId,
-        value: Ref,
+        value: ValueRef,
         role: LocRole,
         unrecorded: bool,
         at: &Loc,
@@ -259,16 +259,16 @@ impl State {
         // A change that is not recorded leaves the history as it was, as in PyTorch.
         if value.node.tracked || !unrecorded {
             base.history = value.node.tracked.then(|| value.clone());
-            base.straight = false;
+            base.straight_through = false;
         } else {
             base.history = base.history.take().or(before);
-            base.straight = true;
+            base.straight_through = true;
         }
         let loc = base.loc().expect("it is in a loc");
         // What ran before a load or store that still waits must leave the loc's value to it.
         let last = self.locs.get(loc).and_then(|l| l.token).and_then(|t| self.events.pending(t));
         let latest = last.is_none_or(|e| e.key < value.node.key());
-        if latest && !value.node.tracked && matches!(value.node.work, Work::Op(_)) {
+        if latest && !value.node.tracked && matches!(value.node.work, NodeKind::Op(_)) {
             value.node.slot().kept().replaces = Some(loc);
         }
         self.emit(Effect::LocStore { loc, value, kind: StoreKind::Semantic }, init, at);
@@ -304,7 +304,7 @@ impl State {
     }
 
     /// One pending event less.
-    pub(crate) fn settle(&mut self, loc: LocId) {
+    pub(crate) fn finish_pending(&mut self, loc: LocId) {
         if let Some(entry) = self.locs.get_mut(loc) {
             entry.pending -= 1;
         }

@@ -1,12 +1,12 @@
 //! Locs: cells of external state (§2.4).
 
-use crate::event::Token;
+use crate::event::EffectToken;
 use crate::intern::Ty;
-use crate::slab::{Key, Slab};
-use crate::storage::Stored;
+use crate::slab::{SlabKey, Slab};
+use crate::storage::StoredValue;
 
 /// Identity of a loc.
-pub type LocId = Key<LocEntry>;
+pub type LocId = SlabKey<LocEntry>;
 
 /// What a loc is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +63,10 @@ pub struct LocEntry {
     pub(crate) created_epoch: u64,
     pub(crate) created_alloc: u64,
     /// The value, held strongly.
-    pub(crate) storage: Option<Stored>,
+    pub(crate) storage: Option<StoredValue>,
     pub(crate) tombstone: Option<Tombstone>,
     /// The last ordered access.
-    pub(crate) token: Option<Token>,
+    pub(crate) token: Option<EffectToken>,
     /// Events that have not run and refer to this loc.
     pub(crate) pending: usize,
     /// No base refers to it any more; it goes when nothing is pending.

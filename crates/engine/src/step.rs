@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::plan::Roots;
+use crate::plan::PlanRoots;
 use crate::storage_base::BaseBinding;
 
 impl Engine {
@@ -13,7 +13,7 @@ impl Engine {
         let entered = shared.enter("mark_step")?;
         // Step 0: all pending effects.
         let tokens = shared.state().tok_global.into_iter().collect();
-        shared.force(&entered.guard, &Roots { values: Vec::new(), tokens })?;
+        shared.force(&entered.guard, &PlanRoots { values: Vec::new(), tokens })?;
         {
             let mut state = shared.state();
             let state = &mut *state;

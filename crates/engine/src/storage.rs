@@ -16,22 +16,22 @@ pub(crate) struct Storage {
     /// Counts committed stores that changed the buffer in place (§5.3).
     version: AtomicU64,
     /// Memory of someone else: never written, never used again for other values.
-    foreign: bool,
+    external: bool,
 }
 
 impl Storage {
     pub(crate) fn new(id: u64, buffer: Arc<dyn DeviceBuffer>, pool: Arc<Pool>) -> Storage {
-        Storage { id, buffer: Some(buffer), pool, version: AtomicU64::new(0), foreign: false }
+        Storage { id, buffer: Some(buffer), pool, version: AtomicU64::new(0), external: false }
     }
 
     /// Memory of someone else, on the device of a pool.
-    pub(crate) fn foreign(id: u64, buffer: Arc<dyn DeviceBuffer>, pool: Arc<Pool>) -> Storage {
-        Storage { id, buffer: Some(buffer), pool, version: AtomicU64::new(0), foreign: true }
+    pub(crate) fn external(id: u64, buffer: Arc<dyn DeviceBuffer>, pool: Arc<Pool>) -> Storage {
+        Storage { id, buffer: Some(buffer), pool, version: AtomicU64::new(0), external: true }
     }
 
     /// Whether it may be written over once nobody else refers to it.
-    pub(crate) fn is_own(&self) -> bool {
-        !self.foreign
+    pub(crate) fn is_owned(&self) -> bool {
+        !self.external
     }
 
     pub(crate) fn buffer(&self) -> &Arc<dyn DeviceBuffer> {
@@ -43,7 +43,7 @@ impl Storage {
     }
 
     /// A committed store has changed the buffer in place.
-    pub(crate) fn bump(&self) {
+    pub(crate) fn increment_version(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -54,7 +54,7 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take().filter(|_| !self.foreign) {
+        if let Some(buffer) = self.buffer.take().filter(|_| !self.external) {
             self.pool.release(buffer);
         }
     }
@@ -64,23 +64,23 @@ impl Drop for Storage {
 pub(crate) type Views = Vec<Arc<Op>>;
 
 /// Results of a node: mostly one.
-pub(crate) type Values = SmallVec<[Stored; 1]>;
+pub(crate) type Values = SmallVec<[StoredValue; 1]>;
 
 /// A value: dense memory of type `ty`, seen through views.
 #[derive(Clone)]
-pub(crate) struct Stored {
+pub(crate) struct StoredValue {
     pub(crate) storage: Arc<Storage>,
     pub(crate) ty: Ty,
     pub(crate) views: Views,
 }
 
-impl Stored {
-    pub(crate) fn dense(storage: Arc<Storage>, ty: Ty) -> Stored {
-        Stored { storage, ty, views: Views::new() }
+impl StoredValue {
+    pub(crate) fn dense(storage: Arc<Storage>, ty: Ty) -> StoredValue {
+        StoredValue { storage, ty, views: Views::new() }
     }
 
     /// One view more, which gives a value of type `ty`.
-    pub(crate) fn viewed(mut self, op: &Arc<Op>, ty: &Ty) -> Stored {
+    pub(crate) fn viewed(mut self, op: &Arc<Op>, ty: &Ty) -> StoredValue {
         // A dense value under another shape is a dense value of another type.
         if self.views.is_empty() && matches!(**op, Op::Reshape(_)) {
             self.ty = ty.clone();

@@ -1,20 +1,20 @@
 //! Bases: what tensors that alias share (§2.2).
 
-use crate::event::Token;
+use crate::event::EffectToken;
 use crate::intern::Ty;
-use crate::node::Ref;
-use crate::slab::{Key, Slab};
+use crate::node::ValueRef;
+use crate::slab::{SlabKey, Slab};
 use crate::state_cell::LocId;
 
 /// Identity of an alias class.
-pub type BaseId = Key<BaseEntry>;
+pub type BaseId = SlabKey<BaseEntry>;
 
 /// Where a base's truth lives.
 pub(crate) enum BaseBinding {
     /// In a pure value.
-    Ssa(Ref),
+    Ssa(ValueRef),
     /// In a loc that may not be initialised yet; `seed` initialises it.
-    PendingLoc { loc: LocId, seed: Ref, init_tok: Option<Token> },
+    PendingLoc { loc: LocId, seed: ValueRef, init_tok: Option<EffectToken> },
     /// In a loc.
     Loc(LocId),
 }
@@ -37,22 +37,22 @@ pub struct BaseEntry {
     /// Where it lives.
     pub(crate) device: u8,
     /// Where the user's program made it.
-    pub(crate) made: ir::Loc,
+    pub(crate) created_at: ir::Loc,
     /// Compaction's bookkeeping.
     pub(crate) mutated_since_step: bool,
     /// Where gradients of the current value go, if it is in a loc.
-    pub(crate) history: Option<Ref>,
+    pub(crate) history: Option<ValueRef>,
     /// The value was changed without recording since `history`.
-    pub(crate) straight: bool,
+    pub(crate) straight_through: bool,
 }
 
 impl BaseEntry {
     #[inline]
-    pub(crate) fn ssa(value: Ref) -> BaseEntry {
+    pub(crate) fn ssa(value: ValueRef) -> BaseEntry {
         BaseEntry {
             ty: value.ty().clone(),
             device: value.node.device,
-            made: value.node.at.clone(),
+            created_at: value.node.at.clone(),
             binding: BaseBinding::Ssa(value),
             binding_version: 0,
             logical_version: 0,
@@ -61,7 +61,7 @@ impl BaseEntry {
             pins: 0,
             mutated_since_step: false,
             history: None,
-            straight: false,
+            straight_through: false,
         }
     }
 

@@ -13,9 +13,9 @@ use crate::autograd::Leaf;
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::record::{LazyBuild, Record, Tensors, record};
+use crate::record::{LazyBuild, Recorder, Tensors, record};
 use crate::storage_base::BaseId;
-use crate::tensor::{DETACHED, Handle, Invalid, Kind, Tensor, Traced};
+use crate::tensor::{DETACHED_MESSAGE, TensorHandle, Invalid, TensorKind, Tensor, Traced};
 use crate::x64;
 use ir::ops::StopGradient;
 use ir::{Builder, Graph, GraphBuilder, Literal, Loc, Op, Scalar, Type, Value, Values};
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What a trace is for.
-pub(crate) enum Mode {
+pub(crate) enum TraceMode {
     /// A pure function: what it captures can't be changed in place.
     Function,
     /// A compiled region of an engine: what it captures is state that it may change (§8).
@@ -35,7 +35,7 @@ pub(crate) enum Mode {
 
 /// Where an input of the traced Graph comes from.
 #[derive(Clone)]
-pub(crate) enum Input {
+pub(crate) enum TraceInput {
     Arg,
     /// A tensor from outside.
     Capture(Tensor),
@@ -44,12 +44,12 @@ pub(crate) enum Input {
 }
 
 /// A mutable name for a value.
-pub(crate) struct Cell {
+pub(crate) struct TraceCell {
     pub(crate) value: Value,
     /// In-place ops so far.
     pub(crate) mutations: u64,
     /// The base outside that the cell stands for.
-    pub(crate) outside: Option<Tensor>,
+    pub(crate) outer_base: Option<Tensor>,
     /// The leaf that the value is, with the value that gradients are taken for.
     pub(crate) leaf: Option<Arc<Leaf>>,
     /// Captured by a function, so not writable.
@@ -61,12 +61,12 @@ pub(crate) struct Cell {
 #[derive(Default)]
 pub(crate) struct TraceState {
     pub(crate) b: Builder,
-    pub(crate) cells: Vec<Cell>,
-    pub(crate) inputs: Vec<Input>,
+    pub(crate) cells: Vec<TraceCell>,
+    pub(crate) inputs: Vec<TraceInput>,
     pub(crate) grads: Vec<(Arc<Leaf>, Option<Tensor>)>,
     pub(crate) ran_backward: bool,
     /// Gradients of tensors from outside that have a history there: the cell and the gradient.
-    pub(crate) beyond: Vec<(usize, Tensor)>,
+    pub(crate) outer_gradients: Vec<(usize, Tensor)>,
     /// Leaves that such a history leads to; their gradients are complete when the call is recorded.
     pub(crate) reached: Vec<Arc<Leaf>>,
     /// Nonces of random draws.
@@ -75,13 +75,13 @@ pub(crate) struct TraceState {
     failed: Vec<Arc<Invalid>>,
     /// The engine of the tensors that were captured.
     engine: Option<Engine>,
-    outer: FxHashMap<Outer, usize>,
+    outer: FxHashMap<CaptureKey, usize>,
     bases: FxHashMap<BaseId, usize>,
 }
 
 /// What a captured tensor is found by.
 #[derive(PartialEq, Eq, Hash)]
-enum Outer {
+enum CaptureKey {
     /// A handle: two on one base may differ in where gradients go.
     Handle(u64),
     /// A view of a cell of an outer trace: it is seen there, once, and not in every round of a loop. Detached names for it
@@ -92,7 +92,7 @@ enum Outer {
 /// A Graph that is being recorded.
 pub struct Trace {
     pub(crate) id: u64,
-    pub(crate) mode: Mode,
+    pub(crate) mode: TraceMode,
     state: Mutex<TraceState>,
 }
 
@@ -108,7 +108,7 @@ struct TraceBuild<'a> {
 
 impl GraphBuilder for TraceBuild<'_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
-        self.state.b.emit(x64::op(op), args)
+        self.state.b.emit(x64::narrow_op(op), args)
     }
 
     fn ty(&self, v: Value) -> Type {
@@ -120,29 +120,29 @@ impl GraphBuilder for TraceBuild<'_> {
         let call = self.state.b.loc.clone();
         let outs = graph.inline_with(args, |node, operands| {
             self.state.b.loc = if node.loc == Loc::Unknown { call.clone() } else { node.loc.clone() };
-            self.state.b.emit(x64::op(node.op.clone()), operands)
+            self.state.b.emit(x64::narrow_op(node.op.clone()), operands)
         });
         self.state.b.loc = call;
         outs
     }
 }
 
-impl Record for TraceBuild<'_> {
-    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value> {
+impl Recorder for TraceBuild<'_> {
+    fn record_fused(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value> {
         f(self, x)
     }
 
-    fn number(&mut self, s: Scalar) -> ir::Result<Value> {
+    fn scalar_constant(&mut self, s: Scalar) -> ir::Result<Value> {
         if !self.lift {
             return self.constant(Literal::scalar(s));
         }
-        self.state.inputs.push(Input::Number(Literal::scalar(s)));
+        self.state.inputs.push(TraceInput::Number(Literal::scalar(s)));
         Ok(self.state.b.graph.input(Type::scalar(s.dtype())))
     }
 }
 
 impl Trace {
-    pub(crate) fn new(mode: Mode) -> Arc<Trace> {
+    pub(crate) fn new(mode: TraceMode) -> Arc<Trace> {
         let id = TRACES.fetch_add(1, Ordering::Relaxed);
         Arc::new(Trace { id, mode, state: Mutex::default() })
     }
@@ -152,7 +152,7 @@ impl Trace {
     }
 
     pub(crate) fn is_region(&self) -> bool {
-        matches!(self.mode, Mode::Region(_))
+        matches!(self.mode, TraceMode::Region(_))
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, TraceState> {
@@ -162,11 +162,11 @@ impl Trace {
     /// A tensor for a cell.
     pub(crate) fn tensor(self: &Arc<Trace>, cell: usize, ty: Type) -> Tensor {
         let traced = Traced { trace: self.clone(), cell, view: None };
-        Tensor::of(Handle::new(u64::MAX, ty, Kind::Traced(traced)))
+        Tensor::from_handle(TensorHandle::new(u64::MAX, ty, TensorKind::Traced(traced)))
     }
 
     /// A new cell with a value.
-    pub(crate) fn fresh(self: &Arc<Trace>, s: &mut TraceState, value: Value) -> Tensor {
+    pub(crate) fn new_tensor(self: &Arc<Trace>, s: &mut TraceState, value: Value) -> Tensor {
         let ty = s.b.ty(value);
         let cell = s.cell(value, None);
         self.tensor(cell, ty)
@@ -175,19 +175,19 @@ impl Trace {
     /// A new placeholder.
     pub(crate) fn placeholder(self: &Arc<Trace>, ty: Type) -> Tensor {
         let mut s = self.state();
-        s.inputs.push(Input::Arg);
+        s.inputs.push(TraceInput::Arg);
         let v = s.b.graph.input(ty.clone());
         let cell = s.cell(v, None);
         // The arguments of a function are values of its own; a checkpointed body's are those of the program around it (§10).
-        s.cells[cell].captured = matches!(self.mode, Mode::Checkpoint(_));
+        s.cells[cell].captured = matches!(self.mode, TraceMode::Checkpoint(_));
         self.tensor(cell, ty)
     }
 
     /// The cell that a tensor names here, which may be a new one for a tensor from outside.
     pub(crate) fn cell_of(&self, s: &mut TraceState, t: &Tensor) -> Result<usize> {
         match (&t.0.kind, &self.mode) {
-            (Kind::Traced(tr), _) if std::ptr::eq(&*tr.trace, self) => Ok(tr.cell),
-            (Kind::Lazy(l), Mode::Region(engine)) if l.engine.same(engine) => {
+            (TensorKind::Traced(tr), _) if std::ptr::eq(&*tr.trace, self) => Ok(tr.cell),
+            (TensorKind::Lazy(l), TraceMode::Region(engine)) if l.engine.same(engine) => {
                 if let Some(&cell) = s.bases.get(&l.base) {
                     if let Some(leaf) = t.0.reads_leaf()
                         && s.cells[cell].leaf.is_none()
@@ -200,33 +200,33 @@ impl Trace {
                 let root = t.root(&mut l.engine.shared.state()).expect("it is a tensor of the engine");
                 let cell = s.capture(root.clone());
                 s.cells[cell].leaf = t.0.reads_leaf().cloned();
-                s.cells[cell].outside = Some(root);
+                s.cells[cell].outer_base = Some(root);
                 s.bases.insert(l.base, cell);
                 Ok(cell)
             }
-            (Kind::Traced(tr), _) => {
-                let key = Outer::Cell(tr.trace.id, tr.cell, tr.view.as_ref().map_or(Vec::new(), |v| v.ops()));
+            (TensorKind::Traced(tr), _) => {
+                let key = CaptureKey::Cell(tr.trace.id, tr.cell, tr.view.as_ref().map_or(Vec::new(), |v| v.ops()));
                 if let Some(&cell) = s.outer.get(&key) {
                     return Ok(cell);
                 }
                 let seen = Traced { trace: tr.trace.clone(), cell: tr.cell, view: tr.view.clone() };
-                Ok(s.captured(key, Tensor::of(Handle::new(u64::MAX, t.0.ty.clone(), Kind::Traced(seen)))))
+                Ok(s.captured(key, Tensor::from_handle(TensorHandle::new(u64::MAX, t.0.ty.clone(), TensorKind::Traced(seen)))))
             }
-            (Kind::Lazy(l), mode) => {
+            (TensorKind::Lazy(l), mode) => {
                 let ours = match mode {
-                    Mode::Region(engine) | Mode::Checkpoint(engine) => engine.clone(),
-                    Mode::Function => s.engine.get_or_insert_with(|| l.engine.clone()).clone(),
+                    TraceMode::Region(engine) | TraceMode::Checkpoint(engine) => engine.clone(),
+                    TraceMode::Function => s.engine.get_or_insert_with(|| l.engine.clone()).clone(),
                 };
                 if !ours.same(&l.engine) {
                     return Err(Error::call("a traced function", TWO_ENGINES, &s.b.loc));
                 }
-                let key = Outer::Handle(t.0.id);
+                let key = CaptureKey::Handle(t.0.id);
                 match s.outer.get(&key) {
                     Some(&cell) => Ok(cell),
                     None => Ok(s.captured(key, t.clone())),
                 }
             }
-            (Kind::Invalid(i), _) => Err(i.error.clone()),
+            (TensorKind::Invalid(i), _) => Err(i.error.clone()),
         }
     }
 
@@ -235,8 +235,8 @@ impl Trace {
         let cell = self.cell_of(s, t)?;
         let mut v = s.cells[cell].value;
         // A cell is a whole base, but for what a function captures, which it captures with its view.
-        let ours = matches!(&t.0.kind, Kind::Traced(tr) if std::ptr::eq(&*tr.trace, self));
-        let whole = s.cells[cell].outside.is_some() || ours;
+        let ours = matches!(&t.0.kind, TensorKind::Traced(tr) if std::ptr::eq(&*tr.trace, self));
+        let whole = s.cells[cell].outer_base.is_some() || ours;
         if let (true, Some(view)) = (whole, t.0.view()) {
             v = view.get(&mut s.b, v)?;
         }
@@ -252,7 +252,7 @@ impl Trace {
         self: &Arc<Trace>,
         at: &Loc,
         args: &[&Tensor],
-        f: impl FnOnce(&mut dyn Record, &[Value]) -> ir::Result<Values>,
+        f: impl FnOnce(&mut dyn Recorder, &[Value]) -> ir::Result<Values>,
     ) -> Result<Tensors> {
         let mut s = self.state();
         s.b.loc = at.clone();
@@ -267,13 +267,13 @@ impl Trace {
             if !grad && s.b.ty(v).dtype.is_float() {
                 v = s.b.one(StopGradient.into(), &[v])?;
             }
-            tensors.push(self.fresh(&mut s, v));
+            tensors.push(self.new_tensor(&mut s, v));
         }
         Ok(tensors)
     }
 
     fn captured(&self, op: &'static str, at: &Loc) -> Error {
-        if let Mode::Checkpoint(_) = self.mode {
+        if let TraceMode::Checkpoint(_) = self.mode {
             let what = "it changes a tensor from outside in place".into();
             return Error::CheckpointImpureRegion { what, at: at.clone() };
         }
@@ -301,7 +301,7 @@ impl Trace {
         destination: &Tensor,
         others: &[&Tensor],
         reads: bool,
-        f: impl FnOnce(&mut dyn Record, Option<Value>, &[Value]) -> Result<Value>,
+        f: impl FnOnce(&mut dyn Recorder, Option<Value>, &[Value]) -> Result<Value>,
     ) -> Result<()> {
         let mut s = self.state();
         s.b.loc = at.clone();
@@ -314,7 +314,7 @@ impl Trace {
             return Err(self.captured("an in-place op", at));
         }
         if destination.0.detached && context::is_grad_enabled() && values.iter().any(|v| s.takes_gradients(*v)) {
-            return Err(Error::InPlace { op: "an in-place op", reason: DETACHED.into(), at: at.clone() });
+            return Err(Error::InPlace { op: "an in-place op", reason: DETACHED_MESSAGE.into(), at: at.clone() });
         }
         let before = s.cells[cell].value;
         let old = (reads || destination.0.view().is_some()).then_some(before);
@@ -337,12 +337,12 @@ impl Trace {
 
 impl TraceState {
     fn cell(&mut self, value: Value, outside: Option<Tensor>) -> usize {
-        self.cells.push(Cell { value, mutations: 0, outside, leaf: None, captured: false, first: value });
+        self.cells.push(TraceCell { value, mutations: 0, without_trace, leaf: None, captured: false, first: value });
         self.cells.len() - 1
     }
 
     /// A tensor from outside that can't be written to.
-    fn captured(&mut self, key: Outer, t: Tensor) -> usize {
+    fn captured(&mut self, key: CaptureKey, t: Tensor) -> usize {
         let cell = self.capture(t);
         self.cells[cell].captured = true;
         self.outer.insert(key, cell);
@@ -352,11 +352,11 @@ impl TraceState {
     /// Whether gradients may be asked for that go through a value: of a function's inputs, of what a region captures of
     /// tensors that require them.
     fn takes_gradients(&self, v: Value) -> bool {
-        let region = self.cells.iter().any(|c| c.outside.is_some());
+        let region = self.cells.iter().any(|c| c.outer_base.is_some());
         let wanted = |i: usize| match &self.inputs[i] {
-            Input::Arg => true,
-            Input::Capture(t) => !region || t.requires_grad(),
-            Input::Number(_) => false,
+            TraceInput::Arg => true,
+            TraceInput::Capture(t) => !region || t.requires_grad(),
+            TraceInput::Number(_) => false,
         };
         let mut stack = vec![v];
         let mut seen = vec![false; self.b.graph.num_values()];
@@ -376,19 +376,19 @@ impl TraceState {
 
     /// Another name for what a region's cell stands for: one that its leaf is known by.
     fn recapture(&mut self, cell: usize, root: Option<Tensor>) {
-        let Some((root, old)) = root.zip(self.cells[cell].outside.clone()) else { return };
+        let Some((root, old)) = root.zip(self.cells[cell].outer_base.clone()) else { return };
         for input in &mut self.inputs {
-            if matches!(input, Input::Capture(t) if Arc::ptr_eq(&t.0, &old.0)) {
-                *input = Input::Capture(root.clone());
+            if matches!(input, TraceInput::Capture(t) if Arc::ptr_eq(&t.0, &old.0)) {
+                *input = TraceInput::Capture(root.clone());
             }
         }
-        self.cells[cell].outside = Some(root);
+        self.cells[cell].outer_base = Some(root);
     }
 
     /// Whether gradients may flow through a cell's value, so that a change which is not recorded has to let them pass.
     fn has_history(&self, cell: usize) -> bool {
         let c = &self.cells[cell];
-        if c.leaf.is_some() || c.outside.as_ref().is_some_and(|t| !t.requires_grad()) {
+        if c.leaf.is_some() || c.outer_base.as_ref().is_some_and(|t| !t.requires_grad()) {
             return false;
         }
         let made = self.b.graph.node_of(c.value);
@@ -397,19 +397,19 @@ impl TraceState {
 
     /// An in-place op that failed without anybody looking at it.
     pub(crate) fn failure(&self) -> Result<()> {
-        unread(&self.failed)
+        first_unread_error(&self.failed)
     }
 
     fn capture(&mut self, t: Tensor) -> usize {
         let ty = t.ty().clone();
-        self.inputs.push(Input::Capture(t));
+        self.inputs.push(TraceInput::Capture(t));
         let v = self.b.graph.input(ty);
         self.cell(v, None)
     }
 }
 
 /// The first error that nobody has looked at.
-fn unread(failed: &[Arc<Invalid>]) -> Result<()> {
+fn first_unread_error(failed: &[Arc<Invalid>]) -> Result<()> {
     match failed.iter().find(|i| !i.read.swap(true, Ordering::Relaxed)) {
         Some(i) => Err(i.error.clone()),
         None => Ok(()),
@@ -418,9 +418,9 @@ fn unread(failed: &[Arc<Invalid>]) -> Result<()> {
 
 /// Runs a function on real tensors, to be recorded by what it does to them. Gives an error if one of its in-place ops
 /// failed and it did not look: what it computed then is not what it says.
-pub fn on_tensors<R>(f: impl FnOnce() -> R) -> (R, Result<()>) {
-    let (result, failed) = context::watch(f);
-    let done = unread(&failed);
+pub fn run_eagerly<R>(f: impl FnOnce() -> R) -> (R, Result<()>) {
+    let (result, failed) = context::watch_write_failures(f);
+    let done = first_unread_error(&failed);
     (result, done)
 }
 
@@ -436,7 +436,7 @@ pub struct TracedFn {
 #[track_caller]
 pub fn trace(types: &[Type], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<TracedFn> {
     let at = Loc::caller();
-    let trace = Trace::new(Mode::Function);
+    let trace = Trace::new(TraceMode::Function);
     let args: Vec<Tensor> = types.iter().map(|t| trace.placeholder(t.clone())).collect();
     record_into(&trace, &at, || f(&args))
 }
@@ -455,7 +455,7 @@ pub(crate) fn record_into(trace: &Arc<Trace>, at: &Loc, f: impl FnOnce() -> Vec<
     graph.set_outputs(outs);
     // Placeholders are made before the function runs, so captures follow them.
     let captures = s.inputs.iter().filter_map(|i| match i {
-        Input::Capture(t) => Some(t.clone()),
+        TraceInput::Capture(t) => Some(t.clone()),
         _ => None,
     });
     Ok(TracedFn { graph, captures: captures.collect() })
@@ -463,14 +463,14 @@ pub(crate) fn record_into(trace: &Arc<Trace>, at: &Loc, f: impl FnOnce() -> Vec<
 
 /// Runs `f` outside of the traces of this thread: what it makes belongs to the engine and outlives a region. For state
 /// that is made when it is first needed.
-pub fn outside<R>(f: impl FnOnce() -> R) -> R {
+pub fn without_trace<R>(f: impl FnOnce() -> R) -> R {
     context::without_traces(f)
 }
 
 /// The Graph that leads from `wrt` to `outs`, as it was recorded: lazily, or in the trace at hand. Only what requires
 /// gradients is part of it, so make `wrt` leaves before computing `outs`; all else is captured.
 #[track_caller]
-pub fn recorded(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
+pub fn recorded_graph(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
     let at = Loc::caller();
     outs.iter().chain(wrt).try_for_each(|t| t.check_at(&at))?;
     let types: Vec<Type> = wrt.iter().map(|t| t.ty().clone()).collect();
@@ -478,8 +478,8 @@ pub fn recorded(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
         let mut s = trace.state();
         let from: Vec<Value> = wrt.iter().map(|t| trace.read(&mut s, t)).collect::<Result<_>>()?;
         let to: Vec<Value> = outs.iter().map(|t| trace.read(&mut s, t)).collect::<Result<_>>()?;
-        let part = crate::slice::between(&s.b.graph, &from, &to)?;
-        let captures = part.captured.iter().map(|&v| trace.fresh(&mut s, v)).collect();
+        let part = crate::subgraph::subgraph_between(&s.b.graph, &from, &to)?;
+        let captures = part.captured.iter().map(|&v| trace.new_tensor(&mut s, v)).collect();
         return Ok(TracedFn { graph: part.graph, captures });
     }
     let Some(engine) = outs.iter().chain(wrt).find_map(|t| t.engine()) else {
@@ -502,7 +502,7 @@ pub fn recorded(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
         let v = b.load(&t.0)?;
         to.push(b.get(v).clone());
     }
-    let (graph, captured) = crate::autograd::tape::between(&to, &from, &leaves, &types)?;
+    let (graph, captured) = crate::autograd::tape::graph_between(&to, &from, &leaves, &types)?;
     let captures = captured.into_iter().map(|r| Tensor::fresh(engine, &mut state, r)).collect();
     Ok(TracedFn { graph, captures })
 }

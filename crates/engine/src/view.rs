@@ -1,6 +1,6 @@
 //! Views over a dense base (§2.3, §4): a chain of view ops, and the strides that say what is representable.
 
-use crate::view_chain::{self, Chain};
+use crate::view_chain::{self, ViewChain};
 use ir::ops::{Pad, Slice};
 use ir::types::row_major;
 use ir::{DType, GraphBuilder, Op, Result, Scalar, Shape, Type, Value};
@@ -14,7 +14,7 @@ pub(crate) type Strides = SmallVec<[isize; 6]>;
 #[derive(Clone)]
 pub(crate) struct View {
     /// From the base to the view.
-    chain: Chain,
+    chain: ViewChain,
     pub(crate) ty: Type,
     pub(crate) offset: usize,
     pub(crate) strides: Strides,
@@ -35,13 +35,13 @@ pub struct ViewMeta {
 
 impl View {
     /// The whole base.
-    pub(crate) fn whole(ty: &Type) -> View {
+    pub(crate) fn identity(ty: &Type) -> View {
         let strides = row_major(&ty.shape).iter().map(|&s| s as isize).collect();
         View { chain: None, ty: ty.clone(), offset: 0, strides }
     }
 
     /// One view op more; `None` if strides can't express the result. The op must fit.
-    pub(crate) fn then(&self, op: &Arc<Op>, ty: Type) -> Option<View> {
+    pub(crate) fn compose(&self, op: &Arc<Op>, ty: Type) -> Option<View> {
         let mut view = View { chain: None, ty, offset: self.offset, strides: Strides::new() };
         match &**op {
             Op::Permute(p) => view.strides = p.perm.iter().map(|&a| self.strides[a]).collect(),
@@ -115,16 +115,16 @@ impl View {
         let new = b.slice(new, &zeros, &limit, &ones)?;
         let others = (0..self.ty.rank()).filter(|a| !differs(a));
         let new = b.permute(new, &axes.iter().copied().chain(others).collect::<Shape>())?;
-        let wide = self.spread(b, new, &axes, &ty.shape)?;
+        let wide = self.scatter_axes(b, new, &axes, &ty.shape)?;
         let here = Type::new(DType::Bool, &axes.iter().map(|&a| self.ty.shape[a]).collect::<Shape>());
         let here = b.full(&here, Scalar::bool(true))?;
-        let mask = self.spread(b, here, &axes, &ty.shape)?;
+        let mask = self.scatter_axes(b, here, &axes, &ty.shape)?;
         b.select(mask, wide, base)
     }
 
     /// Elements along `axes` at their places in a base of zeros. A view of a dense base is nested: an axis begins where the
     /// elements of the axes inside it end, or later.
-    fn spread(&self, b: &mut dyn GraphBuilder, v: Value, axes: &[usize], base: &[usize]) -> Result<Value> {
+    fn scatter_axes(&self, b: &mut dyn GraphBuilder, v: Value, axes: &[usize], base: &[usize]) -> Result<Value> {
         let zero = b.zeros(&Type::scalar(b.ty(v).dtype))?;
         let mut shape: Shape = axes.iter().map(|&a| self.ty.shape[a]).collect();
         shape.push(1);

@@ -8,19 +8,19 @@ use ir::{Op, Shape};
 use std::sync::Arc;
 
 /// The last op of a chain, and what comes before it.
-pub(crate) struct Link {
+pub(crate) struct ViewLink {
     op: Arc<Op>,
     /// The shape that the op is applied to.
     from: Shape,
-    before: Chain,
+    parent: ViewChain,
 }
 
 /// From a base to a view; `None` is the base itself.
-pub(crate) type Chain = Option<Arc<Link>>;
+pub(crate) type ViewChain = Option<Arc<ViewLink>>;
 
 /// One op more, applied to a view of this shape.
-pub(crate) fn append(chain: &Chain, op: &Arc<Op>, from: &Shape) -> Chain {
-    if changes_nothing(op, from) {
+pub(crate) fn append(chain: &ViewChain, op: &Arc<Op>, from: &Shape) -> ViewChain {
+    if is_identity(op, from) {
         return chain.clone();
     }
     let Some(last) = chain else { return push(chain, op, from) };
@@ -37,25 +37,25 @@ pub(crate) fn append(chain: &Chain, op: &Arc<Op>, from: &Shape) -> Chain {
             let first =
                 Slice { start: unpermuted(&s.start), limit: unpermuted(&s.limit), stride: unpermuted(&s.stride) };
             let shape = (0..first.start.len()).map(|i| count(&first, i)).collect();
-            let sliced = append(&last.before, &Arc::new(first.into()), &last.from);
+            let sliced = append(&last.parent, &Arc::new(first.into()), &last.from);
             return append(&sliced, &last.op, &shape);
         }
         _ => return push(chain, op, from),
     };
-    append(&last.before, &Arc::new(joined), &last.from)
+    append(&last.parent, &Arc::new(joined), &last.from)
 }
 
-fn push(before: &Chain, op: &Arc<Op>, from: &Shape) -> Chain {
-    Some(Arc::new(Link { op: op.clone(), from: from.clone(), before: before.clone() }))
+fn push(before: &ViewChain, op: &Arc<Op>, from: &Shape) -> ViewChain {
+    Some(Arc::new(ViewLink { op: op.clone(), from: from.clone(), parent: before.clone() }))
 }
 
 /// The ops of a chain, first to last.
-pub(crate) fn ops(chain: &Chain) -> Vec<Arc<Op>> {
+pub(crate) fn ops(chain: &ViewChain) -> Vec<Arc<Op>> {
     let mut all = Vec::new();
     let mut next = chain;
     while let Some(link) = next {
         all.push(link.op.clone());
-        next = &link.before;
+        next = &link.parent;
     }
     all.reverse();
     all
@@ -65,7 +65,7 @@ fn count(s: &Slice, axis: usize) -> usize {
     (s.limit[axis] - s.start[axis]).div_ceil(s.stride[axis])
 }
 
-fn changes_nothing(op: &Op, from: &Shape) -> bool {
+fn is_identity(op: &Op, from: &Shape) -> bool {
     match op {
         Op::Permute(p) => p.perm.iter().enumerate().all(|(i, &a)| i == a),
         Op::Reshape(r) => r.shape == *from,
@@ -92,11 +92,11 @@ fn slice_of_slice(a: &Slice, b: &Slice) -> Slice {
 }
 
 /// Long chains are dropped in a loop: recursion would overflow the stack.
-impl Drop for Link {
+impl Drop for ViewLink {
     fn drop(&mut self) {
-        let mut next = self.before.take();
+        let mut next = self.parent.take();
         while let Some(mut link) = next.and_then(Arc::into_inner) {
-            next = link.before.take();
+            next = link.parent.take();
         }
     }
 }
@@ -109,7 +109,7 @@ mod tests {
     /// The chain after many repetitions of some views.
     fn repeated(shape: &[usize], views: &[Op]) -> Vec<Arc<Op>> {
         let mut ty = Type::new(ir::DType::F32, shape);
-        let mut chain: Chain = None;
+        let mut chain: ViewChain = None;
         for _ in 0..20_000 {
             for op in views {
                 let next = op.infer(std::slice::from_ref(&ty)).unwrap().swap_remove(0);
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn slices_meet_across_permutations() {
         let mut ty = Type::new(ir::DType::F32, &[9, 8]);
-        let mut chain: Chain = None;
+        let mut chain: ViewChain = None;
         for _ in 0..4 {
             let limit: Vec<usize> = ty.shape.to_vec();
             for op in [slice(&[1, 0], &limit), permute(&[1, 0])] {

@@ -13,7 +13,7 @@ pub fn disable_x64(on: bool) {
     NARROW.store(on, Ordering::Relaxed);
 }
 
-fn type_of(d: DType) -> DType {
+fn narrowed_dtype(d: DType) -> DType {
     match d {
         DType::F64 => DType::F32,
         DType::I64 => DType::I32,
@@ -24,8 +24,8 @@ fn type_of(d: DType) -> DType {
 
 /// An op as it is recorded.
 #[inline]
-pub(crate) fn op(op: Op) -> Op {
-    if NARROW.load(Ordering::Relaxed) { narrowed(op) } else { op }
+pub(crate) fn narrow_op(op: Op) -> Op {
+    if NARROW.load(Ordering::Relaxed) { rewrite_op(op) } else { op }
 }
 
 /// A literal as it is taken, if it changes.
@@ -35,20 +35,20 @@ pub(crate) fn literal(l: &Literal) -> Option<Literal> {
 
 fn narrow_literal(l: &Literal) -> Option<Literal> {
     let wide = l.ty().dtype;
-    let d = type_of(wide);
+    let d = narrowed_dtype(wide);
     (d != wide).then(|| Literal::from_fn(Type::new(d, &l.ty().shape), |i| l.get(i).cast(d)))
 }
 
-fn narrowed(op: Op) -> Op {
+fn rewrite_op(op: Op) -> Op {
     match op {
-        Op::Cast(Cast(d)) => Op::Cast(Cast(type_of(d))),
-        Op::Quantize(Quantize(d)) => Op::Quantize(Quantize(type_of(d))),
+        Op::Cast(Cast(d)) => Op::Cast(Cast(narrowed_dtype(d))),
+        Op::Quantize(Quantize(d)) => Op::Quantize(Quantize(narrowed_dtype(d))),
         Op::Const(Const(l)) => Op::Const(Const(narrow_literal(&l).unwrap_or(l))),
-        Op::Iota(i) => Op::Iota(Iota { dtype: type_of(i.dtype), ..i }),
-        Op::ArgReduce(a) => Op::ArgReduce(ArgReduce { index: type_of(a.index), ..a }),
-        Op::Dot(d) => Op::Dot(Dot { acc: type_of(d.acc), out: type_of(d.out), ..d }),
-        Op::RaggedDot(d) => Op::RaggedDot(RaggedDot { acc: type_of(d.acc), out: type_of(d.out), ..d }),
-        Op::Conv(c) => Op::Conv(Conv { acc: type_of(c.acc), out: type_of(c.out), ..c }),
+        Op::Iota(i) => Op::Iota(Iota { dtype: narrowed_dtype(i.dtype), ..i }),
+        Op::ArgReduce(a) => Op::ArgReduce(ArgReduce { index: narrowed_dtype(a.index), ..a }),
+        Op::Dot(d) => Op::Dot(Dot { acc: narrowed_dtype(d.acc), out: narrowed_dtype(d.out), ..d }),
+        Op::RaggedDot(d) => Op::RaggedDot(RaggedDot { acc: narrowed_dtype(d.acc), out: narrowed_dtype(d.out), ..d }),
+        Op::Conv(c) => Op::Conv(Conv { acc: narrowed_dtype(c.acc), out: narrowed_dtype(c.out), ..c }),
         op => op,
     }
 }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn whatever_names_a_wide_type_names_a_narrow_one() {
-        let check = |given: Op, want: Op| assert_eq!(narrowed(given), want);
+        let check = |given: Op, want: Op| assert_eq!(rewrite_op(given), want);
         check(Cast(DType::F64).into(), Cast(DType::F32).into());
         check(Cast(DType::BF16).into(), Cast(DType::BF16).into());
         check(Dot::matmul(DType::F64).into(), Dot::matmul(DType::F32).into());
@@ -68,6 +68,6 @@ mod tests {
         check(Const(Literal::new(&[2], &[1.5f64, -2.0])).into(), Const(Literal::new(&[2], &[1.5f32, -2.0])).into());
         check(Const(Literal::new(&[1], &[7i64])).into(), Const(Literal::new(&[1], &[7i32])).into());
         // Nothing changes until it is asked for.
-        assert_eq!(op(Cast(DType::F64).into()), Cast(DType::F64).into());
+        assert_eq!(narrow_op(Cast(DType::F64).into()), Cast(DType::F64).into());
     }
 }

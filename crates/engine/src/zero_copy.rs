@@ -6,8 +6,8 @@
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::node::{Node, Ref};
-use crate::storage::Stored;
+use crate::node::{Node, ValueRef};
+use crate::storage::StoredValue;
 use crate::tensor::Tensor;
 use compiler::DeviceBuffer;
 use ir::{Literal, Loc, Type};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The memory of a tensor's elements, dense in row-major order. As long as it lives, nothing changes them.
 #[derive(Clone)]
-pub struct SharedMemory(Stored);
+pub struct SharedMemory(StoredValue);
 
 impl SharedMemory {
     /// What lies there.
@@ -39,7 +39,7 @@ impl Tensor {
     /// Computes what is needed, and lends the memory where the elements lie; no copy is made of a tensor without views.
     #[track_caller]
     pub fn export_memory(&self) -> Result<SharedMemory> {
-        self.realised("lend", &Loc::caller()).map(SharedMemory)
+        self.materialize("lend", &Loc::caller()).map(SharedMemory)
     }
 }
 
@@ -49,29 +49,29 @@ impl Engine {
     /// Inside a trace the elements are copied.
     #[track_caller]
     pub fn import_memory(&self, ty: &Type, buffer: Arc<dyn DeviceBuffer>) -> Tensor {
-        let at = context::place(&Loc::caller());
+        let at = context::resolve_loc(&Loc::caller());
         let size = ty.bytes();
         if buffer.bytes() < size {
             let reason = format!("{ty} needs {size} bytes, the memory has {}", buffer.bytes());
-            return Tensor::failed(Error::call("adopt", reason, &at), Some(self));
+            return Tensor::with_error(Error::call("adopt", reason, &at), Some(self));
         }
         if context::trace().is_some() {
             let mut bytes = vec![0; size];
             let read = buffer.read(0, &mut bytes).ok().and_then(|()| Literal::from_bytes(ty.clone(), &bytes));
             return match read {
                 Some(literal) => self.literal_at(&literal, &at),
-                None => Tensor::failed(Error::call("adopt", "the memory could not be read", &at), Some(self)),
+                None => Tensor::with_error(Error::call("adopt", "the memory could not be read", &at), Some(self)),
             };
         }
-        let device = match self.home(&at) {
+        let device = match self.creation_device(&at) {
             Ok(device) => device,
-            Err(e) => return Tensor::failed(e, Some(self)),
+            Err(e) => return Tensor::with_error(e, Some(self)),
         };
         let storage = self.shared.devices[device].pool.adopt(buffer);
         let mut state = self.shared.state();
-        let ty = state.signatures.ty(ty);
-        let mut node = Node::data(state.node_key(), Stored::dense(storage, ty), at);
+        let ty = state.signatures.intern_type(ty);
+        let mut node = Node::data(state.node_key(), StoredValue::dense(storage, ty), at);
         node.device = device as u8;
-        Tensor::fresh(self, &mut state, Ref { node: Arc::new(node), out: 0 })
+        Tensor::fresh(self, &mut state, ValueRef { node: Arc::new(node), out: 0 })
     }
 }

@@ -8,25 +8,25 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use dist::groups::Groups;
+use dist::groups::NcclGroups;
 use dist::nccl::Nccl;
-use dist::{Comm, Error, Result, local};
+use dist::{Comm, Error, Result, thread_transport};
 use gpu::cuda::Cuda;
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Mesh, Op, Type, Value};
 use oracle::compare::{Tolerance, compare};
-use oracle::random::sharded::sharded;
+use oracle::random::sharded::sharded_sample;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
 fn call(e: impl ToString) -> Error {
-    Error::Call(e.to_string())
+    Error::InvalidCall(e.to_string())
 }
 
 fn device(nccl: &Arc<Nccl>, comm: Arc<Comm>) -> Result<Cuda> {
     let host = Arc::new(Cpu::new(1).with_communicator(comm.clone()));
-    Cuda::talking(0, host, Arc::new(Groups::new(nccl.clone(), comm))).map_err(call)
+    Cuda::open_with_communicator(0, host, Arc::new(NcclGroups::new(nccl.clone(), comm))).map_err(call)
 }
 
 /// Runs a graph three times (launched, and again over the same memory); gives the results and the steps that the host took.
@@ -52,7 +52,7 @@ fn run(backend: &Cuda, graph: &Graph, inputs: &[Literal]) -> Result<(Vec<Literal
 /// Every collective on a rank alone, over every dtype.
 fn one(nccl: &Arc<Nccl>) -> Result<usize> {
     let mesh = Mesh::new(&[("x", 1), ("y", 1)]).map_err(call)?;
-    let done = local::spawn(&mesh, |comm| {
+    let done = thread_transport::spawn(&mesh, |comm| {
         let backend = device(nccl, comm)?;
         println!("{}", backend.name());
         let mut checks = 0;
@@ -62,19 +62,19 @@ fn one(nccl: &Arc<Nccl>) -> Result<usize> {
                     Kind::Sum,
                     Kind::Max,
                     Kind::Min,
-                    Kind::Gather { dim: 1, same: true, turn: 0 },
-                    Kind::SumScatter { dim: 1 },
+                    Kind::AllGather { dim: 1, same: true, turn: 0 },
+                    Kind::ReduceScatter { dim: 1 },
                     Kind::AllToAll { split: 1, join: 0 },
                     Kind::Permute { pairs: vec![(0, 0)] },
                     Kind::Permute { pairs: vec![] },
-                    Kind::Part { dim: 0 },
+                    Kind::ShardSlice { dim: 0 },
                 ];
                 for kind in kinds {
                     let mut b = Builder::new();
                     let x = b.input(dtype, &[3, 5]);
                     let Ok(y) = b.one(Collective::new(kind.clone(), axes).into(), &[x]) else { continue };
                     let mut rng = oracle::Rng::new(7);
-                    let own = oracle::Fill::Smooth.of(&Type::new(dtype, &[3, 5]), &mut rng);
+                    let own = oracle::FillKind::Smooth.random_tensor(&Type::new(dtype, &[3, 5]), &mut rng);
                     let graph = b.finish(&[y]);
                     let want = ir::interp::run(&graph, std::slice::from_ref(&own)).map_err(call)?;
                     let (got, host) = run(&backend, &graph, &[own])?;
@@ -99,10 +99,10 @@ fn one(nccl: &Arc<Nccl>) -> Result<usize> {
         let graph = b.finish(&[y]);
         let mut rng = oracle::Rng::new(3);
         let inputs: Vec<Literal> =
-            graph.input_types().iter().map(|t| oracle::Fill::Between(-0.1, 0.1).of(t, &mut rng)).collect();
+            graph.input_types().iter().map(|t| oracle::FillKind::Uniform(-0.1, 0.1).random_tensor(t, &mut rng)).collect();
         let want = ir::interp::run(&graph, &inputs).map_err(call)?;
         let (got, host) = run(&backend, &graph, &inputs)?;
-        compare(&got[0], &want[0], Tolerance::of(DType::F32).times(1e3)).map_err(|e| call(format!("{e:?}")))?;
+        compare(&got[0], &want[0], Tolerance::for_dtype(DType::F32).scaled(1e3)).map_err(|e| call(format!("{e:?}")))?;
         if !host.is_empty() {
             return Err(call(format!("{host:?}")));
         }
@@ -132,7 +132,7 @@ fn several(nccl: &Arc<Nccl>, count: u64) -> Result<usize> {
     let seed = oracle::rng::run_seed();
     let (mut checks, mut through_host) = (0, 0);
     for k in 0..count {
-        let mut s = sharded(seed.wrapping_add(k));
+        let mut s = sharded_sample(seed.wrapping_add(k));
         if k % 2 == 0 {
             let map = map_of(&s.graph)?.clone();
             let wrt: Vec<usize> = (0..map.body.inputs().len()).collect();
@@ -142,23 +142,23 @@ fn several(nccl: &Arc<Nccl>, count: u64) -> Result<usize> {
             let both = ShardMap::new(map.mesh.clone(), ins, outs, back).map_err(call)?;
             let mut b = Builder::new();
             let bodies = both.body.input_types();
-            let types = bodies.iter().zip(&both.ins).map(|(t, spec)| spec.global(&both.mesh, t).map_err(call));
+            let types = bodies.iter().zip(&both.ins).map(|(t, spec)| spec.global_type(&both.mesh, t).map_err(call));
             let types = types.collect::<Result<Vec<Type>>>()?;
             let args: Vec<Value> = types.iter().map(|t| b.graph.input(t.clone())).collect();
             let results = b.emit(both.into(), &args).map_err(call)?;
             let mut rng = oracle::Rng::new(s.seed);
             for t in &types[s.inputs.len()..] {
-                s.inputs.push(oracle::Fill::Between(-1.0, 1.0).of(t, &mut rng));
+                s.inputs.push(oracle::FillKind::Uniform(-1.0, 1.0).random_tensor(t, &mut rng));
             }
             s.graph = b.finish(&results);
         }
         let map = map_of(&s.graph)?;
         let whole = ir::interp::run(&s.graph, &s.inputs).map_err(call)?;
-        let ran = local::spawn(&map.mesh, |comm| {
+        let ran = thread_transport::spawn(&map.mesh, |comm| {
             let rank = comm.rank();
             let backend = device(nccl, comm)?;
             let own = (s.inputs.iter().zip(&map.ins))
-                .map(|(x, spec)| part(x, &spec.part(&map.mesh, x.ty(), rank).map_err(call)?))
+                .map(|(x, spec)| part(x, &spec.shard_range(&map.mesh, x.ty(), rank).map_err(call)?))
                 .collect::<Result<Vec<_>>>()?;
             run(&backend, &map.body, &own)
         });
@@ -166,9 +166,9 @@ fn several(nccl: &Arc<Nccl>, count: u64) -> Result<usize> {
         for (rank, (outs, host)) in ran.iter().enumerate() {
             through_host += host.iter().filter(|l| l.starts_with('p') || l.starts_with("all_")).count();
             for (o, got) in outs.iter().enumerate() {
-                let cut = map.outs[o].part(&map.mesh, whole[o].ty(), rank).map_err(call)?;
+                let cut = map.outs[o].shard_range(&map.mesh, whole[o].ty(), rank).map_err(call)?;
                 let want = part(&whole[o], &cut)?;
-                compare(got, &want, Tolerance::of(got.ty().dtype).times(1e4)).map_err(|e| {
+                compare(got, &want, Tolerance::for_dtype(got.ty().dtype).scaled(1e4)).map_err(|e| {
                     call(format!("TENSORLOOM_SEED={} rank {rank} output {o}: {e:?}\n{}", s.seed, s.graph))
                 })?;
                 checks += 1;

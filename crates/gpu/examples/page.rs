@@ -4,7 +4,7 @@
 #![cfg(target_arch = "wasm32")]
 
 use gpu::wgpu::{Wgpu, page};
-use oracle::backend::{Suite, suite};
+use oracle::backend::{BackendSuite, run_suite};
 use std::cell::RefCell;
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ pub(crate) const FAR: i64 = 1 << 30;
 
 /// One attention or its backward, without masks, segments and slopes: those the compiler writes out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct AttentionCall {
     pub(crate) backward: bool,
     pub(crate) dtype: DType,
     pub(crate) batch: usize,
@@ -30,9 +30,9 @@ pub struct Call {
     pub(crate) operands: usize,
 }
 
-impl Call {
+impl AttentionCall {
     /// What a composite is, if it is such a one.
-    pub(crate) fn of(c: &Composite, args: &[Type]) -> Option<Call> {
+    pub(crate) fn of(c: &Composite, args: &[Type]) -> Option<AttentionCall> {
         let backward = match c.name.as_str() {
             "attention" => false,
             "attention_backward" => true,
@@ -54,7 +54,7 @@ impl Call {
         };
         let offset = shared(c.flag("q_offset"))?;
         let lengths = shared(c.flag("lengths"))?;
-        Some(Call {
+        Some(AttentionCall {
             backward,
             dtype: q.dtype,
             batch: q.shape[..n].iter().product(),

@@ -6,7 +6,7 @@ use ir::{Graph, Loc, Op, Type};
 use std::sync::{Arc, Mutex};
 
 /// An op on the host.
-pub(crate) struct Host {
+pub(crate) struct HostFallback {
     exe: Arc<dyn Executable>,
     /// Memory of the host for operands and results; one run at a time uses it.
     bindings: Mutex<Bindings>,
@@ -14,13 +14,13 @@ pub(crate) struct Host {
     pub(crate) outs: Vec<(BufferSlice, usize)>,
 }
 
-impl Host {
+impl HostFallback {
     pub(crate) fn new(
         host: &Arc<dyn Backend>,
         op: &Op,
         args: &[(BufferSlice, Type)],
         outs: &[(BufferSlice, Type)],
-    ) -> Result<Host> {
+    ) -> Result<HostFallback> {
         let mut graph = Graph::new();
         let inputs: Vec<_> = args.iter().map(|(_, t)| graph.input(t.clone())).collect();
         let results = graph.push(op.clone(), &inputs, Loc::default())?;
@@ -31,7 +31,7 @@ impl Host {
         let exe = host.load(compiler::compile(&graph, &**host, &Options::default())?)?;
         let bindings = Mutex::new(Bindings::for_program(exe.program(), &**host)?);
         let sized = |x: &[(BufferSlice, Type)]| x.iter().map(|(p, t)| (p.clone(), t.bytes())).collect();
-        Ok(Host { exe, bindings, args: sized(args), outs: sized(outs) })
+        Ok(HostFallback { exe, bindings, args: sized(args), outs: sized(outs) })
     }
 
     /// Runs it on operands that have arrived.

@@ -3,9 +3,9 @@
 
 mod host;
 
-use gpu::cuda::Attention as Template;
+use gpu::cuda::CudaAttention as Template;
 use host::{Run, compiler, host, single};
-use ir::composites::attention::{Attention, attention, attention_backward};
+use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::ops::Composite;
 use ir::{DType, Literal, Scalar, Type};
 use oracle::{Rng, rng::run_seed};
@@ -17,7 +17,7 @@ struct Case {
     t: (usize, usize),
     d: (usize, usize),
     dtype: DType,
-    options: Attention,
+    options: AttentionOptions,
     backward: bool,
 }
 
@@ -34,7 +34,7 @@ impl Case {
             DType::I32 => {
                 Literal::from_fn(t.clone(), |_| Scalar::from_i64(DType::I32, rng.range(-2, self.t.1 as i64 + 3)))
             }
-            d => Literal::from_fn(t.clone(), |_| Scalar::from_f64(d, rng.between(-1.5, 1.5))),
+            d => Literal::from_fn(t.clone(), |_| Scalar::from_f64(d, rng.uniform(-1.5, 1.5))),
         };
         types.iter().map(|t| literal(t, rng)).collect()
     }
@@ -47,41 +47,41 @@ fn cases(rng: &mut Rng) -> Vec<Case> {
         t,
         d,
         dtype: DType::BF16,
-        options: Attention { causal: true, ..Attention::default() },
+        options: AttentionOptions { causal: true, ..AttentionOptions::default() },
         backward: true,
     };
     let mut all = vec![
         case((1, 1), (130, 130), (64, 64)),
-        Case { dtype: DType::F16, options: Attention::default(), ..case((2, 1), (40, 70), (40, 72)) },
+        Case { dtype: DType::F16, options: AttentionOptions::default(), ..case((2, 1), (40, 70), (40, 72)) },
         Case {
-            options: Attention { causal: true, window: Some(20), softcap: Some(2.0), ..Attention::default() },
+            options: AttentionOptions { causal: true, window: Some(20), softcap: Some(2.0), ..AttentionOptions::default() },
             ..case((2, 2), (100, 100), (32, 32))
         },
         Case { backward: false, ..case((1, 1), (70, 70), (200, 256)) },
         // Few queries.
         Case {
             backward: false,
-            options: Attention {
+            options: AttentionOptions {
                 causal: true,
                 q_offset: Some(Type::new(DType::I32, &[])),
-                lengths: Some(Type::new(DType::I32, &[])),
-                ..Attention::default()
+                kv_lengths: Some(Type::new(DType::I32, &[])),
+                ..AttentionOptions::default()
             },
             ..case((8, 2), (1, 200), (64, 64))
         },
         Case {
             backward: false,
             dtype: DType::F16,
-            options: Attention { causal: true, window: Some(50), softcap: Some(3.0), ..Attention::default() },
+            options: AttentionOptions { causal: true, window: Some(50), softcap: Some(3.0), ..AttentionOptions::default() },
             ..case((6, 3), (3, 75), (128, 40))
         },
-        Case { backward: false, options: Attention::default(), ..case((7, 1), (1, 40), (256, 256)) },
+        Case { backward: false, options: AttentionOptions::default(), ..case((7, 1), (1, 40), (256, 256)) },
         Case {
-            options: Attention {
+            options: AttentionOptions {
                 window: Some(30),
                 q_offset: Some(Type::new(DType::I32, &[2])),
-                lengths: Some(Type::new(DType::I32, &[])),
-                ..Attention::default()
+                kv_lengths: Some(Type::new(DType::I32, &[])),
+                ..AttentionOptions::default()
             },
             ..case((4, 2), (70, 90), (128, 128))
         },
@@ -93,12 +93,12 @@ fn cases(rng: &mut Rng) -> Vec<Case> {
             batch: 1 + rng.below(3),
             backward: false,
             dtype: *rng.pick(&[DType::BF16, DType::F16]),
-            options: Attention {
-                causal: rng.chance(0.5),
-                window: rng.chance(0.3).then(|| 1 + rng.below(80)),
-                lengths: rng.chance(0.5).then(|| Type::new(DType::I32, &[])),
-                q_offset: rng.chance(0.5).then(|| Type::new(DType::I32, &[])),
-                ..Attention::default()
+            options: AttentionOptions {
+                causal: rng.bernoulli(0.5),
+                window: rng.bernoulli(0.3).then(|| 1 + rng.below(80)),
+                kv_lengths: rng.bernoulli(0.5).then(|| Type::new(DType::I32, &[])),
+                q_offset: rng.bernoulli(0.5).then(|| Type::new(DType::I32, &[])),
+                ..AttentionOptions::default()
             },
             ..case((kv * group, kv), (queries, 1 + rng.below(150)), (wide, wide))
         });
@@ -109,12 +109,12 @@ fn cases(rng: &mut Rng) -> Vec<Case> {
         all.push(Case {
             batch: 1 + rng.below(2),
             dtype: *rng.pick(&[DType::BF16, DType::F16]),
-            options: Attention {
-                causal: rng.chance(0.5),
-                window: rng.chance(0.3).then(|| 1 + rng.below(80)),
-                lengths: rng.chance(0.3).then(|| Type::new(DType::I32, &[])),
-                q_offset: rng.chance(0.3).then(|| Type::new(DType::I32, &[])),
-                ..Attention::default()
+            options: AttentionOptions {
+                causal: rng.bernoulli(0.5),
+                window: rng.bernoulli(0.3).then(|| 1 + rng.below(80)),
+                kv_lengths: rng.bernoulli(0.3).then(|| Type::new(DType::I32, &[])),
+                q_offset: rng.bernoulli(0.3).then(|| Type::new(DType::I32, &[])),
+                ..AttentionOptions::default()
             },
             ..case((kv * (1 + rng.below(3)), kv), (16 + rng.below(150), 1 + rng.below(150)), (wide, wide))
         });
@@ -174,7 +174,7 @@ fn what_the_template_lacks_is_left_to_the_compiler() {
         let (forward, _) = c.composites();
         Template::of(&forward, &forward.body.input_types()).is_some()
     };
-    let case = |options: Attention| Case {
+    let case = |options: AttentionOptions| Case {
         batch: 1,
         heads: (2, 1),
         t: (32, 32),
@@ -183,13 +183,13 @@ fn what_the_template_lacks_is_left_to_the_compiler() {
         options,
         backward: true,
     };
-    let plain = Attention::default;
+    let plain = AttentionOptions::default;
     assert!(claimed(case(plain())));
-    assert!(!claimed(case(Attention { mask: Some(Type::new(DType::Bool, &[1, 32, 32])), ..plain() })));
-    assert!(!claimed(case(Attention { slopes: Some(Type::new(DType::F32, &[2])), ..plain() })));
+    assert!(!claimed(case(AttentionOptions { mask: Some(Type::new(DType::Bool, &[1, 32, 32])), ..plain() })));
+    assert!(!claimed(case(AttentionOptions { alibi_slopes: Some(Type::new(DType::F32, &[2])), ..plain() })));
     let ids = Type::new(DType::I32, &[32]);
-    assert!(!claimed(case(Attention { segments: Some((ids.clone(), ids)), ..plain() })));
-    assert!(!claimed(case(Attention { scale: Some(-1.0), ..plain() })));
+    assert!(!claimed(case(AttentionOptions { segment_ids: Some((ids.clone(), ids)), ..plain() })));
+    assert!(!claimed(case(AttentionOptions { scale: Some(-1.0), ..plain() })));
     assert!(!claimed(Case { d: (60, 64), ..case(plain()) }));
     assert!(!claimed(Case { d: (264, 64), ..case(plain()) }));
     assert!(claimed(Case { t: (4, 32), ..case(plain()) }));

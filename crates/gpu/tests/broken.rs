@@ -1,7 +1,7 @@
 //! Grids broken on purpose: each kind of fault is found by the evaluator.
 
-use compiler::loops::{Buf, Builder, Extent, Index, LoopKind, Mode, Size};
-use gpu::grid::{self, EvalError, Kernel, Launch, LaunchInfo, Limits, Scope, Space, Stmt, View};
+use compiler::loops::{Buf, KernelBuilder, Extent, Index, LoopKind, AccessMode, Size};
+use gpu::grid::{self, EvalError, GridKernel, Launch, LaunchInfo, GridLimits, Scope, AddressSpace, Stmt, View};
 use ir::{Binary, DType};
 
 const ROWS: i64 = 5;
@@ -9,28 +9,28 @@ const LENGTH: i64 = 96;
 
 /// Rows through scratch, turned around, with a sum over each: it waits for memory and exchanges values.
 fn rows() -> compiler::loops::Kernel {
-    let mut b = Builder::new("rows");
-    let x = b.buffer(DType::F32, Mode::Read);
-    let y = b.buffer(DType::F32, Mode::Write);
-    let s = b.buffer(DType::F32, Mode::Scratch(LENGTH as usize));
-    b.each(LoopKind::Parallel, Size::Const(ROWS), |b, p| {
-        let zero = b.number(DType::F32, 0.0);
+    let mut b = KernelBuilder::new("rows");
+    let x = b.buffer(DType::F32, AccessMode::Read);
+    let y = b.buffer(DType::F32, AccessMode::Write);
+    let s = b.buffer(DType::F32, AccessMode::Scratch(LENGTH as usize));
+    b.for_loop(LoopKind::Parallel, Size::Const(ROWS), |b, p| {
+        let zero = b.constant_from_f64(DType::F32, 0.0);
         let n = Extent::Exact(Size::Const(LENGTH));
         let sum = b.loop_(LoopKind::Vector, n, &[(zero, Some(Binary::Add))], |b, i, phi| {
-            let v = b.load(x, Index::from(i).plus(p, LENGTH));
+            let v = b.load(x, Index::from(i).add_var(p, LENGTH));
             b.store(s, i, v);
             vec![b.binary(Binary::Add, phi[0], v)]
         });
-        b.each(LoopKind::Vector, Size::Const(LENGTH), |b, i| {
-            let v = b.load(s, Index { offset: LENGTH - 1, ..Index::default() }.plus(i, -1));
+        b.for_loop(LoopKind::Vector, Size::Const(LENGTH), |b, i| {
+            let v = b.load(s, Index { offset: LENGTH - 1, ..Index::default() }.add_var(i, -1));
             let w = b.binary(Binary::Mul, v, sum[0]);
-            b.store(y, Index::from(i).plus(p, LENGTH), w);
+            b.store(y, Index::from(i).add_var(p, LENGTH), w);
         });
     });
     b.finish()
 }
 
-fn run(g: &Kernel, views: &[View], regions: usize) -> Result<(), EvalError> {
+fn run(g: &GridKernel, views: &[View], regions: usize) -> Result<(), EvalError> {
     let bytes = (ROWS * LENGTH * 4) as usize;
     let mut memory = vec![vec![0u8; bytes]; regions];
     let mut slices: Vec<&mut [u8]> = memory.iter_mut().map(|m| &mut m[..]).collect();
@@ -43,10 +43,10 @@ fn run(g: &Kernel, views: &[View], regions: usize) -> Result<(), EvalError> {
 
 fn views() -> [View; 2] {
     let bytes = (ROWS * LENGTH * 4) as usize;
-    [View::whole(0, bytes), View::whole(1, bytes)]
+    [View::whole_region(0, bytes), View::whole_region(1, bytes)]
 }
 
-fn lowered(limits: &Limits) -> Kernel {
+fn lowered(limits: &GridLimits) -> GridKernel {
     let g = grid::lower(&rows(), limits, &LaunchInfo::default()).unwrap();
     assert_eq!(run(&g, &views(), 2), Ok(()), "{g}");
     g
@@ -65,7 +65,7 @@ fn edit(body: &mut Vec<Stmt>, f: &mut dyn FnMut(&mut Vec<Stmt>) -> bool) -> bool
 }
 
 /// The n-th statement that `which` finds, removed or replaced.
-fn without(g: &Kernel, n: usize, which: impl Fn(&Stmt) -> bool) -> Option<Kernel> {
+fn without(g: &GridKernel, n: usize, which: impl Fn(&Stmt) -> bool) -> Option<GridKernel> {
     let (mut g, mut seen) = (g.clone(), 0);
     let found = edit(&mut g.body, &mut |block| {
         for i in 0..block.len() {
@@ -82,8 +82,8 @@ fn without(g: &Kernel, n: usize, which: impl Fn(&Stmt) -> bool) -> Option<Kernel
     found.then_some(g)
 }
 
-const TARGETS: [Limits; 3] =
-    [Limits::CUDA, Limits::WEBGPU, Limits { subgroup: Some(8), usual: 16, threads: 64, ..Limits::CUDA }];
+const TARGETS: [GridLimits; 3] =
+    [GridLimits::CUDA, GridLimits::WEBGPU, GridLimits { subgroup_size: Some(8), default_threads: 16, threads: 64, ..GridLimits::CUDA }];
 
 #[test]
 fn every_barrier_is_needed() {
@@ -104,8 +104,8 @@ fn every_barrier_is_needed() {
 
 #[test]
 fn a_barrier_of_too_few_is_found() {
-    let mut g = lowered(&Limits::CUDA);
-    assert!(g.threads > g.subgroup && g.teams == 1);
+    let mut g = lowered(&GridLimits::CUDA);
+    assert!(g.threads > g.subgroup_size && g.teams == 1);
     let weak = edit(&mut g.body, &mut |block| {
         let at = block.iter().position(|s| *s == Stmt::Barrier(Scope::Block));
         at.map(|i| block[i] = Stmt::Barrier(Scope::Subgroup)).is_some()
@@ -134,7 +134,7 @@ fn a_wrong_offset_is_found() {
 fn memory_that_is_read_and_written_behind_the_lowering_is_found() {
     let bytes = (ROWS * LENGTH * 4) as usize;
     // Each lane loads what it stores: in place it is right. A shifted view is not, and the lowering was not told.
-    let g = lowered(&Limits::CUDA);
+    let g = lowered(&GridLimits::CUDA);
     let shifted = [View { region: 0, offset: 0, bytes: bytes - 16 }, View { region: 0, offset: 16, bytes: bytes - 16 }];
     let found = run(&g, &shifted, 1);
     assert!(matches!(found, Err(EvalError::Race { .. })), "{found:?}");
@@ -143,11 +143,11 @@ fn memory_that_is_read_and_written_behind_the_lowering_is_found() {
 #[test]
 fn an_alias_that_was_named_gets_its_barrier() {
     // The first element is read by every lane and written by one.
-    let mut b = Builder::new("alias");
-    let x = b.buffer(DType::F32, Mode::Read);
-    let y = b.buffer(DType::F32, Mode::Write);
+    let mut b = KernelBuilder::new("alias");
+    let x = b.buffer(DType::F32, AccessMode::Read);
+    let y = b.buffer(DType::F32, AccessMode::Write);
     let first = b.load(x, 0);
-    b.each(LoopKind::Vector, Size::Const(LENGTH), |b, i| {
+    b.for_loop(LoopKind::Vector, Size::Const(LENGTH), |b, i| {
         let v = b.load(x, i);
         let w = b.binary(Binary::Add, v, first);
         b.store(y, i, w);
@@ -183,7 +183,7 @@ fn two_blocks_that_write_one_place_are_found() {
 #[test]
 fn threads_at_different_barriers_are_found() {
     // A loop around a barrier whose length differs between threads.
-    let mut g = lowered(&Limits::CUDA);
+    let mut g = lowered(&GridLimits::CUDA);
     let thread = gpu::grid::Reg(0);
     let own = g.regs.len() as u32;
     g.regs.extend([DType::I32; 3]);
@@ -199,7 +199,7 @@ fn threads_at_different_barriers_are_found() {
 
 #[test]
 fn scratch_that_nothing_wrote_is_found() {
-    let g = lowered(&Limits::CUDA);
+    let g = lowered(&GridLimits::CUDA);
     let scratch = |s: &Stmt| matches!(s, Stmt::Store { buf: Buf(2), .. });
     let broken = without(&g, 0, scratch).unwrap();
     assert!(matches!(run(&broken, &views(), 2), Err(EvalError::Uninitialised { buf: Buf(2), .. })));
@@ -209,13 +209,13 @@ fn scratch_that_nothing_wrote_is_found() {
 fn accesses_across_alignment_are_found() {
     let given = LaunchInfo { aligned: vec![16; 3], ..LaunchInfo::default() };
     let shifted = [View { offset: 4, bytes: views()[0].bytes - 4, ..views()[0] }, views()[1]];
-    let mut b = Builder::new("copy");
-    let (x, y) = (b.buffer(DType::F32, Mode::Read), b.buffer(DType::F32, Mode::Write));
-    b.each(LoopKind::Vector, Size::Const(LENGTH), |b, i| {
+    let mut b = KernelBuilder::new("copy");
+    let (x, y) = (b.buffer(DType::F32, AccessMode::Read), b.buffer(DType::F32, AccessMode::Write));
+    b.for_loop(LoopKind::Vector, Size::Const(LENGTH), |b, i| {
         let v = b.load(x, i);
         b.store(y, i, v);
     });
-    let limits = Limits { busy: 1, ..Limits::CUDA };
+    let limits = GridLimits { saturating_threads: 1, ..GridLimits::CUDA };
     let g = grid::lower(&b.finish(), &limits, &given).unwrap();
     assert_eq!(run(&g, &views(), 2), Ok(()));
     assert!(matches!(run(&g, &shifted, 2), Err(EvalError::Misaligned { .. })), "{g}");
@@ -223,27 +223,27 @@ fn accesses_across_alignment_are_found() {
 
 #[test]
 fn indices_that_do_not_fit_are_wide_or_refused() {
-    let mut b = Builder::new("far");
-    let (x, y) = (b.buffer(DType::F32, Mode::Read), b.buffer(DType::F32, Mode::Write));
-    b.each(LoopKind::Parallel, Size::Const(3), |b, p| {
-        b.each(LoopKind::Vector, Size::Const(1 << 30), |b, i| {
-            let v = b.load(x, Index::from(i).plus(p, 1 << 30));
-            b.store(y, Index::from(i).plus(p, 1 << 30), v);
+    let mut b = KernelBuilder::new("far");
+    let (x, y) = (b.buffer(DType::F32, AccessMode::Read), b.buffer(DType::F32, AccessMode::Write));
+    b.for_loop(LoopKind::Parallel, Size::Const(3), |b, p| {
+        b.for_loop(LoopKind::Vector, Size::Const(1 << 30), |b, i| {
+            let v = b.load(x, Index::from(i).add_var(p, 1 << 30));
+            b.store(y, Index::from(i).add_var(p, 1 << 30), v);
         });
     });
     let k = b.finish();
-    let wide = grid::lower(&k, &Limits::CUDA, &LaunchInfo::default()).unwrap();
+    let wide = grid::lower(&k, &GridLimits::CUDA, &LaunchInfo::default()).unwrap();
     assert!(wide.to_string().contains("b0[i64 "), "{wide}");
-    let error = grid::lower(&k, &Limits::WEBGPU, &LaunchInfo::default()).unwrap_err().to_string();
+    let error = grid::lower(&k, &GridLimits::WEBGPU, &LaunchInfo::default()).unwrap_err().to_string();
     assert!(error.contains("i64") && error.contains("2³¹"), "{error}");
 }
 
 #[test]
 fn memory_of_a_block_stays_within_its_limit() {
     for shared in [0, 100, 400, 4096] {
-        let limits = Limits { shared, ..Limits::CUDA };
+        let limits = GridLimits { max_shared_bytes: shared, ..GridLimits::CUDA };
         let g = lowered(&limits);
-        let scratch = matches!(g.memory[2].space, Space::Spill(_));
+        let scratch = matches!(g.memory[2].space, AddressSpace::Spill(_));
         assert_eq!(scratch, shared < 400, "{g}");
         assert!(g.shared_bytes() <= shared.max(64), "{g}");
     }

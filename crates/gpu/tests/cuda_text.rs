@@ -4,12 +4,12 @@
 mod grids;
 
 use gpu::cuda;
-use gpu::grid::{self, Kernel, Launch, Limits, Space, View};
+use gpu::grid::{self, GridKernel, Launch, GridLimits, AddressSpace, View};
 use grids::device::Device;
 use grids::rows::random_kernel;
 use grids::{Prepared, is_nan, kernels, prepare, slices};
 use ir::{DType, Unary};
-use oracle::random::{Options as Shape, sample};
+use oracle::random::{SampleOptions as Shape, sample};
 use oracle::{Rng, rng::run_seed};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -37,14 +37,14 @@ struct Run {
 }
 
 /// Compiles kernels into one program and gives the regions after each run.
-fn host(cxx: &str, name: &str, kernels: &[Kernel], runs: &[Run], flags: &[&str]) -> Vec<Vec<Vec<u8>>> {
+fn host(cxx: &str, name: &str, kernels: &[GridKernel], runs: &[Run], flags: &[&str]) -> Vec<Vec<Vec<u8>>> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let names: Vec<String> = (0..kernels.len()).map(|i| format!("k{i}")).collect();
-    let pairs: Vec<(&str, &Kernel)> = names.iter().map(String::as_str).zip(kernels).collect();
+    let pairs: Vec<(&str, &GridKernel)> = names.iter().map(String::as_str).zip(kernels).collect();
     let mut text = format!("#include \"{}/tests/shim.h\"\n", env!("CARGO_MANIFEST_DIR"));
     text += &cuda::print(&pairs);
     for (i, k) in kernels.iter().enumerate() {
-        let pointers = k.memory.iter().filter(|m| !matches!(m.space, Space::Shared(_)));
+        let pointers = k.memory.iter().filter(|m| !matches!(m.space, AddressSpace::Shared(_)));
         let mut args: Vec<String> = pointers
             .enumerate()
             .map(|(n, m)| {
@@ -87,13 +87,13 @@ fn host(cxx: &str, name: &str, kernels: &[Kernel], runs: &[Run], flags: &[&str])
             input.extend(&bytes);
         }
         lengths.push(r.regions.iter().map(Vec::len).chain(spills).collect::<Vec<_>>());
-        let pointers: Vec<Space> =
-            k.memory.iter().map(|m| m.space).filter(|s| !matches!(s, Space::Shared(_))).collect();
+        let pointers: Vec<AddressSpace> =
+            k.memory.iter().map(|m| m.space).filter(|s| !matches!(s, AddressSpace::Shared(_))).collect();
         number(&mut input, pointers.len() as i64);
         let (mut views, mut spilled) = (r.views.iter(), r.regions.len());
         for space in pointers {
             let (region, offset) = match space {
-                Space::Spill(_) => {
+                AddressSpace::Spill(_) => {
                     spilled += 1;
                     (spilled - 1, 0)
                 }
@@ -126,7 +126,7 @@ fn host(cxx: &str, name: &str, kernels: &[Kernel], runs: &[Run], flags: &[&str])
 }
 
 /// Functions of f64 that the host's library and the reference compute differently.
-fn inexact(k: &Kernel) -> bool {
+fn inexact(k: &GridKernel) -> bool {
     let text = k.to_string();
     let names = ["asinh", "acosh", "atanh", "erf", "lgamma", "digamma", "zeta"];
     names.iter().any(|n| text.contains(&format!("= {n}")))
@@ -179,7 +179,7 @@ fn the_text_computes_what_the_evaluator_does() {
 }
 
 fn differs(p: &Prepared, want: &[Vec<u8>], got: &[Vec<u8>]) -> Option<String> {
-    let globals = p.grid.memory.iter().filter(|m| matches!(m.space, Space::Global(_)));
+    let globals = p.grid.memory.iter().filter(|m| matches!(m.space, AddressSpace::Global(_)));
     for (m, v) in globals.zip(&p.views) {
         let n = m.dtype.size();
         let part = |r: &[Vec<u8>]| r[v.region][v.offset..v.offset + v.bytes].to_vec();
@@ -206,30 +206,30 @@ fn ulps(d: DType, got: f64, want: f64) -> f64 {
 #[test]
 fn functions_are_as_exact_as_promised() {
     let Some(cxx) = compiler() else { return };
-    let ops: Vec<Unary> = Unary::ALL.iter().copied().filter(|op| op.domain() == ir::scalar::Domain::Float).collect();
+    let ops: Vec<Unary> = Unary::ALL.iter().copied().filter(|op| op.domain() == ir::scalar::DTypeDomain::Float).collect();
     let mut rng = Rng::new(run_seed());
     let mut inputs: Vec<f64> =
         vec![0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-30, -1e-30, 1e30, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
-    inputs.extend((0..400).map(|_| rng.between(-1.0, 1.0) * 10f64.powf(rng.between(-8.0, 2.5))));
+    inputs.extend((0..400).map(|_| rng.uniform(-1.0, 1.0) * 10f64.powf(rng.uniform(-8.0, 2.5))));
     let n = inputs.len();
     let (mut grids, mut runs) = (Vec::new(), Vec::new());
     for d in [DType::F32, DType::F64] {
         for &op in &ops {
-            let mut b = compiler::loops::Builder::new(op.name());
-            let x = b.buffer(d, compiler::loops::Mode::Read);
-            let y = b.buffer(op.result(d), compiler::loops::Mode::Write);
-            b.each(compiler::loops::LoopKind::Vector, compiler::loops::Size::Const(n as i64), |b, i| {
+            let mut b = compiler::loops::KernelBuilder::new(op.name());
+            let x = b.buffer(d, compiler::loops::AccessMode::Read);
+            let y = b.buffer(op.result(d), compiler::loops::AccessMode::Write);
+            b.for_loop(compiler::loops::LoopKind::Vector, compiler::loops::Size::Const(n as i64), |b, i| {
                 let v = b.load(x, i);
                 let w = b.unary(op, v);
                 b.store(y, i, w);
             });
-            let g = grid::lower(&b.finish(), &Limits::CUDA, &grid::LaunchInfo::default()).unwrap();
+            let g = grid::lower(&b.finish(), &GridLimits::CUDA, &grid::LaunchInfo::default()).unwrap();
             let bytes: Vec<u8> = inputs
                 .iter()
                 .flat_map(|x| ir::Scalar::from_f64(d, *x).bits().to_le_bytes()[..d.size()].to_vec())
                 .collect();
             let out = n * op.result(d).size();
-            let views = vec![View::whole(0, bytes.len()), View::whole(1, out)];
+            let views = vec![View::whole_region(0, bytes.len()), View::whole_region(1, out)];
             runs.push(Run { kernel: grids.len(), sizes: vec![], regions: vec![bytes, vec![0; out]], views });
             grids.push(g);
         }

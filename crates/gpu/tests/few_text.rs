@@ -1,7 +1,7 @@
 //! Products of few rows: the kernels' text compiled by the host's C++ compiler (skipped without one), against sums in f64.
 
 use compiler::program::Matmul;
-use gpu::cuda::{Few, PRELUDE, gemv};
+use gpu::cuda::{SkinnyMatmul, PRELUDE, gemv};
 use ir::{DType, Scalar};
 use oracle::Rng;
 use oracle::rng::run_seed;
@@ -19,15 +19,15 @@ fn compiler() -> Option<String> {
 /// A product with few rows on either side, any batch and strides that leave gaps.
 fn shape(rng: &mut Rng) -> Matmul {
     let dtype = *rng.pick(&[DType::F32, DType::BF16, DType::F16]);
-    let out = if rng.chance(0.3) { DType::F32 } else { dtype };
+    let out = if rng.bernoulli(0.3) { DType::F32 } else { dtype };
     let each = 16 / dtype.size();
     let (few, many) = (1 + rng.below(4), 64 + rng.below(7));
     let k = each * (32 + rng.below(100));
     let batch = 1 + rng.below(2);
     let gap = each * rng.below(2);
-    let (m, n) = if rng.chance(0.5) { (few, many) } else { (many, few) };
+    let (m, n) = if rng.bernoulli(0.5) { (few, many) } else { (many, few) };
     let wide = k + gap;
-    let shared = rng.chance(0.5);
+    let shared = rng.bernoulli(0.5);
     let a = [(m * wide) as isize, wide as isize, 1];
     let b = [if shared { 0 } else { (n * wide) as isize }, 1, wide as isize];
     let c = [(m * n) as isize, n as isize, 1];
@@ -49,10 +49,10 @@ fn products_of_few_rows_are_what_they_should_be() {
         return;
     };
     let mut rng = Rng::new(run_seed());
-    let cases: Vec<(Matmul, Few)> = (0..8)
+    let cases: Vec<(Matmul, SkinnyMatmul)> = (0..8)
         .map(|_| {
             let s = shape(&mut rng);
-            let few = Few::of(&s, [16, 16]).unwrap_or_else(|| panic!("not taken: {s:?}"));
+            let few = SkinnyMatmul::of(&s, [16, 16]).unwrap_or_else(|| panic!("not taken: {s:?}"));
             (s, few)
         })
         .collect();
@@ -98,7 +98,7 @@ fn products_of_few_rows_are_what_they_should_be() {
         let mut number = |n: i64| input.extend(n.to_le_bytes());
         let index = known.iter().position(|k| *k == f.text().0).unwrap();
         [1, index as i64, gemv::THREADS as i64, f.blocks(s) as i64, 1, 11].into_iter().for_each(&mut number);
-        f.sizes(s, rng.chance(0.5)).into_iter().for_each(&mut number);
+        f.sizes(s, rng.bernoulli(0.5)).into_iter().for_each(&mut number);
         number(3);
         for r in &regions {
             input.extend((r.len() as i64).to_le_bytes());
@@ -143,13 +143,13 @@ fn dense(m: usize, n: usize, k: usize, d: DType) -> Matmul {
 #[test]
 fn few_rows_or_columns_that_are_dense_along_the_sum_are_taken() {
     let one = dense(1, 2048, 8192, DType::BF16);
-    let few = Few::of(&one, [16, 16]).expect("one row");
+    let few = SkinnyMatmul::of(&one, [16, 16]).expect("one row");
     assert_eq!((few.text().0.as_str(), few.blocks(&one), few.swapped()), ("few_1_2_4_bf16_bf16", 1024, false));
     let wide = dense(1, 50_000, 768, DType::F32);
-    let few = Few::of(&wide, [16, 16]).expect("one row");
+    let few = SkinnyMatmul::of(&wide, [16, 16]).expect("one row");
     assert_eq!((few.text().0.as_str(), few.blocks(&wide)), ("few_1_4_4_f32_f32", 12_500));
     let swapped = dense(4096, 2, 512, DType::F16);
-    let few = Few::of(&swapped, [16, 16]).expect("two columns");
+    let few = SkinnyMatmul::of(&swapped, [16, 16]).expect("two columns");
     assert!(few.swapped());
     assert_eq!(few.sizes(&swapped, true), [1, 4096, 512, 0, 512, 4096 * 512, 512, 8192, 1, 2, 1]);
     for (s, aligned) in [
@@ -159,6 +159,6 @@ fn few_rows_or_columns_that_are_dense_along_the_sum_are_taken() {
         (dense(1, 2048, 2048, DType::F64), [16, 16]),
         (Matmul { b: [0, 2048, 1], ..dense(1, 2048, 2048, DType::BF16) }, [16, 16]),
     ] {
-        assert_eq!(Few::of(&s, aligned), None, "{s:?}");
+        assert_eq!(SkinnyMatmul::of(&s, aligned), None, "{s:?}");
     }
 }

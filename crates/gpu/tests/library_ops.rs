@@ -5,29 +5,29 @@ mod grids;
 
 use compiler::program::{BufferKind, BufferRef, BufferSlice, KernelArg, Matmul, MatmulOperand, Program, Step};
 use compiler::{Backend, Options};
-use gpu::grid::{self, Launch, Limits, View};
-use gpu::library::{DeviceCaps, expand, takes};
+use gpu::grid::{self, Launch, GridLimits, View};
+use gpu::library::{DeviceCaps, expand, supports};
 use ir::ops::gather::Gather;
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{
     ArgReduce, Conv, Cumulative, GatherMode, PutAlong, RaggedDot, RaggedMode, ReduceKind, ReduceWindow, Scatter,
-    ScatterKind, SliceDims, Sort, TakeAlong, TopK, WindowGather, WindowScatter, Windows,
+    ScatterKind, SliceDims, Sort, TakeAlong, TopK, WindowGather, WindowScatter, WindowConfig,
 };
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Type};
 use oracle::rng::run_seed;
-use oracle::{Fill, Rng};
+use oracle::{FillKind, Rng};
 
 const PRODUCTS: &[DType] = &[DType::F32, DType::F64, DType::BF16, DType::F16];
 
 /// A device for tests: kernels for these limits.
 fn means(rng: &mut Rng) -> DeviceCaps {
     let limits = match rng.below(4) {
-        0 => Limits::CUDA,
-        1 => Limits::WEBGPU,
+        0 => GridLimits::CUDA,
+        1 => GridLimits::WEBGPU,
         // Chunks of a few hundred elements, so that short lines are merged.
-        _ => Limits { shared: *rng.pick(&[3 << 10, 4 << 10]), busy: 64, ..Limits::CUDA },
+        _ => GridLimits { max_shared_bytes: *rng.pick(&[3 << 10, 4 << 10]), saturating_threads: 64, ..GridLimits::CUDA },
     };
-    DeviceCaps { limits, products: PRODUCTS, temporary: 1 << 30 }
+    DeviceCaps { limits, matmul_dtypes: PRODUCTS, max_temporary_bytes: 1 << 30 }
 }
 
 /// A program's memory.
@@ -39,7 +39,7 @@ struct Memory<'a> {
 
 impl Memory<'_> {
     fn view(&self, p: &BufferSlice) -> View {
-        let BufferRef::Fixed(b) = p.slot else { panic!("no loops here") };
+        let BufferRef::Fixed(b) = p.buffer else { panic!("no loops here") };
         let (region, at) = self.homes[b.0 as usize];
         let offset = p.offset as usize;
         let bytes = self.program.buffers[b.0 as usize].ty.bytes() - offset;
@@ -48,11 +48,11 @@ impl Memory<'_> {
 }
 
 /// Runs a program without loops on grids that are evaluated thread by thread.
-fn evaluate(program: &Program, inputs: &[Literal], limits: &Limits, rng: &mut Rng) -> Result<Vec<Literal>, String> {
-    let mut regions = vec![vec![0x5A; program.arena]];
+fn evaluate(program: &Program, inputs: &[Literal], limits: &GridLimits, rng: &mut Rng) -> Result<Vec<Literal>, String> {
+    let mut regions = vec![vec![0x5A; program.arena_bytes]];
     let mut homes = Vec::new();
     for b in &program.buffers {
-        homes.push(match &b.class {
+        homes.push(match &b.kind {
             BufferKind::Activation => (0, b.offset),
             class => {
                 regions.push(match class {
@@ -68,7 +68,7 @@ fn evaluate(program: &Program, inputs: &[Literal], limits: &Limits, rng: &mut Rn
     for step in &program.steps {
         match step {
             Step::Kernel { kernel, args, .. } => {
-                let given = grid::given(program, kernel, args, 256);
+                let given = grid::launch_info(program, kernel, args, 256);
                 let g = grid::lower(kernel, limits, &given).map_err(|e| e.to_string())?;
                 grid::verify(&g).map_err(|e| format!("{e}\n{g}"))?;
                 let place = |a: &KernelArg| match a {
@@ -93,7 +93,7 @@ fn evaluate(program: &Program, inputs: &[Literal], limits: &Limits, rng: &mut Rn
     }
     let mut outs: Vec<(usize, Literal)> = Vec::new();
     for (i, b) in program.buffers.iter().enumerate() {
-        if let BufferKind::Output(o) = b.class {
+        if let BufferKind::Output(o) = b.kind {
             let data = m.regions[m.homes[i].0].clone();
             outs.push((o, Literal::from_bytes(b.ty.clone(), &data).ok_or("bytes of another size")?));
         }
@@ -143,7 +143,7 @@ fn agrees(op: &Op, inputs: &[Literal], means: &DeviceCaps, rng: &mut Rng) -> Res
     let steps = program.steps.len();
     let program = expand(program, means, &|_, _| false);
     for b in &program.buffers {
-        if let Some((first, last)) = b.live
+        if let Some((first, last)) = b.lifetime
             && (first > last || last >= program.steps.len().max(1))
         {
             return Err(format!("a buffer lives from {first} to {last} of {} steps", program.steps.len()));
@@ -183,14 +183,14 @@ fn check(op: Op, inputs: &[Literal], rng: &mut Rng) {
     // A device that lacks a type leaves its ops to the host, and without f64 products too.
     let product = matches!(&op, Op::Cumulative(Cumulative { kind: ReduceKind::Prod, .. }))
         || matches!(&op, Op::ReduceWindow(ReduceWindow { kind: ReduceKind::Prod, .. }));
-    if product && types[0].dtype.is_float() && types[0].numel() > 0 && !means.limits.doubles {
-        assert!(!takes(&op, &types, &means), "{op:?} of {types:?}");
-        means.limits.doubles = true;
+    if product && types[0].dtype.is_float() && types[0].numel() > 0 && !means.limits.has_f64 {
+        assert!(!supports(&op, &types, &means), "{op:?} of {types:?}");
+        means.limits.has_f64 = true;
     }
-    means.limits.doubles |= types.iter().any(|t| t.dtype == DType::F64);
+    means.limits.has_f64 |= types.iter().any(|t| t.dtype == DType::F64);
     let outs = op.infer(&types).unwrap();
-    means.limits.wide_ints |= types.iter().chain(&outs).any(|t| matches!(t.dtype, DType::I64 | DType::U64));
-    assert!(takes(&op, &types, &means), "{op:?} of {types:?}");
+    means.limits.has_int64 |= types.iter().chain(&outs).any(|t| matches!(t.dtype, DType::I64 | DType::U64));
+    assert!(supports(&op, &types, &means), "{op:?} of {types:?}");
     agrees(&op, inputs, &means, rng).unwrap_or_else(|e| panic!("{op:?} of {types:?}: {e}"));
 }
 
@@ -199,12 +199,12 @@ fn rounds(usual: usize) -> usize {
 }
 
 fn data(d: DType, shape: &[usize], rng: &mut Rng) -> Literal {
-    let fill = *rng.pick(&[Fill::Smooth, Fill::Ties, Fill::Special]);
-    fill.of(&Type::new(d, shape), rng)
+    let fill = *rng.pick(&[FillKind::Smooth, FillKind::Duplicates, FillKind::Special]);
+    fill.random_tensor(&Type::new(d, shape), rng)
 }
 
 fn smooth(d: DType, shape: &[usize], rng: &mut Rng) -> Literal {
-    Fill::Smooth.of(&Type::new(d, shape), rng)
+    FillKind::Smooth.random_tensor(&Type::new(d, shape), rng)
 }
 
 const ANY: &[DType] =
@@ -233,7 +233,7 @@ fn lines_of_any_length_are_sorted() {
             inputs.push(data(d, &shape, &mut rng));
         }
         let num_keys = 1 + rng.below(inputs.len());
-        check(Sort { axis, num_keys, descending: rng.chance(0.5) }.into(), &inputs, &mut rng);
+        check(Sort { axis, num_keys, descending: rng.bernoulli(0.5) }.into(), &inputs, &mut rng);
         let k = rng.below(n + 1);
         check(TopK { k, axis }.into(), &inputs[..1], &mut rng);
     }
@@ -258,7 +258,7 @@ fn extrema_of_lines_are_found() {
         ]);
         let x = data(d, &shape, &mut rng);
         let index = *rng.pick(&[DType::I32, DType::I64]);
-        check(ArgReduce { max: rng.chance(0.5), axis, index }.into(), &[x], &mut rng);
+        check(ArgReduce { max: rng.bernoulli(0.5), axis, index }.into(), &[x], &mut rng);
     }
 }
 
@@ -303,7 +303,7 @@ fn groups_of_rows_are_multiplied() {
         let ids = *rng.pick(&[DType::I32, DType::I64]);
         // They need not rise, nor be rows.
         let offsets = Literal::from_fn(Type::new(ids, &shape(&[groups + 1])), |_| {
-            ir::Scalar::from_i64(ids, if rng.chance(0.1) { i32::MAX as i64 } else { rng.range(-3, rows as i64 + 4) })
+            ir::Scalar::from_i64(ids, if rng.bernoulli(0.1) { i32::MAX as i64 } else { rng.range(-3, rows as i64 + 4) })
         });
         let op = RaggedDot { mode, batch: batch.len(), ..RaggedDot::rows(d) };
         check(op.into(), &[smooth(d, &shape(&[rows, k]), &mut rng), smooth(d, &right, &mut rng), offsets], &mut rng);
@@ -325,19 +325,19 @@ fn values_run_along_lines() {
             ReduceKind::Sum => smooth(d, &shape, &mut rng),
             _ => data(d, &shape, &mut rng),
         };
-        check(Cumulative { kind, axis, reverse: rng.chance(0.5) }.into(), &[x], &mut rng);
+        check(Cumulative { kind, axis, reverse: rng.bernoulli(0.5) }.into(), &[x], &mut rng);
     }
 }
 
 /// Windows over a base: both of random sizes, with at least one window.
-fn windows(rank: usize, most: usize, rng: &mut Rng) -> (Vec<usize>, Vec<usize>, Windows) {
+fn windows(rank: usize, most: usize, rng: &mut Rng) -> (Vec<usize>, Vec<usize>, WindowConfig) {
     loop {
         let mut size = |least: usize, most: usize| (0..rank).map(|_| least + rng.below(most)).collect::<Vec<_>>();
         let (base, window) = (size(1, most), size(1, 3));
         let (strides, base_dilation, window_dilation) = (size(1, 2), size(1, 2), size(1, 2));
         let low: Vec<i64> = size(0, 4).iter().map(|n| *n as i64 - 1).collect();
         let high: Vec<i64> = size(0, 4).iter().map(|n| *n as i64 - 1).collect();
-        let w = Windows {
+        let w = WindowConfig {
             strides: strides[..].into(),
             low: low[..].into(),
             high: high[..].into(),
@@ -365,7 +365,7 @@ fn windows_are_reduced_and_give_back() {
         };
         let x = if kind == ReduceKind::Sum { smooth(d, &base, &mut rng) } else { data(d, &base, &mut rng) };
         check(ReduceWindow { kind, window: window[..].into(), windows: windows.clone() }.into(), &[x], &mut rng);
-        let max = rng.chance(0.5);
+        let max = rng.bernoulli(0.5);
         let keys = data(*rng.pick(&[DType::F32, DType::BF16, DType::I32]), &base, &mut rng);
         let d = *rng.pick(&[DType::F32, DType::F16, DType::I32]);
         let x = smooth(d, &base, &mut rng);
@@ -384,13 +384,13 @@ fn images_are_convolved() {
     for _ in 0..rounds(60) {
         let rank = rng.below(4);
         let (base, window, windows) = match rank {
-            0 => (vec![], vec![], Windows::plain(0)),
+            0 => (vec![], vec![], WindowConfig::unit_stride(0)),
             n => windows(n, if n == 3 { 4 } else { 9 }, &mut rng),
         };
         let mut number = |most: usize| 1 + rng.below(most);
         let (images, ins, outs, groups) =
             (number(4), number(4), number(4), *[1, 1, 1, 2, 3, 20].get(number(6) - 1).unwrap_or(&1));
-        let by_batch = groups < 20 && rng.chance(0.4);
+        let by_batch = groups < 20 && rng.bernoulli(0.4);
         let (n, c, g, b) = match by_batch {
             true => (images * groups, ins, 1, groups),
             false => (images, ins * groups, groups, 1),
@@ -415,7 +415,7 @@ fn updates_go_where_they_should_in_their_order() {
         let kind = *rng.pick(&ScatterKind::ALL);
         let ids = *rng.pick(&[DType::I32, DType::I64, DType::I8, DType::U8]);
         let axis = rng.below(rank);
-        let most = if rng.chance(0.2) { 300 } else { 9 };
+        let most = if rng.bernoulli(0.2) { 300 } else { 9 };
         let count = 1 + rng.below(most);
         // By number along an axis, along an axis for each element, or slices that may overlap in parts.
         let (dims, indices, updates) = match rng.below(3) {
@@ -452,16 +452,16 @@ fn updates_go_where_they_should_in_their_order() {
 #[test]
 fn most_library_ops_of_the_table_are_taken() {
     let mut rng = Rng::new(run_seed());
-    let means = DeviceCaps { limits: Limits::CUDA, products: PRODUCTS, temporary: 1 << 30 };
+    let means = DeviceCaps { limits: GridLimits::CUDA, matmul_dtypes: PRODUCTS, max_temporary_bytes: 1 << 30 };
     let (mut taken, mut left) = (0, std::collections::BTreeSet::new());
     let mut names = std::collections::BTreeSet::new();
-    for row in oracle::rows::all() {
+    for row in oracle::samples::all_samples() {
         for node in row.graph.nodes() {
             let types: Vec<Type> = node.args.iter().map(|v| row.graph.ty(*v).clone()).collect();
             if !matches!(node.op.semantics(), ir::Semantics::Opaque) {
                 continue;
             }
-            if !takes(&node.op, &types, &means) {
+            if !supports(&node.op, &types, &means) {
                 left.insert(node.op.name());
                 continue;
             }
@@ -474,7 +474,7 @@ fn most_library_ops_of_the_table_are_taken() {
                     Op::Scatter(_) | Op::TakeAlong(_) | Op::PutAlong(_) if i == 1 => {
                         Literal::from_fn(t.clone(), |_| ir::Scalar::from_i64(t.dtype, rng.below(4) as i64))
                     }
-                    _ => Fill::Smooth.of(t, &mut rng),
+                    _ => FillKind::Smooth.random_tensor(t, &mut rng),
                 })
                 .collect();
             agrees(&node.op, &inputs, &means, &mut rng).unwrap_or_else(|e| panic!("{}: {:?}: {e}", row.name, node.op));

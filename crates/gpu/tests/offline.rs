@@ -3,14 +3,14 @@
 #![cfg(feature = "cuda")]
 
 use compiler::Options;
-use gpu::cuda::Offline;
+use gpu::cuda::AotTarget;
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder};
-use oracle::random::{Options as Shape, sample};
+use oracle::random::{SampleOptions as Shape, sample};
 use oracle::rng::run_seed;
 
-fn compiler() -> Option<Offline> {
-    match Offline::new((9, 0)) {
+fn compiler() -> Option<AotTarget> {
+    match AotTarget::new((9, 0)) {
         Ok(o) => Some(o),
         Err(e) => {
             println!("skipped: {e}");
@@ -19,7 +19,7 @@ fn compiler() -> Option<Offline> {
     }
 }
 
-fn check(offline: &Offline, name: &str, graph: &Graph) {
+fn check(offline: &AotTarget, name: &str, graph: &Graph) {
     let program = compiler::compile(graph, offline, &Options::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
     offline.compile(&program).unwrap_or_else(|e| panic!("{name}: {e}\n{graph}\n{program}"));
 }
@@ -28,7 +28,7 @@ fn check(offline: &Offline, name: &str, graph: &Graph) {
 fn one_row_of_each_op_compiles() {
     let Some(offline) = compiler() else { return };
     let mut seen = std::collections::BTreeSet::new();
-    for row in oracle::rows::all() {
+    for row in oracle::samples::all_samples() {
         if seen.insert(row.op().to_string()) {
             check(&offline, &row.name, &row.graph);
         }
@@ -61,7 +61,7 @@ fn products_that_the_library_refuses_compile() {
 #[test]
 fn a_gpu_that_is_too_old_is_refused() {
     if compiler().is_some() {
-        let said = Offline::new((2, 0)).err().expect("no compiler knows Fermi any more").to_string();
+        let said = AotTarget::new((2, 0)).err().expect("no compiler knows Fermi any more").to_string();
         assert!(said.contains("sm_20") && said.contains("toolkit"), "{said}");
     }
 }

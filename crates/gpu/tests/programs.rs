@@ -4,10 +4,10 @@
 mod grids;
 
 use cpu::Cpu;
-use gpu::grid::{self, LaunchInfo, Limits};
+use gpu::grid::{self, LaunchInfo, GridLimits};
 use grids::device::Device;
 use grids::{Arg, Seen, agrees, kernels};
-use ir::ops::{Checkpoint, ReduceKind, Scan};
+use ir::ops::{ScanCheckpoint, ReduceKind, Scan};
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Op, Scalar, Type, Unary, Value};
 use oracle::{Rng, rng::run_seed};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn scan(lanes: usize, length: usize, bounded: bool) -> Graph {
             length,
             reverse: false,
             bounded,
-            checkpoint: Checkpoint::All,
+            checkpoint: ScanCheckpoint::All,
             body: Arc::new(body),
         };
         Ok(b.emit(Op::Scan(scan), x)?.to_vec())
@@ -121,7 +121,7 @@ fn table() -> Vec<(&'static str, Graph)> {
                 let i = b.iota(I32, &[30, 1500], 1)?;
                 let n = b.broadcast(x[1], &[30, 1500], &[0])?;
                 let m = b.compare(Compare::Lt, i, n)?;
-                let kept = b.keep_where(m, x[0])?;
+                let kept = b.zero_unless(m, x[0])?;
                 Ok(vec![kept, b.sum(kept, &[1])?])
             }),
         ),
@@ -152,7 +152,7 @@ fn kernels_of_programs_are_what_the_reference_computes() {
 fn kernels_of_every_op_are_what_the_reference_computes() {
     let mut rng = Rng::new(run_seed());
     let mut seen = Seen::default();
-    for row in oracle::rows::all() {
+    for row in oracle::samples::all_samples() {
         let device = Device::random(&mut rng);
         for case in kernels(&row.graph, &device, Vec::new()).unwrap_or_default() {
             agrees(&case, &mut rng, &mut seen).unwrap_or_else(|e| panic!("{}: {e}", row.name));
@@ -176,7 +176,7 @@ fn permuted(rng: &mut Rng) -> Graph {
     (1..rank).rev().for_each(|i| order.swap(i, rng.below(i + 1)));
     let turned: Vec<usize> = order.iter().map(|&k| shape[k]).collect();
     let d = *rng.pick(&[DType::F32, DType::BF16, DType::U8, DType::I64, DType::Bool]);
-    let twice = d != DType::Bool && rng.chance(0.5);
+    let twice = d != DType::Bool && rng.bernoulli(0.5);
     let inputs = [(d, &shape[..]), (d, &turned[..])];
     graph(&inputs[..1 + twice as usize], |b, x| {
         let y = b.permute(x[0], &order)?;
@@ -194,7 +194,7 @@ fn permutations_of_every_kind_are_what_the_reference_computes() {
         let g = permuted(&mut rng);
         for case in kernels(&g, &Device::grid(), Vec::new()).unwrap() {
             agrees(&case, &mut rng, &mut seen).unwrap_or_else(|e| panic!("TENSORLOOM_SEED={}: {e}", seed + k));
-            let cuda = grid::lower(&case.kernel, &Limits::CUDA, &case.given).unwrap();
+            let cuda = grid::lower(&case.kernel, &GridLimits::CUDA, &case.given).unwrap();
             tiled += (cuda.threads / cuda.teams <= 32 && cuda.teams >= 8) as usize;
         }
     }
@@ -208,7 +208,7 @@ fn spread(g: &Graph) -> Vec<String> {
     let mut out = Vec::new();
     for case in kernels(g, &cpu, Vec::new()).unwrap() {
         let given = LaunchInfo { aligned: vec![16; case.kernel.buffers.len()], ..LaunchInfo::default() };
-        let g = grid::lower(&case.kernel, &Limits::CUDA, &given).unwrap();
+        let g = grid::lower(&case.kernel, &GridLimits::CUDA, &given).unwrap();
         let text = g.to_string();
         let wait = if text.contains("barrier\n") {
             ", block waits"
@@ -271,7 +271,7 @@ fn what_stays_in_a_donated_cache_is_not_touched() {
         let mut over = 0;
         let donate = vec![(0, 0), (1, 1)];
         for mut case in kernels(&cached(batch, heads, room, wide), &Device::grid(), donate).unwrap() {
-            let stays = grid::stays(&case.kernel, &case.given).unwrap_or_else(|| panic!("{}", case.kernel));
+            let stays = grid::remove_redundant_stores(&case.kernel, &case.given).unwrap_or_else(|| panic!("{}", case.kernel));
             over += stays.over.len();
             let size = |a: &Arg| match a {
                 Arg::Memory(v) => v.bytes,
@@ -299,7 +299,7 @@ fn what_stays_in_a_donated_cache_is_not_touched() {
                 assert_eq!(data[to.0 as usize], disjoint[to.0 as usize], "{}", stays.kernel);
             }
             case.kernel = stays.kernel;
-            let grid = grid::lower(&case.kernel, &Limits::CUDA, &case.given).unwrap();
+            let grid = grid::lower(&case.kernel, &GridLimits::CUDA, &case.given).unwrap();
             assert!(grid.to_string().contains("if "), "what only the new row needs stands behind its mask\n{grid}");
             agrees(&case, &mut rng, &mut seen).unwrap_or_else(|e| panic!("{e}"));
         }

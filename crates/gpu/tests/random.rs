@@ -4,7 +4,7 @@ mod grids;
 
 use grids::device::Device;
 use grids::{Seen, agrees, kernels};
-use oracle::random::{Options as Shape, Sample, sample, shrink};
+use oracle::random::{SampleOptions as Shape, Sample, sample, shrink};
 use oracle::{Rng, rng::run_seed};
 
 /// Each input with the first free output of its type.
@@ -23,7 +23,7 @@ fn donations(graph: &ir::Graph) -> Vec<(usize, usize)> {
 
 fn judge(s: &Sample, seen: &mut Seen) -> Result<(), String> {
     let mut rng = Rng::new(s.seed);
-    let donate = if rng.chance(0.5) { donations(&s.graph) } else { Vec::new() };
+    let donate = if rng.bernoulli(0.5) { donations(&s.graph) } else { Vec::new() };
     let device = Device::random(&mut rng);
     for case in kernels(&s.graph, &device, donate)? {
         agrees(&case, &mut rng, seen)?;

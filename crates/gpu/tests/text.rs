@@ -1,19 +1,19 @@
 //! What a grid and its CUDA text look like.
 
-use compiler::loops::{Builder, LoopKind, Mode, Size};
+use compiler::loops::{KernelBuilder, LoopKind, AccessMode, Size};
 use gpu::{cuda, grid};
 use ir::{Binary, DType};
 
 #[test]
 fn a_map_is_cut_into_pieces() {
-    let mut b = Builder::new("double");
-    let (x, y) = (b.buffer(DType::F32, Mode::Read), b.buffer(DType::F32, Mode::Write));
-    b.each(LoopKind::Vector, Size::Const(100), |b, i| {
+    let mut b = KernelBuilder::new("double");
+    let (x, y) = (b.buffer(DType::F32, AccessMode::Read), b.buffer(DType::F32, AccessMode::Write));
+    b.for_loop(LoopKind::Vector, Size::Const(100), |b, i| {
         let v = b.load(x, i);
         let w = b.binary(Binary::Add, v, v);
         b.store(y, i, w);
     });
-    let g = grid::lower(&b.finish(), &grid::Limits::CUDA, &grid::LaunchInfo::default()).unwrap();
+    let g = grid::lower(&b.finish(), &grid::GridLimits::CUDA, &grid::LaunchInfo::default()).unwrap();
     let text = "\
 grid double(b0: in f32, b1: out f32) 128 threads, 1 teams, work 100/128 {
   r0: i32 = thread

@@ -7,13 +7,13 @@
 
 use compiler::OpPlacement;
 use compiler::{Backend, Error, Options};
-use gpu::wgpu::{Choice, Wgpu, adapters};
-use ir::composites::attention::{Attention, attention, attention_backward};
+use gpu::wgpu::{WgpuOptions, Wgpu, adapters};
+use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::ops::gather::GatherMode;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, interp};
-use oracle::backend::{Suite, bind, load, results, run, suite};
+use oracle::backend::{BackendSuite, bind, load, results, run, run_suite};
 use oracle::rng::run_seed;
-use oracle::{Fill, Rng};
+use oracle::{FillKind, Rng};
 use std::sync::Arc;
 
 fn number(name: &str) -> Option<u64> {
@@ -22,7 +22,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// The adapter to test on.
 fn open(strict: bool) -> Option<Wgpu> {
-    let choice = Choice { number: number("TENSORLOOM_WGPU").unwrap_or(0) as usize, strict };
+    let choice = WgpuOptions { index: number("TENSORLOOM_WGPU").unwrap_or(0) as usize, default_limits_only: strict };
     match Wgpu::open(choice, Arc::new(cpu::Cpu::new(1))) {
         Ok(w) => {
             println!("{}", w.name());
@@ -40,17 +40,17 @@ fn open(strict: bool) -> Option<Wgpu> {
 fn an_adapter_with_default_limits_passes_the_suite() {
     let Some(w) = open(true) else { return };
     let rounds = number("TENSORLOOM_ROUNDS").unwrap_or(1);
-    let what = Suite { seed: run_seed(), graphs: 60 * rounds, every: if rounds > 1 { 1 } else { 12 } };
-    let report = suite(&w, &what);
+    let what = BackendSuite { seed: run_seed(), graphs: 60 * rounds, every: if rounds > 1 { 1 } else { 12 } };
+    let report = run_suite(&w, &what);
     report.failures.iter().for_each(|f| println!("{f}\n"));
-    report.expect(&[("table", 60), ("random", 10), ("exact", 1), ("promises", 12), ("queue", 4)]);
+    report.assert_passed(&[("table", 60), ("random", 10), ("exact", 1), ("promises", 12), ("queue", 4)]);
 }
 
 #[test]
 fn adapters_are_named_and_numbered() {
     let all = adapters();
     println!("{all:?}");
-    let missing = Wgpu::open(Choice { number: 1000, strict: false }, Arc::new(cpu::Cpu::new(1)));
+    let missing = Wgpu::open(WgpuOptions { index: 1000, default_limits_only: false }, Arc::new(cpu::Cpu::new(1)));
     let message = missing.err().expect("nobody has so many").to_string();
     assert!(message.contains("wgpu:1000") || message.contains("install a driver"), "{message}");
 }
@@ -231,7 +231,7 @@ fn library_ops_run_on_the_device() {
     let mut rng = Rng::new(run_seed());
     let (mut taken, mut left) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
     let mut seen = std::collections::BTreeSet::new();
-    for row in oracle::rows::all() {
+    for row in oracle::samples::all_samples() {
         for node in row.graph.nodes() {
             let types: Vec<Type> = node.args.iter().map(|v| row.graph.ty(*v).clone()).collect();
             let known = types.iter().all(|t| w.target().dtypes.contains(&t.dtype));
@@ -258,7 +258,7 @@ fn library_ops_run_on_the_device() {
                     Op::Scatter(_) if i == 1 => {
                         Literal::from_fn(t.clone(), |_| Scalar::from_i64(t.dtype, rng.below(4) as i64))
                     }
-                    _ => Fill::Smooth.of(t, &mut rng),
+                    _ => FillKind::Smooth.random_tensor(t, &mut rng),
                 })
                 .collect();
             let submits = w.work().0;
@@ -292,22 +292,22 @@ fn attention_case(rng: &mut Rng, many: bool) -> (String, DType, Graph, Vec<Liter
     let (batch, heads) = if many { (2, kv) } else { (1 + rng.below(2), kv * (1 + rng.below(3))) };
     let wide = *rng.pick(&[4, 8, 24, 33, 64, 72, 128]);
     let wide = if many { 8 } else { wide };
-    let wide_v = if many || rng.chance(0.7) { wide } else { *rng.pick(&[5, 16, 40, 96]) };
+    let wide_v = if many || rng.bernoulli(0.7) { wide } else { *rng.pick(&[5, 16, 40, 96]) };
     let most = if many { 24 } else { 90 };
     let tk = 1 + rng.below(most);
-    let tq = if rng.chance(0.5) { tk.max(16) } else { 16 + rng.below(most) };
-    let prefix = |rng: &mut Rng| match rng.chance(0.5) {
+    let tq = if rng.bernoulli(0.5) { tk.max(16) } else { 16 + rng.below(most) };
+    let prefix = |rng: &mut Rng| match rng.bernoulli(0.5) {
         true => Type::new(DType::I32, &[batch]),
         false => Type::new(DType::I32, &[]),
     };
-    let options = Attention {
-        causal: rng.chance(0.6),
-        window: rng.chance(0.25).then(|| 1 + rng.below(most)),
-        scale: rng.chance(0.2).then_some(0.3),
-        softcap: rng.chance(0.2).then_some(3.0),
-        q_offset: rng.chance(0.25).then(|| prefix(rng)),
-        lengths: rng.chance(0.25).then(|| prefix(rng)),
-        ..Attention::default()
+    let options = AttentionOptions {
+        causal: rng.bernoulli(0.6),
+        window: rng.bernoulli(0.25).then(|| 1 + rng.below(most)),
+        scale: rng.bernoulli(0.2).then_some(0.3),
+        softcap: rng.bernoulli(0.2).then_some(3.0),
+        q_offset: rng.bernoulli(0.25).then(|| prefix(rng)),
+        kv_lengths: rng.bernoulli(0.25).then(|| prefix(rng)),
+        ..AttentionOptions::default()
     };
     let ty = |own: &[usize]| Type::new(dtype, &[&[batch], own].concat());
     let (q, k, v) = (ty(&[heads, tq, wide]), ty(&[kv, tk, wide]), ty(&[kv, tk, wide_v]));
@@ -324,7 +324,7 @@ fn attention_case(rng: &mut Rng, many: bool) -> (String, DType, Graph, Vec<Liter
     let inputs = (graph.input_types().iter())
         .map(|t| match t.dtype {
             DType::I32 => Literal::from_fn(t.clone(), |_| Scalar::from_i64(DType::I32, rng.range(-3, tk as i64 + 4))),
-            d => Literal::from_fn(t.clone(), |_| Scalar::from_f64(d, rng.between(-1.5, 1.5))),
+            d => Literal::from_fn(t.clone(), |_| Scalar::from_f64(d, rng.uniform(-1.5, 1.5))),
         })
         .collect();
     (format!("{q} {k} {v} {options:?}"), dtype, graph, inputs)

@@ -5,11 +5,11 @@
 mod grids;
 
 use compiler::{Backend, DeviceBuffer, Error, Executable, Options, Program, Result, Target};
-use gpu::grid::{self, Limits, Space};
+use gpu::grid::{self, GridLimits, AddressSpace};
 use gpu::wgpu::{print, target};
 use ir::ops::Composite;
 use ir::{Graph, Type};
-use oracle::random::{Options as Shape, sample};
+use oracle::random::{SampleOptions as Shape, sample};
 use oracle::rng::run_seed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ fn knows_no_number(source: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-fn check(graph: &Graph, limits: &Limits, seen: &mut Seen) -> std::result::Result<(), String> {
+fn check(graph: &Graph, limits: &GridLimits, seen: &mut Seen) -> std::result::Result<(), String> {
     let adapter = Adapter(target(8, 128 << 20));
     // What the adapter has no types for is refused by name.
     let program = match compiler::compile(graph, &adapter, &Options::default()) {
@@ -87,12 +87,12 @@ fn check(graph: &Graph, limits: &Limits, seen: &mut Seen) -> std::result::Result
             .iter()
             .map(|m| {
                 let own = next;
-                next += !matches!(m.space, Space::Shared(_)) as usize;
+                next += !matches!(m.space, AddressSpace::Shared(_)) as usize;
                 own
             })
             .collect();
-        let text = print(&grid::Kernel { name: String::new(), ..g.clone() }, &homes);
-        if text.shared > limits.shared {
+        let text = print(&grid::GridKernel { name: String::new(), ..g.clone() }, &homes);
+        if text.shared > limits.max_shared_bytes {
             return Err(format!("{} bytes of shared memory\n{g}", text.shared));
         }
         // `TENSORLOOM_SHOW=1` shows every text.
@@ -106,7 +106,7 @@ fn check(graph: &Graph, limits: &Limits, seen: &mut Seen) -> std::result::Result
         seen.words += text.source.lines().any(stores) as usize;
         if seen.texts.insert(text.source.clone()) {
             knows_no_number(&text.source).map_err(|e| format!("{e}\n{}\n{g}", text.source))?;
-            let capabilities = match limits.subgroup {
+            let capabilities = match limits.subgroup_size {
                 Some(_) => valid::Capabilities::SUBGROUP | valid::Capabilities::SUBGROUP_BARRIER,
                 None => valid::Capabilities::empty(),
             };
@@ -120,8 +120,8 @@ fn check(graph: &Graph, limits: &Limits, seen: &mut Seen) -> std::result::Result
 fn every_row_of_the_table_of_ops_is_valid() {
     let mut seen = Seen::default();
     let only = std::env::var("TENSORLOOM_ROW").unwrap_or_default();
-    for row in oracle::rows::all().into_iter().filter(|r| r.name.starts_with(&only)) {
-        check(&row.graph, &Limits::WEBGPU, &mut seen).unwrap_or_else(|e| panic!("{}: {e}\n{}", row.name, row.graph));
+    for row in oracle::samples::all_samples().into_iter().filter(|r| r.name.starts_with(&only)) {
+        check(&row.graph, &GridLimits::WEBGPU, &mut seen).unwrap_or_else(|e| panic!("{}: {e}\n{}", row.name, row.graph));
     }
     println!("{} kernels, {} texts", seen.kernels, seen.texts.len());
     assert!(
@@ -137,10 +137,10 @@ fn kernels_of_random_graphs_are_valid() {
     let graphs: u64 = std::env::var("TENSORLOOM_GRIDS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
     let seed = run_seed();
     let mut seen = Seen::default();
-    let subgroups = Limits { subgroup: Some(32), ..Limits::WEBGPU };
+    let subgroups = GridLimits { subgroup_size: Some(32), ..GridLimits::WEBGPU };
     for k in 0..graphs {
         let s = sample(seed.wrapping_add(k), &Shape::ANY);
-        let limits = if k % 4 == 0 { &subgroups } else { &Limits::WEBGPU };
+        let limits = if k % 4 == 0 { &subgroups } else { &GridLimits::WEBGPU };
         check(&s.graph, limits, &mut seen).unwrap_or_else(|e| panic!("TENSORLOOM_SEED={}: {e}\n{}", s.seed, s.graph));
     }
     println!(
@@ -221,7 +221,7 @@ fn what_loses_nan_is_hidden() {
         ("ne(%0, %0) : bool[4]", "|| nan_of("),
     ] {
         let mut seen = Seen::default();
-        check(&one_op(text), &Limits::WEBGPU, &mut seen).unwrap();
+        check(&one_op(text), &GridLimits::WEBGPU, &mut seen).unwrap();
         let main = |t: &String| t.split("@compute").nth(1).is_some_and(|t| t.contains(expected));
         assert!(seen.texts.iter().any(main), "{text}: {:?}", seen.texts);
     }

@@ -14,11 +14,11 @@
 //!
 //! The crate that uses it depends on `tensorloom-lang` (as `lang`) and `tensorloom-ir` (as `ir`).
 
-mod write;
+mod codegen;
 
-use lang::diagnostic::{Style, render};
-use lang::library::WithLibrary;
-use lang::resolve::{Loaded, Loader, Program};
+use lang::diagnostic::{ColorStyle, render};
+use lang::library::LibraryLoader;
+use lang::resolve::{LoadedFile, Loader, ModuleProgram};
 use proc_macro::{TokenStream, TokenTree};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -32,33 +32,33 @@ pub fn include_module(input: TokenStream) -> TokenStream {
         _ => String::new(),
     };
     let Some(path) = path.strip_prefix('"').and_then(|path| path.strip_suffix('"')) else {
-        return errors(&[r#"expected the path of a file: include_module!("src/net.module")"#.to_string()]);
+        return compile_errors(&[r#"expected the path of a file: include_module!("src/net.module")"#.to_string()]);
     };
     let root = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);
-    expand(&root.join(path)).unwrap_or_else(|found| errors(&found))
+    expand(&root.join(path)).unwrap_or_else(|found| compile_errors(&found))
 }
 
 /// One `compile_error!` for each.
-fn errors(found: &[String]) -> TokenStream {
+fn compile_errors(found: &[String]) -> TokenStream {
     let text: String = found.iter().map(|words| format!("::core::compile_error!({words:?});")).collect();
     text.parse().unwrap_or_default()
 }
 
 /// Files beside the one that is included; remembers which were read.
-struct Folder {
+struct ModuleDirLoader {
     root: PathBuf,
     read: RefCell<Vec<(String, PathBuf, String)>>,
 }
 
-impl Loader for Folder {
-    fn read(&self, path: &str, _: Option<u32>) -> Option<Loaded> {
+impl Loader for ModuleDirLoader {
+    fn read(&self, path: &str, _: Option<u32>) -> Option<LoadedFile> {
         let file = self.root.join(format!("{path}.module"));
         let text = std::fs::read_to_string(&file).ok()?;
         let mut read = self.read.borrow_mut();
         if !read.iter().any(|(known, ..)| known == path) {
             read.push((path.to_string(), file.clone(), text.clone()));
         }
-        Some(Loaded { name: file.display().to_string(), text, version: "local".to_string() })
+        Some(LoadedFile { name: file.display().to_string(), text, version: "local".to_string() })
     }
 
     fn list(&self, folder: &str) -> Vec<String> {
@@ -84,8 +84,8 @@ fn expand(path: &Path) -> Result<TokenStream, Vec<String>> {
         return Err(vec![format!("{}: no such file; a path ends with .module", path.display())]);
     }
     let root = path.parent().unwrap_or(Path::new("")).to_path_buf();
-    let loader = WithLibrary(Folder { root, read: RefCell::new(Vec::new()) });
-    let program = Program::load(&stem, &loader);
+    let loader = LibraryLoader(ModuleDirLoader { root, read: RefCell::new(Vec::new()) });
+    let program = ModuleProgram::load(&stem, &loader);
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
     found.retain(lang::Diagnostic::is_error);
@@ -93,12 +93,12 @@ fn expand(path: &Path) -> Result<TokenStream, Vec<String>> {
         let words = found.iter().map(|finding| {
             let file = program.sources.file(finding.primary.span.file);
             let place = file.line_column(finding.primary.span.start);
-            let drawn = render(&program.sources, finding, Style::Plain);
+            let drawn = render(&program.sources, finding, ColorStyle::Plain);
             format!("{}:{}:{}: {}\n{drawn}", file.name(), place.line, place.column, finding.message)
         });
         return Err(words.collect());
     }
     let read = loader.0.read.borrow();
-    let text = write::program(&program, &stem, &read);
+    let text = codegen::program(&program, &stem, &read);
     text.parse().map_err(|e| vec![format!("{}: cannot be written as Rust: {e:?}", path.display())])
 }

@@ -1,7 +1,7 @@
 //! The macro from outside: what it makes runs, and what it refuses rustc refuses.
 
 use ir::{DType, Literal, Type, interp};
-use lang::lower::Options;
+use lang::lower::LowerOptions;
 use std::process::Command;
 
 include::include_module!("tests/net.module");
@@ -10,7 +10,7 @@ include::include_module!("tests/net.module");
 fn the_model_is_a_function_with_named_parameters() {
     let net = Net { activation: "relu".into(), ..Net::new(3) };
     assert_eq!((net.classes, net.width, net.scale), (3, 4, 0.5));
-    let lowered = net.lower(Type::new(DType::F32, &[2, 4]), &Options::default()).expect("lowers");
+    let lowered = net.lower(Type::new(DType::F32, &[2, 4]), &LowerOptions::default()).expect("lowers");
     let names: Vec<&str> = lowered.params.iter().map(|p| p.path.as_str()).collect();
     assert_eq!(names, ["first.weight", "first.bias", "last.weight", "last.bias"]);
 
@@ -28,7 +28,7 @@ fn the_model_is_a_function_with_named_parameters() {
         let hidden: Vec<f32> = hidden.iter().map(|x| 0.5 * x.max(0.0)).collect();
         assert_eq!(found[row * 3..row * 3 + 3], dense(&values[2], &values[3], &hidden));
     }
-    let wrong = net.lower(Type::new(DType::F32, &[2, 5]), &Options::default()).expect_err("a finding");
+    let wrong = net.lower(Type::new(DType::F32, &[2, 5]), &LowerOptions::default()).expect_err("a finding");
     assert!(wrong.contains("E004") && wrong.contains("net.module"), "{wrong}");
 }
 

@@ -118,7 +118,7 @@ pub trait GraphBuilder {
     }
 
     /// `x` where `c`, else 0.
-    fn keep_where(&mut self, c: Value, x: Value) -> Result<Value> {
+    fn zero_unless(&mut self, c: Value, x: Value) -> Result<Value> {
         let zero = self.full_like(x, 0.0)?;
         self.select(c, x, zero)
     }
@@ -158,7 +158,7 @@ pub trait GraphBuilder {
     }
 
     /// Repeats `x` along a new first axis.
-    fn repeat_front(&mut self, x: Value, size: usize) -> Result<Value> {
+    fn broadcast_leading(&mut self, x: Value, size: usize) -> Result<Value> {
         let ty = self.ty(x).batched(size);
         let dims: Vec<usize> = (1..ty.rank()).collect();
         self.broadcast(x, &ty.shape, &dims)
@@ -175,7 +175,7 @@ pub trait GraphBuilder {
     }
 
     /// Puts back axes of size 1 that a reduction removed, and repeats along them to `shape`.
-    fn unreduce(&mut self, x: Value, shape: &[usize], axes: &[usize]) -> Result<Value> {
+    fn expand_reduced(&mut self, x: Value, shape: &[usize], axes: &[usize]) -> Result<Value> {
         let dims: Vec<usize> = (0..shape.len()).filter(|a| !axes.contains(a)).collect();
         self.broadcast(x, shape, &dims)
     }
@@ -266,7 +266,7 @@ pub trait GraphBuilder {
     }
 
     /// Reduces sliding windows.
-    fn reduce_window(&mut self, kind: ReduceKind, x: Value, window: &[usize], windows: Windows) -> Result<Value> {
+    fn reduce_window(&mut self, kind: ReduceKind, x: Value, window: &[usize], windows: WindowConfig) -> Result<Value> {
         let op = ReduceWindow { kind, window: Shape::from_slice(window), windows };
         self.one(op.into(), &[x])
     }
@@ -288,7 +288,7 @@ pub trait GraphBuilder {
     }
 
     /// A convolution of `[N, C, spatial..]` by `[O, C/groups, spatial..]`.
-    fn conv(&mut self, x: Value, kernel: Value, windows: Windows, groups: usize) -> Result<Value> {
+    fn conv(&mut self, x: Value, kernel: Value, windows: WindowConfig, groups: usize) -> Result<Value> {
         let conv = Conv { groups, ..Conv::new(self.ty(x).dtype, windows) };
         self.one(conv.into(), &[x, kernel])
     }
@@ -357,11 +357,11 @@ pub trait GraphBuilder {
 
     /// The rank's number along axes of a mesh, an i32.
     fn axis_index(&mut self, axes: &[MeshAxis]) -> Result<Value> {
-        self.one(Collective::new(CollectiveKind::Index, axes).into(), &[])
+        self.one(Collective::new(CollectiveKind::AxisIndex, axes).into(), &[])
     }
 
     /// Sums two optional cotangents.
-    fn add_opt(&mut self, a: Option<Value>, b: Option<Value>) -> Result<Option<Value>> {
+    fn add_optional(&mut self, a: Option<Value>, b: Option<Value>) -> Result<Option<Value>> {
         match (a, b) {
             (Some(a), Some(b)) => self.add(a, b).map(Some),
             (a, b) => Ok(a.or(b)),
@@ -429,7 +429,7 @@ pub trait GraphTransforms: GraphBuilder {
     fn jvp_of(&self, graph: &Graph, active: &[bool], want: &[bool]) -> Result<(Graph, Vec<bool>)>;
 
     /// Partial evaluation of a graph.
-    fn split_of(&self, graph: &Graph, known: &[bool]) -> Result<SplitGraph>;
+    fn partial_eval_of(&self, graph: &Graph, known: &[bool]) -> Result<PartialEvalGraphs>;
 
     /// Transposition of a graph that is linear in the inputs marked in `linear`: inputs are the known inputs, then the
     /// cotangents of the outputs marked in `ct`; outputs are cotangents of the linear inputs marked in the result.
@@ -447,11 +447,11 @@ pub trait GraphTransforms: GraphBuilder {
 
 /// A graph divided by partial evaluation.
 #[derive(Clone, Debug)]
-pub struct SplitGraph {
+pub struct PartialEvalGraphs {
     /// From the known inputs to the known outputs, then the residuals.
     pub known: Graph,
     /// From the residuals, then the unknown inputs, to the unknown outputs.
-    pub rest: Graph,
+    pub unknown: Graph,
     /// Which outputs are known.
     pub known_outs: Vec<bool>,
     /// How many residuals there are.
@@ -460,10 +460,10 @@ pub struct SplitGraph {
     pub forwarded: Vec<Option<usize>>,
 }
 
-impl SplitGraph {
+impl PartialEvalGraphs {
     /// The same division, but with these outputs, which are known, given by the rest: as residuals that it hands on, or
     /// written again there if they are leaves and repeats.
-    pub fn given_late(mut self, late: &[usize]) -> Result<SplitGraph> {
+    pub fn with_outputs_unknown(mut self, late: &[usize]) -> Result<PartialEvalGraphs> {
         let late: Vec<usize> = (0..self.known_outs.len()).filter(|o| self.known_outs[*o] && late.contains(o)).collect();
         if late.is_empty() {
             return Ok(self);
@@ -474,7 +474,7 @@ impl SplitGraph {
             self.known_outs.iter().map(value).map(|v| v.unwrap_or(Value(u32::MAX))).collect()
         };
         let n_known = self.known_outs.iter().filter(|k| **k).count();
-        let types = self.rest.input_types();
+        let types = self.unknown.input_types();
         let (residual_types, unknown_types) = types.split_at(self.residuals);
         let mut rest = Builder::new();
         let residuals: Vec<Value> = residual_types.iter().map(|t| rest.graph.input(t.clone())).collect();
@@ -489,7 +489,7 @@ impl SplitGraph {
             });
         }
         let unknown: Vec<Value> = unknown_types.iter().map(|t| rest.graph.input(t.clone())).collect();
-        let mut given = rest.inline(&self.rest, &[residuals, unknown].concat())?.into_iter();
+        let mut given = rest.inline(&self.unknown, &[residuals, unknown].concat())?.into_iter();
         let mut outs = Vec::new();
         for o in 0..self.known_outs.len() {
             if !self.known_outs[o] {
@@ -508,7 +508,7 @@ impl SplitGraph {
         let early = (0..self.known_outs.len()).filter(|&o| self.known_outs[o]);
         self.known.set_outputs(early.map(|o| known_at[o]).chain(kept).collect::<Vec<_>>());
         self.known = self.known.without_dead_nodes();
-        self.rest = rest.finish(&outs);
+        self.unknown = rest.finish(&outs);
         Ok(self)
     }
 }

@@ -30,7 +30,7 @@ pub enum DType {
 /// What arithmetic a dtype takes part in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]
-pub enum Class {
+pub enum DTypeKind {
     Bool,
     Signed,
     Unsigned,
@@ -54,23 +54,23 @@ impl DType {
     }
 
     /// The arithmetic this dtype takes part in.
-    pub const fn class(self) -> Class {
+    pub const fn kind(self) -> DTypeKind {
         match self {
-            Bool => Class::Bool,
-            I8 | I16 | I32 | I64 => Class::Signed,
-            U8 | U16 | U32 | U64 => Class::Unsigned,
-            F8E4M3 | F8E5M2 | F16 | BF16 | F32 | F64 => Class::Float,
+            Bool => DTypeKind::Bool,
+            I8 | I16 | I32 | I64 => DTypeKind::Signed,
+            U8 | U16 | U32 | U64 => DTypeKind::Unsigned,
+            F8E4M3 | F8E5M2 | F16 | BF16 | F32 | F64 => DTypeKind::Float,
         }
     }
 
     /// Whether this is a floating-point type, and so differentiable.
     pub const fn is_float(self) -> bool {
-        matches!(self.class(), Class::Float)
+        matches!(self.kind(), DTypeKind::Float)
     }
 
     /// Whether this is a signed or unsigned integer type.
     pub const fn is_int(self) -> bool {
-        matches!(self.class(), Class::Signed | Class::Unsigned)
+        matches!(self.kind(), DTypeKind::Signed | DTypeKind::Unsigned)
     }
 
     /// Number of bits of one element.
@@ -101,17 +101,17 @@ impl DType {
 
     /// The smallest value of an integer type (0 for bool).
     pub const fn int_min(self) -> i64 {
-        match self.class() {
-            Class::Signed => i64::MIN >> (64 - self.bits()),
+        match self.kind() {
+            DTypeKind::Signed => i64::MIN >> (64 - self.bits()),
             _ => 0,
         }
     }
 
     /// The largest value of an integer type, as unsigned bits (1 for bool).
     pub const fn int_max(self) -> u64 {
-        match self.class() {
-            Class::Bool => 1,
-            Class::Signed => (u64::MAX >> (64 - self.bits())) >> 1,
+        match self.kind() {
+            DTypeKind::Bool => 1,
+            DTypeKind::Signed => (u64::MAX >> (64 - self.bits())) >> 1,
             _ => u64::MAX >> (64 - self.bits()),
         }
     }

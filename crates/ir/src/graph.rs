@@ -135,7 +135,7 @@ impl Graph {
     }
 
     /// An empty graph with inputs of the same types, and room for as many nodes.
-    pub fn like(&self) -> (Graph, Vec<Value>) {
+    pub fn with_inputs_of(&self) -> (Graph, Vec<Value>) {
         let mut g = Graph {
             values: Vec::with_capacity(self.values.len()),
             nodes: Vec::with_capacity(self.nodes.len()),
@@ -211,7 +211,7 @@ impl Graph {
     }
 
     /// Which values some output depends on.
-    pub fn live(&self) -> Vec<bool> {
+    pub fn live_values(&self) -> Vec<bool> {
         let mut live = vec![false; self.values.len()];
         for v in &self.outputs {
             live[v.0 as usize] = true;
@@ -228,7 +228,7 @@ impl Graph {
 
     /// For each input, whether some output depends on it.
     pub fn used_inputs(&self) -> Vec<bool> {
-        let live = self.live();
+        let live = self.live_values();
         self.inputs.iter().map(|v| live[v.0 as usize]).collect()
     }
 
@@ -257,7 +257,7 @@ impl Graph {
                 args.len()
             )));
         }
-        let live = self.live();
+        let live = self.live_values();
         let mut map = vec![Value(u32::MAX); self.values.len()];
         for (v, a) in self.inputs.iter().zip(args) {
             map[v.0 as usize] = *a;
@@ -277,14 +277,14 @@ impl Graph {
 
     /// Removes nodes that no output needs; inputs stay.
     pub fn without_dead_nodes(&self) -> Graph {
-        let (mut g, inputs) = self.like();
+        let (mut g, inputs) = self.with_inputs_of();
         g.outputs = self.inline(&mut g, &inputs).expect("a valid graph stays valid");
         g
     }
 
     /// The same as [`Graph::without_dead_nodes`], for a graph that may have none.
     pub fn pruned(self) -> Graph {
-        let live = self.live();
+        let live = self.live_values();
         let used = |node: &Node| node.outs.iter().any(|v| live[v.0 as usize]);
         if self.nodes.iter().all(used) { self } else { self.without_dead_nodes() }
     }
@@ -304,7 +304,7 @@ impl Graph {
 
     /// A hash of the function that the graph computes, the same for any numbering of values and any order of nodes.
     pub fn structural_hash(&self) -> u64 {
-        let live = self.live();
+        let live = self.live_values();
         let mut hashes = vec![0u64; self.values.len()];
         for (i, v) in self.inputs.iter().enumerate() {
             hashes[v.0 as usize] = hash_of(&(0u8, i, self.ty(*v)));

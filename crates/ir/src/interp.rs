@@ -15,7 +15,7 @@ pub fn run(graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>> {
     if inputs.len() != graph.inputs().len() {
         return Err(Error::Run(format!("the graph takes {} inputs, got {}", graph.inputs().len(), inputs.len())));
     }
-    let live = graph.live();
+    let live = graph.live_values();
     let mut values: Vec<Option<Literal>> = vec![None; graph.num_values()];
     for (i, (&v, x)) in graph.inputs().iter().zip(inputs).enumerate() {
         if graph.ty(v) != x.ty() {
@@ -30,7 +30,7 @@ pub fn run(graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>> {
         let args: Vec<Literal> =
             node.args.iter().map(|a| values[a.0 as usize].clone().expect("operands come first")).collect();
         let types: Vec<Type> = node.outs.iter().map(|&v| graph.ty(v).clone()).collect();
-        types.iter().try_for_each(|ty| room_for(ty)).map_err(|e| e.at(&node.loc))?;
+        types.iter().try_for_each(|ty| check_allocation(ty)).map_err(|e| e.at(&node.loc))?;
         let outs = eval(&node.op, &args, &types).map_err(|e| e.at(&node.loc))?;
         for (&v, out) in node.outs.iter().zip(outs) {
             debug_assert_eq!(graph.ty(v), out.ty(), "{} gave another type than it inferred", node.op.name());
@@ -41,7 +41,7 @@ pub fn run(graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>> {
 }
 
 /// Values that can't be held are an error here; where they are made, they would end the process.
-fn room_for(ty: &Type) -> Result<()> {
+fn check_allocation(ty: &Type) -> Result<()> {
     const SMALL: usize = 1 << 24;
     match ty.bytes() <= SMALL || Vec::<u8>::new().try_reserve_exact(ty.bytes()).is_ok() {
         true => Ok(()),

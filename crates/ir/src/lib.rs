@@ -32,13 +32,13 @@ pub mod types;
 pub mod varying_axes;
 pub mod verify;
 
-pub use build::{Builder, GraphBuilder, GraphTransforms, SplitGraph};
-pub use dtype::{Class, DType};
+pub use build::{Builder, GraphBuilder, GraphTransforms, PartialEvalGraphs};
+pub use dtype::{DTypeKind, DType};
 pub use error::{Error, InferError, Result, TypeError};
 pub use expr::Expr;
 pub use graph::{Def, Graph, Loc, Node, Value, Values};
 pub use literal::{Element, Literal};
 pub use mesh::{AxisSet, Mesh, MeshAxis, Spec};
 pub use ops::{Op, Rules, Semantics};
-pub use scalar::{Binary, Compare, Domain, Scalar, Unary};
+pub use scalar::{Binary, Compare, DTypeDomain, Scalar, Unary};
 pub use types::{Shape, Type};

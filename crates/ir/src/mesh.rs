@@ -38,22 +38,22 @@ pub struct AxisSet(pub u32);
 
 impl AxisSet {
     /// Whether all of `other` are in it.
-    pub fn has(self, other: AxisSet) -> bool {
+    pub fn contains_all(self, other: AxisSet) -> bool {
         other.0 & !self.0 == 0
     }
 
     /// Those in either.
-    pub fn and(self, other: AxisSet) -> AxisSet {
+    pub fn union(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 | other.0)
     }
 
     /// Those that are not in `other`.
-    pub fn without(self, other: AxisSet) -> AxisSet {
+    pub fn difference(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 & !other.0)
     }
 
     /// Those in both.
-    pub fn common(self, other: AxisSet) -> AxisSet {
+    pub fn intersection(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 & other.0)
     }
 
@@ -134,13 +134,13 @@ impl Mesh {
                     axis.name, axis.size, self.axes[at].size
                 )));
             }
-            set = set.and(AxisSet(1 << at));
+            set = set.union(AxisSet(1 << at));
         }
         Ok(set)
     }
 
     /// The axes of a set, in the mesh's order.
-    pub fn of(&self, set: AxisSet) -> Vec<MeshAxis> {
+    pub fn axes_in(&self, set: AxisSet) -> Vec<MeshAxis> {
         (0..self.axes.len()).filter(|i| set.0 >> i & 1 == 1).map(|i| self.axes[i].clone()).collect()
     }
 
@@ -196,7 +196,7 @@ impl Spec {
     }
 
     /// One axis of the tensor cut by one axis of the mesh.
-    pub fn along(dim: usize, axis: &str) -> Spec {
+    pub fn shard_dim(dim: usize, axis: &str) -> Spec {
         let mut dims = vec![Vec::new(); dim];
         dims.push(vec![axis.to_string()]);
         Spec(dims)
@@ -208,7 +208,7 @@ impl Spec {
     }
 
     /// The axes that cut a dimension, with their sizes.
-    pub fn cuts(&self, mesh: &Mesh, dim: usize) -> Vec<MeshAxis> {
+    pub fn mesh_axes(&self, mesh: &Mesh, dim: usize) -> Vec<MeshAxis> {
         self.names(dim).iter().filter_map(|n| mesh.axis(n).cloned()).collect()
     }
 
@@ -219,23 +219,23 @@ impl Spec {
             let at = mesh.axes.iter().position(|a| a.name == *name).ok_or_else(|| {
                 InferError::other(format!("a sharding names `{name}`, which is not in the mesh {mesh}"))
             })?;
-            if set.has(AxisSet(1 << at)) {
+            if set.contains_all(AxisSet(1 << at)) {
                 return Err(InferError::other(format!("a sharding cuts two places by `{name}`; a rank has one part")));
             }
-            set = set.and(AxisSet(1 << at));
+            set = set.union(AxisSet(1 << at));
         }
         Ok(set)
     }
 
     /// The type of one rank's part.
-    pub fn local(&self, mesh: &Mesh, ty: &Type) -> Result<Type, InferError> {
+    pub fn local_type(&self, mesh: &Mesh, ty: &Type) -> Result<Type, InferError> {
         self.set(mesh)?;
         if self.0.len() > ty.rank() && self.0[ty.rank()..].iter().any(|n| !n.is_empty()) {
             return Err(InferError::other(format!("a sharding of {} axes for {ty}", self.0.len())));
         }
         let mut shape: Shape = ty.shape.clone();
         for (dim, size) in shape.iter_mut().enumerate() {
-            let parts: usize = self.cuts(mesh, dim).iter().map(|a| a.size).product();
+            let parts: usize = self.mesh_axes(mesh, dim).iter().map(|a| a.size).product();
             if *size % parts != 0 {
                 return Err(InferError::other(format!(
                     "axis {dim} of {ty} can't be cut into {parts} equal parts by {}",
@@ -248,19 +248,19 @@ impl Spec {
     }
 
     /// The type of the whole whose part this is.
-    pub fn global(&self, mesh: &Mesh, ty: &Type) -> Result<Type, InferError> {
+    pub fn global_type(&self, mesh: &Mesh, ty: &Type) -> Result<Type, InferError> {
         let mut shape = ty.shape.clone();
         for (dim, size) in shape.iter_mut().enumerate() {
-            let parts: usize = self.cuts(mesh, dim).iter().map(|a| a.size).product();
+            let parts: usize = self.mesh_axes(mesh, dim).iter().map(|a| a.size).product();
             *size = size.checked_mul(parts).unwrap_or(usize::MAX);
         }
         Type::checked(ty.dtype, &shape)
     }
 
     /// Which part of each axis a rank has: (start, length).
-    pub fn part(&self, mesh: &Mesh, ty: &Type, rank: usize) -> Result<Vec<(usize, usize)>, InferError> {
-        let local = self.local(mesh, ty)?;
-        let place = |(dim, n): (usize, &usize)| (mesh.index(rank, &self.cuts(mesh, dim)) * n, *n);
+    pub fn shard_range(&self, mesh: &Mesh, ty: &Type, rank: usize) -> Result<Vec<(usize, usize)>, InferError> {
+        let local = self.local_type(mesh, ty)?;
+        let place = |(dim, n): (usize, &usize)| (mesh.index(rank, &self.mesh_axes(mesh, dim)) * n, *n);
         Ok(local.shape.iter().enumerate().map(place).collect())
     }
 

@@ -8,7 +8,7 @@ use half::f16;
 
 /// The bits of the nearest bf16.
 pub fn to_bf16(x: f64) -> u16 {
-    let bits = odd_f32(x).to_bits();
+    let bits = round_to_odd_f32(x).to_bits();
     if x.is_nan() {
         return (bits >> 16) as u16 | 0x40;
     }
@@ -17,11 +17,11 @@ pub fn to_bf16(x: f64) -> u16 {
 
 /// The bits of the nearest f16.
 pub fn to_f16(x: f64) -> u16 {
-    f16::from_f32(odd_f32(x)).to_bits()
+    f16::from_f32(round_to_odd_f32(x)).to_bits()
 }
 
 /// The f32 towards zero, with its last bit set where that is not exact. NaN and what is beyond f32 stay that.
-fn odd_f32(x: f64) -> f32 {
+fn round_to_odd_f32(x: f64) -> f32 {
     let near = x as f32;
     if near as f64 == x || x.is_nan() || near.is_infinite() {
         return near;
@@ -31,7 +31,7 @@ fn odd_f32(x: f64) -> f32 {
 }
 
 /// The f64 towards zero of an integer, with its last bit set where that is not exact.
-pub fn odd_f64(x: i128) -> f64 {
+pub fn round_to_odd_f64(x: i128) -> f64 {
     let near = x as f64;
     let back = near as i128;
     if back == x {
@@ -89,10 +89,10 @@ mod tests {
     #[test]
     fn integers_keep_what_was_cut_off() {
         for x in [(1i128 << 60) + 1, (1 << 60) - 1, -(1 << 62) - 3, i64::MAX as i128, u64::MAX as i128] {
-            let odd = odd_f64(x);
+            let odd = round_to_odd_f64(x);
             let unit = 2i128.pow(x.unsigned_abs().ilog2() - 52);
             assert!(odd.to_bits() & 1 == 1 && (odd as i128 - x).abs() < unit, "{x}");
         }
-        assert_eq!(odd_f64(-7), -7.0);
+        assert_eq!(round_to_odd_f64(-7), -7.0);
     }
 }

@@ -3,7 +3,7 @@
 //! Floats narrower than f64 are computed in f64 and rounded once; for `+ - * / sqrt` that equals the correctly rounded
 //! native operation. Integers wrap. Division follows XLA: `x / 0 = -1`, `x % 0 = x`.
 
-use crate::dtype::{Class, DType, f64_to_fp8, fp8_to_f64};
+use crate::dtype::{DTypeKind, DType, f64_to_fp8, fp8_to_f64};
 use crate::round;
 use half::{bf16, f16};
 use std::fmt;
@@ -48,9 +48,9 @@ impl Scalar {
 
     /// Converts an integer: integer types wrap, floats round to nearest.
     pub fn from_i64(dtype: DType, x: i64) -> Scalar {
-        match dtype.class() {
-            Class::Float => Scalar::from_f64(dtype, int_to_f64_for(dtype, x as i128)),
-            Class::Bool => Scalar { dtype, bits: (x != 0) as u64 },
+        match dtype.kind() {
+            DTypeKind::Float => Scalar::from_f64(dtype, int_to_f64_for(dtype, x as i128)),
+            DTypeKind::Bool => Scalar { dtype, bits: (x != 0) as u64 },
             _ => Scalar::from_bits(dtype, x as u64),
         }
     }
@@ -85,34 +85,34 @@ impl Scalar {
 
     /// The value as i64; floats truncate, u64 wraps.
     pub fn to_i64(self) -> i64 {
-        match self.dtype.class() {
-            Class::Signed => {
+        match self.dtype.kind() {
+            DTypeKind::Signed => {
                 let shift = 64 - self.dtype.bits();
                 ((self.bits << shift) as i64) >> shift
             }
-            Class::Bool | Class::Unsigned => self.bits as i64,
-            Class::Float => self.to_f64() as i64,
+            DTypeKind::Bool | DTypeKind::Unsigned => self.bits as i64,
+            DTypeKind::Float => self.to_f64() as i64,
         }
     }
 
     /// Whether the value is not zero.
     pub fn to_bool(self) -> bool {
-        match self.dtype.class() {
-            Class::Float => self.to_f64() != 0.0,
+        match self.dtype.kind() {
+            DTypeKind::Float => self.to_f64() != 0.0,
             _ => self.bits != 0,
         }
     }
 
     /// `cast` to another dtype, as JAX's `convert_element_type`.
     pub fn cast(self, to: DType) -> Scalar {
-        match (self.dtype.class(), to.class()) {
+        match (self.dtype.kind(), to.kind()) {
             _ if self.dtype == to => self,
-            (_, Class::Bool) => Scalar::bool(self.to_bool()),
-            (Class::Float, _) => Scalar::from_f64(to, self.to_f64()),
-            (_, Class::Float) if self.dtype == DType::U64 => {
+            (_, DTypeKind::Bool) => Scalar::bool(self.to_bool()),
+            (DTypeKind::Float, _) => Scalar::from_f64(to, self.to_f64()),
+            (_, DTypeKind::Float) if self.dtype == DType::U64 => {
                 Scalar::from_f64(to, int_to_f64_for(to, self.bits as i128))
             }
-            (_, Class::Float) => Scalar::from_f64(to, int_to_f64_for(to, self.to_i64() as i128)),
+            (_, DTypeKind::Float) => Scalar::from_f64(to, int_to_f64_for(to, self.to_i64() as i128)),
             _ => Scalar::from_bits(to, self.to_i64() as u64),
         }
     }
@@ -174,18 +174,18 @@ fn int_to_f64_for(to: DType, x: i128) -> f64 {
     match to {
         DType::F64 => x as f64,
         DType::F32 => x as f32 as f64,
-        _ => round::odd_f64(x),
+        _ => round::round_to_odd_f64(x),
     }
 }
 
 impl fmt::Display for Scalar {
     /// Decimal where that round-trips, `0x…` bits for NaNs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.dtype.class() {
-            Class::Bool => write!(f, "{}", self.bits != 0),
-            Class::Signed => write!(f, "{}", self.to_i64()),
-            Class::Unsigned => write!(f, "{}", self.bits),
-            Class::Float => {
+        match self.dtype.kind() {
+            DTypeKind::Bool => write!(f, "{}", self.bits != 0),
+            DTypeKind::Signed => write!(f, "{}", self.to_i64()),
+            DTypeKind::Unsigned => write!(f, "{}", self.bits),
+            DTypeKind::Float => {
                 let x = self.to_f64();
                 if x.is_nan() {
                     write!(f, "0x{:x}", self.bits)
@@ -260,7 +260,7 @@ kinds! {
 
 /// Which dtype classes an op takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Domain {
+pub enum DTypeDomain {
     /// Floats alone.
     Float,
     /// Floats and integers.
@@ -275,42 +275,42 @@ pub enum Domain {
     Any,
 }
 
-impl Domain {
+impl DTypeDomain {
     /// Whether the dtype belongs to the domain.
     pub fn contains(self, d: DType) -> bool {
-        let c = d.class();
+        let c = d.kind();
         match self {
-            Domain::Float => c == Class::Float,
-            Domain::Number => c != Class::Bool,
-            Domain::Signed => matches!(c, Class::Float | Class::Signed),
-            Domain::Int => d.is_int(),
-            Domain::Bits => c != Class::Float,
-            Domain::Any => true,
+            DTypeDomain::Float => c == DTypeKind::Float,
+            DTypeDomain::Number => c != DTypeKind::Bool,
+            DTypeDomain::Signed => matches!(c, DTypeKind::Float | DTypeKind::Signed),
+            DTypeDomain::Int => d.is_int(),
+            DTypeDomain::Bits => c != DTypeKind::Float,
+            DTypeDomain::Any => true,
         }
     }
 
     /// For error messages.
     pub fn describe(self) -> &'static str {
         match self {
-            Domain::Float => "a float dtype",
-            Domain::Number => "a number dtype (not bool)",
-            Domain::Signed => "a float or signed integer dtype",
-            Domain::Int => "an integer dtype",
-            Domain::Bits => "an integer dtype or bool",
-            Domain::Any => "any dtype",
+            DTypeDomain::Float => "a float dtype",
+            DTypeDomain::Number => "a number dtype (not bool)",
+            DTypeDomain::Signed => "a float or signed integer dtype",
+            DTypeDomain::Int => "an integer dtype",
+            DTypeDomain::Bits => "an integer dtype or bool",
+            DTypeDomain::Any => "any dtype",
         }
     }
 }
 
 impl Unary {
     /// The dtypes it takes.
-    pub fn domain(self) -> Domain {
+    pub fn domain(self) -> DTypeDomain {
         use Unary::*;
         match self {
-            Neg | Abs | Sign => Domain::Number,
-            Not => Domain::Bits,
-            PopulationCount => Domain::Int,
-            _ => Domain::Float,
+            Neg | Abs | Sign => DTypeDomain::Number,
+            Not => DTypeDomain::Bits,
+            PopulationCount => DTypeDomain::Int,
+            _ => DTypeDomain::Float,
         }
     }
 
@@ -336,22 +336,22 @@ impl Unary {
     pub fn eval(self, x: Scalar) -> Scalar {
         use Unary::*;
         let d = x.dtype();
-        match d.class() {
-            Class::Float => {
+        match d.kind() {
+            DTypeKind::Float => {
                 let v = x.to_f64();
                 if self == IsFinite {
                     return Scalar::bool(v.is_finite());
                 }
                 Scalar::from_f64(d, crate::special::unary_f64(self, v))
             }
-            Class::Bool => Scalar::bool(!x.to_bool()),
+            DTypeKind::Bool => Scalar::bool(!x.to_bool()),
             class => {
                 let v = x.to_i64();
                 let r = match self {
                     Neg => v.wrapping_neg(),
-                    Abs if class == Class::Unsigned => v,
+                    Abs if class == DTypeKind::Unsigned => v,
                     Abs => v.wrapping_abs(),
-                    Sign if class == Class::Unsigned => (v != 0) as i64,
+                    Sign if class == DTypeKind::Unsigned => (v != 0) as i64,
                     Sign => v.signum(),
                     Not => !v,
                     PopulationCount => x.bits().count_ones() as i64,
@@ -365,14 +365,14 @@ impl Unary {
 
 impl Binary {
     /// The dtypes it takes.
-    pub fn domain(self) -> Domain {
+    pub fn domain(self) -> DTypeDomain {
         use Binary::*;
         match self {
-            Add | Sub | Mul | Div | Rem | Pow => Domain::Number,
-            Max | Min => Domain::Any,
-            Atan2 | Zeta => Domain::Float,
-            And | Or | Xor => Domain::Bits,
-            Shl | Shr => Domain::Int,
+            Add | Sub | Mul | Div | Rem | Pow => DTypeDomain::Number,
+            Max | Min => DTypeDomain::Any,
+            Atan2 | Zeta => DTypeDomain::Float,
+            And | Or | Xor => DTypeDomain::Bits,
+            Shl | Shr => DTypeDomain::Int,
         }
     }
 
@@ -390,8 +390,8 @@ impl Binary {
     pub fn eval(self, a: Scalar, b: Scalar) -> Scalar {
         use Binary::*;
         let d = a.dtype();
-        match d.class() {
-            Class::Float => {
+        match d.kind() {
+            DTypeKind::Float => {
                 let (x, y) = (a.to_f64(), b.to_f64());
                 let r = match self {
                     Add => x + y,
@@ -420,7 +420,7 @@ impl Binary {
                 };
                 Scalar::from_f64(d, r)
             }
-            Class::Bool => {
+            DTypeKind::Bool => {
                 let (x, y) = (a.to_bool(), b.to_bool());
                 Scalar::bool(match self {
                     And | Min | Mul => x & y,
@@ -428,8 +428,8 @@ impl Binary {
                     _ => x | y,
                 })
             }
-            Class::Signed => Scalar::from_bits(d, int_binary(self, d, a.to_i64(), b.to_i64()) as u64),
-            Class::Unsigned => Scalar::from_bits(d, uint_binary(self, d, a.bits(), b.bits())),
+            DTypeKind::Signed => Scalar::from_bits(d, int_binary(self, d, a.to_i64(), b.to_i64()) as u64),
+            DTypeKind::Unsigned => Scalar::from_bits(d, uint_binary(self, d, a.bits(), b.bits())),
         }
     }
 }
@@ -503,9 +503,9 @@ impl Compare {
     /// Applies it to two scalars of one dtype.
     pub fn eval(self, a: Scalar, b: Scalar) -> bool {
         use std::cmp::Ordering;
-        let order = match a.dtype().class() {
-            Class::Float => a.to_f64().partial_cmp(&b.to_f64()),
-            Class::Signed => Some(a.to_i64().cmp(&b.to_i64())),
+        let order = match a.dtype().kind() {
+            DTypeKind::Float => a.to_f64().partial_cmp(&b.to_f64()),
+            DTypeKind::Signed => Some(a.to_i64().cmp(&b.to_i64())),
             _ => Some(a.bits().cmp(&b.bits())),
         };
         match self {

@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The graph with `pvary` where it must be, and over which axes each output varies, given those of the inputs.
-pub fn vary(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet]) -> Result<(Graph, Vec<AxisSet>)> {
+pub fn insert_pvary(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet]) -> Result<(Graph, Vec<AxisSet>)> {
     write(graph, mesh, inputs, false)
 }
 
 /// [`vary`] for a graph that a transform wrote: there a sum over ranks that hold the same value is meant, as the transpose of a
 /// `pvary` whose uses have a cotangent that does not vary.
-pub fn vary_derived(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet]) -> Result<(Graph, Vec<AxisSet>)> {
+pub fn insert_pvary_derived(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet]) -> Result<(Graph, Vec<AxisSet>)> {
     write(graph, mesh, inputs, true)
 }
 
@@ -29,12 +29,12 @@ fn write(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet], derived: bool) -> Resul
         return Err(Error::Invalid(format!("{} sets of axes for {} inputs", inputs.len(), graph.inputs().len())));
     }
     let slots = vec![None; graph.num_values()];
-    let mut w = Writer { mesh, derived, g: Graph::new(), slots, wider: BTreeMap::new() };
+    let mut w = PvaryInserter { mesh, from_transform: derived, g: Graph::new(), slots, pvaried: BTreeMap::new() };
     for (&v, &set) in graph.inputs().iter().zip(inputs) {
         let own = w.g.input(graph.ty(v).clone());
         w.slots[v.0 as usize] = Some(Slot { value: own, set, fixed: false });
     }
-    let live = graph.live();
+    let live = graph.live_values();
     for node in graph.nodes() {
         if node.outs.iter().any(|v| live[v.0 as usize]) {
             w.node(graph, node).map_err(|e| e.at(&node.loc))?;
@@ -46,23 +46,23 @@ fn write(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet], derived: bool) -> Resul
 }
 
 /// Whether ranks talk to each other somewhere in a graph, and over which axes of the mesh.
-pub fn talks_over(graph: &Graph, mesh: &Mesh) -> Result<AxisSet> {
+pub fn communicates_over(graph: &Graph, mesh: &Mesh) -> Result<AxisSet> {
     fn within(attr: &Attr, mesh: &Mesh) -> Result<AxisSet> {
         match attr {
-            Attr::Graph(g) => talks_over(g, mesh),
-            Attr::List(items) => items.iter().try_fold(AxisSet::default(), |s, a| Ok(s.and(within(a, mesh)?))),
+            Attr::Graph(g) => communicates_over(g, mesh),
+            Attr::List(items) => items.iter().try_fold(AxisSet::default(), |s, a| Ok(s.union(within(a, mesh)?))),
             _ => Ok(AxisSet::default()),
         }
     }
     let mut set = AxisSet::default();
     for node in graph.nodes() {
         match &node.op {
-            Op::Collective(c) if c.talks() => {
-                set = set.and(mesh.set(&c.axes).map_err(|p| problem(&node.op, p))?);
+            Op::Collective(c) if c.communicates() => {
+                set = set.union(mesh.set(&c.axes).map_err(|p| problem(&node.op, p))?);
             }
             Op::Call(_) | Op::Remat(_) | Op::Scan(_) | Op::Cond(_) | Op::While(_) | Op::ShardMap(_) => {
                 for (_, attr) in node.op.attrs() {
-                    set = set.and(within(&attr, mesh)?);
+                    set = set.union(within(&attr, mesh)?);
                 }
             }
             _ => {}
@@ -83,46 +83,46 @@ struct Slot {
     fixed: bool,
 }
 
-struct Writer<'a> {
+struct PvaryInserter<'a> {
     mesh: &'a Mesh,
     /// Whether a transform wrote the graph.
-    derived: bool,
+    from_transform: bool,
     g: Graph,
     slots: Vec<Option<Slot>>,
     /// Values that went through `pvary` already: their gradient is summed once.
-    wider: BTreeMap<(Value, u32), Value>,
+    pvaried: BTreeMap<(Value, u32), Value>,
 }
 
-impl Writer<'_> {
+impl PvaryInserter<'_> {
     fn slot(&self, old: Value) -> Slot {
         self.slots[old.0 as usize].expect("operands come first")
     }
 
     fn names(&self, set: AxisSet) -> String {
-        let names: Vec<String> = self.mesh.of(set).iter().map(|a| format!("`{}`", a.name)).collect();
+        let names: Vec<String> = self.mesh.axes_in(set).iter().map(|a| format!("`{}`", a.name)).collect();
         names.join(", ")
     }
 
     /// The value as one that varies over `want` at least.
-    fn widen(&mut self, slot: Slot, want: AxisSet) -> Result<Slot> {
-        let missing = want.without(slot.set);
+    fn vary_over(&mut self, slot: Slot, want: AxisSet) -> Result<Slot> {
+        let missing = want.difference(slot.set);
         if missing.is_empty() || slot.fixed || !self.g.ty(slot.value).dtype.is_float() {
-            return Ok(Slot { set: slot.set.and(want), ..slot });
+            return Ok(Slot { set: slot.set.union(want), ..slot });
         }
         self.widen_always(slot, missing)
     }
 
     fn widen_always(&mut self, slot: Slot, missing: AxisSet) -> Result<Slot> {
-        let value = match self.wider.get(&(slot.value, missing.0)) {
+        let value = match self.pvaried.get(&(slot.value, missing.0)) {
             Some(v) => *v,
             None => {
-                let op = Collective::new(CollectiveKind::Vary, &self.mesh.of(missing));
+                let op = Collective::new(CollectiveKind::PVary, &self.mesh.axes_in(missing));
                 let v = self.g.push(op.into(), &[slot.value], Loc::Unknown)?[0];
-                self.wider.insert((slot.value, missing.0), v);
+                self.pvaried.insert((slot.value, missing.0), v);
                 v
             }
         };
-        Ok(Slot { value, set: slot.set.and(missing), fixed: false })
+        Ok(Slot { value, set: slot.set.union(missing), fixed: false })
     }
 
     fn put(&mut self, node: &Node, op: Op, args: &[Slot], sets: &[AxisSet]) -> Result<()> {
@@ -142,7 +142,7 @@ impl Writer<'_> {
             Op::Call(c) => self.body(node, &c.body, args, |g| Call::new(g).into()),
             Op::Remat(r) => {
                 let policy = r.policy.clone();
-                self.body(node, &r.body, args, |g| Remat::with(g, policy).into())
+                self.body(node, &r.body, args, |g| Remat::with_policy(g, policy).into())
             }
             Op::Scan(s) => self.scan(node, s, args),
             Op::Cond(c) => self.cond(node, c, args),
@@ -151,8 +151,8 @@ impl Writer<'_> {
                 Err(problem(&node.op, InferError::other("a shard_map inside of another; name all axes in one")))
             }
             op => {
-                let all = args.iter().fold(AxisSet::default(), |s, a| s.and(a.set));
-                let wide: Vec<Slot> = args.into_iter().map(|a| self.widen(a, all)).collect::<Result<_>>()?;
+                let all = args.iter().fold(AxisSet::default(), |s, a| s.union(a.set));
+                let wide: Vec<Slot> = args.into_iter().map(|a| self.vary_over(a, all)).collect::<Result<_>>()?;
                 self.put(node, op.clone(), &wide, &vec![all; node.outs.len()])
             }
         }
@@ -168,10 +168,10 @@ impl Writer<'_> {
         let Some(&x) = args.first() else {
             return self.put(node, node.op.clone(), &[], &[axes]);
         };
-        let missing = axes.without(x.set);
+        let missing = axes.difference(x.set);
         let (x, set) = match &c.kind {
-            CollectiveKind::Sum | CollectiveKind::SumScatter { .. }
-                if !missing.is_empty() && !x.fixed && !self.derived =>
+            CollectiveKind::Sum | CollectiveKind::ReduceScatter { .. }
+                if !missing.is_empty() && !x.fixed && !self.from_transform =>
             {
                 return refuse(format!(
                     "the operand does not vary over {}: all ranks hold the same value, and their sum would be a multiple of \
@@ -181,57 +181,57 @@ impl Writer<'_> {
             }
             CollectiveKind::Sum | CollectiveKind::Max | CollectiveKind::Min => {
                 let x = if missing.is_empty() { x } else { self.widen_always(x, missing)? };
-                (x, x.set.without(axes))
+                (x, x.set.difference(axes))
             }
-            CollectiveKind::Gather { same, .. } => {
+            CollectiveKind::AllGather { same, .. } => {
                 let x = if missing.is_empty() { x } else { self.widen_always(x, missing)? };
-                (x, if *same { x.set.without(axes) } else { x.set })
+                (x, if *same { x.set.difference(axes) } else { x.set })
             }
-            CollectiveKind::SumScatter { .. } | CollectiveKind::AllToAll { .. } | CollectiveKind::Permute { .. } => {
+            CollectiveKind::ReduceScatter { .. } | CollectiveKind::AllToAll { .. } | CollectiveKind::Permute { .. } => {
                 let x = if missing.is_empty() { x } else { self.widen_always(x, missing)? };
                 (x, x.set)
             }
-            CollectiveKind::Vary | CollectiveKind::Part { .. } => {
-                let twice = axes.common(x.set);
+            CollectiveKind::PVary | CollectiveKind::ShardSlice { .. } => {
+                let twice = axes.intersection(x.set);
                 if !twice.is_empty() {
                     return refuse(format!(
                         "the operand varies over {} already; only a value that all ranks share can be given to each",
                         self.names(twice)
                     ));
                 }
-                (x, x.set.and(axes))
+                (x, x.set.union(axes))
             }
-            CollectiveKind::Index => (x, axes),
+            CollectiveKind::AxisIndex => (x, axes),
         };
         self.put(node, node.op.clone(), &[x], &[set])
     }
 
     fn body(&mut self, node: &Node, body: &Graph, args: Vec<Slot>, wrap: impl FnOnce(Graph) -> Op) -> Result<()> {
         let sets: Vec<AxisSet> = args.iter().map(|a| a.set).collect();
-        let (args, sets) = self.outside(body, args, sets)?;
-        let (body, outs) = write(body, self.mesh, &sets, self.derived)?;
+        let (args, sets) = self.hoist_pvary(body, args, sets)?;
+        let (body, outs) = write(body, self.mesh, &sets, self.from_transform)?;
         self.put(node, wrap(body), &args, &outs)
     }
 
     /// Operands that a body would only widen are widened outside, where a sum of their gradients happens once.
-    fn outside(&mut self, body: &Graph, args: Vec<Slot>, sets: Vec<AxisSet>) -> Result<(Vec<Slot>, Vec<AxisSet>)> {
-        let (inner, _) = write(body, self.mesh, &sets, self.derived)?;
+    fn hoist_pvary(&mut self, body: &Graph, args: Vec<Slot>, sets: Vec<AxisSet>) -> Result<(Vec<Slot>, Vec<AxisSet>)> {
+        let (inner, _) = write(body, self.mesh, &sets, self.from_transform)?;
         let mut wanted = sets;
         // What the body widens itself is its own business.
         let own: Vec<usize> = (body.nodes().iter())
-            .filter(|n| matches!(&n.op, Op::Collective(c) if c.kind == CollectiveKind::Vary))
+            .filter(|n| matches!(&n.op, Op::Collective(c) if c.kind == CollectiveKind::PVary))
             .filter_map(|n| body.inputs().iter().position(|v| *v == n.args[0]))
             .collect();
         for node in inner.nodes() {
             if let (Op::Collective(c), Some(a)) = (&node.op, node.args.first())
-                && c.kind == CollectiveKind::Vary
+                && c.kind == CollectiveKind::PVary
                 && let Some(i) = inner.inputs().iter().position(|v| v == a)
                 && !own.contains(&i)
             {
-                wanted[i] = wanted[i].and(self.mesh.set(&c.axes).map_err(|p| problem(&node.op, p))?);
+                wanted[i] = wanted[i].union(self.mesh.set(&c.axes).map_err(|p| problem(&node.op, p))?);
             }
         }
-        let args = args.into_iter().zip(&wanted).map(|(a, w)| self.widen(a, *w)).collect::<Result<_>>()?;
+        let args = args.into_iter().zip(&wanted).map(|(a, w)| self.vary_over(a, *w)).collect::<Result<_>>()?;
         Ok((args, wanted))
     }
 
@@ -239,42 +239,42 @@ impl Writer<'_> {
     /// `consts` others, then the carries, then others.
     fn carried(&self, body: &Graph, mut sets: Vec<AxisSet>, consts: usize, carries: usize) -> Result<Carried> {
         loop {
-            let (inner, outs) = write(body, self.mesh, &sets, self.derived)?;
-            let grown = (0..carries).any(|i| !sets[consts + i].has(outs[i]));
+            let (inner, outs) = write(body, self.mesh, &sets, self.from_transform)?;
+            let grown = (0..carries).any(|i| !sets[consts + i].contains_all(outs[i]));
             if !grown {
                 let wanted: Vec<AxisSet> =
                     (0..outs.len()).map(|i| if i < carries { sets[consts + i] } else { outs[i] }).collect();
                 return Ok(Carried { body: widened(self.mesh, inner, &outs, &wanted)?, sets, outs: wanted });
             }
             for i in 0..carries {
-                sets[consts + i] = sets[consts + i].and(outs[i]);
+                sets[consts + i] = sets[consts + i].union(outs[i]);
             }
         }
     }
 
     fn scan(&mut self, node: &Node, s: &Scan, mut args: Vec<Slot>) -> Result<()> {
         let count = s.bounded.then(|| args.remove(0));
-        let over = talks_over(&s.body, self.mesh)?;
-        if let Some(n) = count.filter(|n| !n.set.common(over).is_empty()) {
+        let over = communicates_over(&s.body, self.mesh)?;
+        if let Some(n) = count.filter(|n| !n.set.intersection(over).is_empty()) {
             return Err(problem(
                 &node.op,
                 InferError::other(format!(
                     "the number of iterations varies over {}, and the body talks over it: ranks would wait for each other",
-                    self.names(n.set.common(over))
+                    self.names(n.set.intersection(over))
                 )),
             ));
         }
         let mut sets: Vec<AxisSet> = args.iter().map(|a| a.set).collect();
         if let Some(n) = count {
             // What a rank carries depends on how often it runs.
-            sets.iter_mut().for_each(|set| *set = set.and(n.set));
+            sets.iter_mut().for_each(|set| *set = set.union(n.set));
         }
         let found = self.carried(&s.body, sets, s.consts, s.carries)?;
-        let (_, wanted) = self.outside(&found.body, args.clone(), found.sets)?;
+        let (_, wanted) = self.hoist_pvary(&found.body, args.clone(), found.sets)?;
         let found = self.carried(&s.body, wanted, s.consts, s.carries)?;
         let mut all: Vec<Slot> = count.into_iter().collect();
         for (a, w) in args.into_iter().zip(&found.sets) {
-            all.push(self.widen(a, *w)?);
+            all.push(self.vary_over(a, *w)?);
         }
         let scan = Scan { body: Arc::new(found.body), ..s.clone() };
         self.put(node, scan.into(), &all, &found.outs)
@@ -283,7 +283,7 @@ impl Writer<'_> {
     fn cond(&mut self, node: &Node, c: &Cond, args: Vec<Slot>) -> Result<()> {
         let index = args[0];
         for b in &c.branches {
-            let over = talks_over(b, self.mesh)?.common(index.set);
+            let over = communicates_over(b, self.mesh)?.intersection(index.set);
             if !over.is_empty() {
                 return Err(problem(
                     &node.op,
@@ -296,12 +296,12 @@ impl Writer<'_> {
         }
         let mut all = vec![index];
         for &a in &args[1..] {
-            all.push(self.widen(a, index.set)?);
+            all.push(self.vary_over(a, index.set)?);
         }
         let sets: Vec<AxisSet> = all[1..].iter().map(|a| a.set).collect();
-        let found = c.branches.iter().map(|b| write(b, self.mesh, &sets, self.derived)).collect::<Result<Vec<_>>>()?;
+        let found = c.branches.iter().map(|b| write(b, self.mesh, &sets, self.from_transform)).collect::<Result<Vec<_>>>()?;
         let outs: Vec<AxisSet> =
-            (0..node.outs.len()).map(|o| found.iter().fold(index.set, |s, (_, outs)| s.and(outs[o]))).collect();
+            (0..node.outs.len()).map(|o| found.iter().fold(index.set, |s, (_, outs)| s.union(outs[o]))).collect();
         let mut branches = Vec::new();
         for (body, have) in found {
             branches.push(widened(self.mesh, body, &have, &outs)?);
@@ -315,14 +315,14 @@ impl Writer<'_> {
         let cond_sets: Vec<AxisSet> = args[..nc].iter().map(|a| a.set).collect();
         let body_sets: Vec<AxisSet> = args[nc..nc + nb].iter().map(|a| a.set).collect();
         loop {
-            let (cond, flag) = write(&l.cond, self.mesh, &[&cond_sets[..], &carries].concat(), self.derived)?;
+            let (cond, flag) = write(&l.cond, self.mesh, &[&cond_sets[..], &carries].concat(), self.from_transform)?;
             let found = self.carried(&l.body, [&body_sets[..], &carries].concat(), nb, carries.len())?;
-            let next: Vec<AxisSet> = found.sets[nb..].iter().map(|s| s.and(flag[0])).collect();
+            let next: Vec<AxisSet> = found.sets[nb..].iter().map(|s| s.union(flag[0])).collect();
             if next != carries {
                 carries = next;
                 continue;
             }
-            let over = talks_over(&l.body, self.mesh)?.and(talks_over(&l.cond, self.mesh)?).common(flag[0]);
+            let over = communicates_over(&l.body, self.mesh)?.union(communicates_over(&l.cond, self.mesh)?).intersection(flag[0]);
             if !over.is_empty() {
                 return Err(problem(
                     &node.op,
@@ -334,7 +334,7 @@ impl Writer<'_> {
             }
             let mut all = args[..nc + nb].to_vec();
             for (a, w) in args[nc + nb..].iter().zip(&carries) {
-                all.push(self.widen(*a, *w)?);
+                all.push(self.vary_over(*a, *w)?);
             }
             let op = While::new(nc, nb, cond, found.body);
             return self.put(node, op.into(), &all, &carries);
@@ -352,9 +352,9 @@ struct Carried {
 fn widened(mesh: &Mesh, mut graph: Graph, have: &[AxisSet], want: &[AxisSet]) -> Result<Graph> {
     let mut outs = graph.outputs().to_vec();
     for (i, out) in outs.iter_mut().enumerate() {
-        let missing = want[i].without(have[i]);
+        let missing = want[i].difference(have[i]);
         if !missing.is_empty() && graph.ty(*out).dtype.is_float() {
-            let op = Collective::new(CollectiveKind::Vary, &mesh.of(missing));
+            let op = Collective::new(CollectiveKind::PVary, &mesh.axes_in(missing));
             *out = graph.push(op.into(), &[*out], Loc::Unknown)?[0];
         }
     }

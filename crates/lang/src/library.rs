@@ -1,6 +1,6 @@
 //! The standard library: files of the language that travel inside the program.
 
-use crate::resolve::{Loaded, Loader};
+use crate::resolve::{LoadedFile, Loader};
 
 /// Version of every file of the library.
 const VERSION: &str = "v1.0.0";
@@ -77,21 +77,21 @@ const FILES: &[(&str, &str)] = files![
 ];
 
 /// Other names of files.
-const ALSO: &[(&str, &str)] = &[("std/models/qwen", "std/models/qwen2")];
+const FILE_ALIASES: &[(&str, &str)] = &[("std/models/qwen", "std/models/qwen2")];
 
 /// The library in front of another loader: what the library has under `std` is the library's, the rest may be a project's
 /// own (§4.7.1).
-pub struct WithLibrary<L>(pub L);
+pub struct LibraryLoader<L>(pub L);
 
-impl<L: Loader> Loader for WithLibrary<L> {
-    fn read(&self, path: &str, major: Option<u32>) -> Option<Loaded> {
-        let path = ALSO.iter().find(|(also, _)| *also == path).map_or(path, |(_, path)| path);
+impl<L: Loader> Loader for LibraryLoader<L> {
+    fn read(&self, path: &str, major: Option<u32>) -> Option<LoadedFile> {
+        let path = FILE_ALIASES.iter().find(|(also, _)| *also == path).map_or(path, |(_, path)| path);
         let Some((_, text)) = FILES.iter().find(|(name, _)| *name == path) else {
             return self.0.read(path, major);
         };
         match major.is_none_or(|major| major == 1) {
             true => {
-                Some(Loaded { name: format!("{path}.module"), text: (*text).to_string(), version: VERSION.to_string() })
+                Some(LoadedFile { name: format!("{path}.module"), text: (*text).to_string(), version: VERSION.to_string() })
             }
             // A project may keep another version of it.
             false => self.0.read(path, major),
@@ -111,8 +111,8 @@ impl<L: Loader> Loader for WithLibrary<L> {
         paths
     }
 
-    fn fault(&self, path: &str, major: Option<u32>) -> Option<String> {
-        self.0.fault(path, major)
+    fn read_error(&self, path: &str, major: Option<u32>) -> Option<String> {
+        self.0.read_error(path, major)
     }
 
     fn lock(&self) -> Option<String> {

@@ -5,7 +5,7 @@ use crate::parser;
 
 /// A piece of a name.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Piece<'a> {
+pub enum NamePiece<'a> {
     /// Stands for itself.
     Text(&'a str),
     /// What stands between braces, as written and as read.
@@ -13,7 +13,7 @@ pub enum Piece<'a> {
 }
 
 /// The pieces of a name; why it has none, otherwise.
-pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
+pub fn pieces(text: &str) -> Result<Vec<NamePiece<'_>>, String> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -21,13 +21,13 @@ pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
             return Err("a `{` without its `}`".to_string());
         };
         if !before.is_empty() {
-            found.push(Piece::Text(before));
+            found.push(NamePiece::Text(before));
         }
-        found.push(Piece::Value(inside, Box::new(parser::expression(inside)?)));
+        found.push(NamePiece::Value(inside, Box::new(parser::expression(inside)?)));
         rest = behind;
     }
     if !rest.is_empty() {
-        found.push(Piece::Text(rest));
+        found.push(NamePiece::Text(rest));
     }
     Ok(found)
 }
@@ -49,7 +49,7 @@ pub fn names(expr: &Expr) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Piece, names, pieces};
+    use super::{NamePiece, names, pieces};
 
     #[test]
     fn names_are_cut_into_texts_and_expressions() {
@@ -57,8 +57,8 @@ mod tests {
         let shown: Vec<String> = found
             .iter()
             .map(|piece| match piece {
-                Piece::Text(text) => (*text).to_string(),
-                Piece::Value(_, expr) => format!("<{}>", names(expr).join(",")),
+                NamePiece::Text(text) => (*text).to_string(),
+                NamePiece::Value(_, expr) => format!("<{}>", names(expr).join(",")),
             })
             .collect();
         assert_eq!(shown, ["a.", "<i,k>", ".b", "<n>"]);

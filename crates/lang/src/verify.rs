@@ -1,16 +1,16 @@
 //! Written backward graphs against two oracles: the derived backward, and finite differences of the forward (§9.8.1).
 
-use crate::consteval::Value as Const;
+use crate::consteval::ConstValue as Const;
 use crate::diagnostic::Diagnostic;
-use crate::lower::{Options, lower};
-use crate::resolve::{ItemRef, ModuleView, Program};
+use crate::lower::{LowerOptions, lower};
+use crate::resolve::{ItemRef, ModuleView, ModuleProgram};
 use ir::attr::Attr;
 use ir::{DType, Graph, Literal, Scalar, Type, interp};
 use std::collections::BTreeMap;
 
 /// What agreement means. Everything computes in f64, unless the text asks for something narrower.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Tolerance {
+struct GradientTolerance {
     /// Agreement with the derived backward.
     derived: f64,
     /// Agreement with finite differences, whose own error is the rounding of the sum they are taken of over the step.
@@ -19,12 +19,12 @@ struct Tolerance {
     step: f64,
 }
 
-impl Tolerance {
-    fn of(narrowest: DType) -> Tolerance {
+impl GradientTolerance {
+    fn of(narrowest: DType) -> GradientTolerance {
         match narrowest {
-            DType::F64 => Tolerance { derived: 1e-8, differences: 1e-6, step: 1e-5 },
-            DType::F32 => Tolerance { derived: 1e-5, differences: 2e-3, step: 1e-3 },
-            _ => Tolerance { derived: 5e-2, differences: 2e-1, step: 5e-2 },
+            DType::F64 => GradientTolerance { derived: 1e-8, differences: 1e-6, step: 1e-5 },
+            DType::F32 => GradientTolerance { derived: 1e-5, differences: 2e-3, step: 1e-3 },
+            _ => GradientTolerance { derived: 5e-2, differences: 2e-1, step: 5e-2 },
         }
     }
 }
@@ -49,9 +49,9 @@ pub struct GradientCheck {
     /// `@frozen` or `@gradient(skip)`: not meant to agree.
     pub skipped: bool,
     /// Largest difference from the derived backward, in units of the largest element.
-    pub derived: f64,
+    pub derived_error: f64,
     /// Difference from finite differences along a few directions, relative to the gradient's length.
-    pub differences: f64,
+    pub finite_difference: f64,
     /// The narrowest dtype that it went through, which says how well it can agree.
     pub dtype: DType,
     /// How well it has to agree, where that was asked for.
@@ -60,7 +60,7 @@ pub struct GradientCheck {
 
 /// What may be chosen about a comparison (§9.8.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Settings {
+pub struct GradientCheckOptions {
     /// The step of finite differences; by default as the dtypes allow.
     pub epsilon: Option<f64>,
     /// The largest relative error; by default as the dtypes allow.
@@ -69,59 +69,59 @@ pub struct Settings {
 
 impl GradientCheck {
     /// Whether the gradient is right.
-    pub fn holds(&self) -> bool {
-        let tolerance = Tolerance::of(self.dtype);
+    pub fn passes(&self) -> bool {
+        let tolerance = GradientTolerance::of(self.dtype);
         let derived = self.tolerance.unwrap_or(tolerance.derived);
         let differences = self.tolerance.unwrap_or(tolerance.differences);
-        self.skipped || self.derived < derived && self.differences < differences
+        self.skipped || self.derived_error < derived && self.finite_difference < differences
     }
 }
 
 /// Why nothing could be compared.
 #[derive(Clone, Debug)]
-pub enum Failure {
+pub enum GradientCheckError {
     /// The module could not be lowered.
-    Finding(Box<Diagnostic>),
+    Diagnostic(Box<Diagnostic>),
     /// The graph could not be differentiated or run.
     Graph(ir::Error),
 }
 
-impl From<Box<Diagnostic>> for Failure {
-    fn from(found: Box<Diagnostic>) -> Failure {
-        Failure::Finding(found)
+impl From<Box<Diagnostic>> for GradientCheckError {
+    fn from(found: Box<Diagnostic>) -> GradientCheckError {
+        GradientCheckError::Diagnostic(found)
     }
 }
 
-impl From<ir::Error> for Failure {
-    fn from(error: ir::Error) -> Failure {
-        Failure::Graph(error)
+impl From<ir::Error> for GradientCheckError {
+    fn from(error: ir::Error) -> GradientCheckError {
+        GradientCheckError::Graph(error)
     }
 }
 
 /// Compares the gradients of a declaration's parameters and inputs, on fixed numbers that look random.
 pub fn verify_backward(
-    program: &Program,
+    program: &ModuleProgram,
     item: ItemRef,
     given: &BTreeMap<String, Const>,
     inputs: &[Type],
-) -> Result<Vec<GradientCheck>, Failure> {
-    verify_backward_with(program, item, given, inputs, &Settings::default())
+) -> Result<Vec<GradientCheck>, GradientCheckError> {
+    verify_backward_with(program, item, given, inputs, &GradientCheckOptions::default())
 }
 
 /// The same with step and tolerance chosen.
 pub fn verify_backward_with(
-    program: &Program,
+    program: &ModuleProgram,
     item: ItemRef,
     given: &BTreeMap<String, Const>,
     inputs: &[Type],
-    settings: &Settings,
-) -> Result<Vec<GradientCheck>, Failure> {
+    settings: &GradientCheckOptions,
+) -> Result<Vec<GradientCheck>, GradientCheckError> {
     let inputs: Vec<Type> =
         inputs.iter().map(|ty| if ty.dtype.is_float() { ty.with_dtype(DType::F64) } else { ty.clone() }).collect();
     let mut gradients: Vec<Vec<Vec<f64>>> = Vec::new();
     let mut last = None;
     for written_backward in [true, false] {
-        let options = Options { dtype: DType::F64, custom_backward: written_backward, ..Options::default() };
+        let options = LowerOptions { dtype: DType::F64, custom_backward: written_backward, ..LowerOptions::default() };
         let lowered = lower(program, item, given, &inputs, &options)?;
         let types = lowered.graph.input_types();
         let floats: Vec<usize> = (0..types.len()).filter(|&i| types[i].dtype.is_float()).collect();
@@ -139,14 +139,14 @@ pub fn verify_backward_with(
     for (k, &input) in floats.iter().enumerate() {
         let (written, derived) = (&gradients[0][k], &gradients[1][k]);
         let size = derived.iter().fold(1e-12f64, |m, x| m.max(x.abs()));
-        let worst = written.iter().zip(derived).fold(0f64, |m, (x, y)| m.max(gap(*x, *y)));
+        let worst = written.iter().zip(derived).fold(0f64, |m, (x, y)| m.max(relative_error(*x, *y)));
         checks.push(GradientCheck {
             name: names[input].clone(),
             skipped: skipped.contains(names[input]),
-            derived: worst / size,
-            differences: {
-                let step = settings.epsilon.unwrap_or(Tolerance::of(dtype).step);
-                differences(&lowered.graph, input, written, step)?
+            derived_error: worst / size,
+            finite_difference: {
+                let step = settings.epsilon.unwrap_or(GradientTolerance::of(dtype).step);
+                finite_difference_error(&lowered.graph, input, written, step)?
             },
             dtype,
             tolerance: settings.tolerance,
@@ -156,13 +156,13 @@ pub fn verify_backward_with(
 }
 
 /// NaN agrees with nothing.
-fn gap(a: f64, b: f64) -> f64 {
+fn relative_error(a: f64, b: f64) -> f64 {
     let gap = (a - b).abs();
     if gap.is_nan() { f64::INFINITY } else { gap }
 }
 
 /// The largest error of a gradient along three directions, relative to its length.
-fn differences(forward: &Graph, input: usize, gradient: &[f64], step: f64) -> Result<f64, ir::Error> {
+fn finite_difference_error(forward: &Graph, input: usize, gradient: &[f64], step: f64) -> Result<f64, ir::Error> {
     let inputs = samples(&forward.input_types());
     let outputs = forward.output_types();
     let cotangents: Vec<Literal> = outputs
@@ -193,13 +193,13 @@ fn differences(forward: &Graph, input: usize, gradient: &[f64], step: f64) -> Re
         };
         let slope = (objective(moved(step))? - objective(moved(-step))?) / (2.0 * step);
         let expected: f64 = gradient.iter().zip(&direction).map(|(g, d)| g * d / size).sum();
-        worst = worst.max(gap(slope, expected) / length.max(1e-3));
+        worst = worst.max(relative_error(slope, expected) / length.max(1e-3));
     }
     Ok(worst)
 }
 
 /// Inputs with `@gradient(skip)` and parameters with `@frozen`.
-fn skipped(program: &Program, item: ItemRef) -> Vec<String> {
+fn skipped(program: &ModuleProgram, item: ItemRef) -> Vec<String> {
     let Some(view) = ModuleView::new(program, item) else {
         return Vec::new();
     };

@@ -1,34 +1,34 @@
 //! Annotations do what they say: memory, hooks, probes, asserts, precision, gradients, adapters.
 
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, interp};
-use lang::diagnostic::{Style, render_all};
-use lang::library::WithLibrary;
-use lang::lower::{Hooks, Init, Layer, Lowered, Options, Shown, lower};
-use lang::resolve::{MemoryLoader, Program};
+use lang::diagnostic::{ColorStyle, render_all};
+use lang::library::LibraryLoader;
+use lang::lower::{HookRegistry, ParamInit, LayerIndex, Lowered, LowerOptions, ObservationKind, lower};
+use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
 const TEXT: &str = include_str!("modules/lower/annotations.module");
 
-fn load(text: &str) -> Program {
-    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
+fn load(text: &str) -> ModuleProgram {
+    let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
     found.retain(lang::Diagnostic::is_error);
-    assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
+    assert!(found.is_empty(), "{}", render_all(&program.sources, &found, ColorStyle::Plain));
     program
 }
 
-fn options() -> Options {
-    Options { dtype: DType::F64, ..Options::default() }
+fn options() -> LowerOptions {
+    LowerOptions { dtype: DType::F64, ..LowerOptions::default() }
 }
 
-fn try_lower(name: &str, options: &Options) -> Result<Lowered, Box<lang::Diagnostic>> {
+fn try_lower(name: &str, options: &LowerOptions) -> Result<Lowered, Box<lang::Diagnostic>> {
     let program = load(TEXT);
     let item = program.export(0, name).unwrap_or_else(|| panic!("{name}"));
     lower(&program, item, &BTreeMap::new(), &[Type::new(options.dtype, &[3, 4])], options)
 }
 
-fn lowered(name: &str, options: &Options) -> Lowered {
+fn lowered(name: &str, options: &LowerOptions) -> Lowered {
     let lowered = try_lower(name, options).unwrap_or_else(|d| panic!("{name}: {d:?}"));
     ir::verify::verify(&lowered.graph).unwrap_or_else(|e| panic!("{name}: {e}"));
     lowered
@@ -85,10 +85,10 @@ fn what_is_recomputed_has_the_same_gradients() {
 }
 
 /// Adds the number of the layer, and multiplies before that: the order is the priority's.
-fn hooks() -> Hooks {
-    let number = |b: &mut ir::Builder, layer: Option<Layer>, like: ir::Value| match layer {
-        Some(Layer::Number(n)) => b.full_like(like, n as f64 + 1.0),
-        Some(Layer::Traced(n)) => {
+fn hooks() -> HookRegistry {
+    let number = |b: &mut ir::Builder, layer: Option<LayerIndex>, like: ir::Value| match layer {
+        Some(LayerIndex::Number(n)) => b.full_like(like, n as f64 + 1.0),
+        Some(LayerIndex::Traced(n)) => {
             let ty = b.ty(like);
             let n = b.cast(n, ty.dtype)?;
             let n = b.offset(n, 1.0)?;
@@ -96,7 +96,7 @@ fn hooks() -> Hooks {
         }
         None => b.full_like(like, 100.0),
     };
-    Hooks::new()
+    HookRegistry::new()
         .rewrite("AfterProjection", 2, move |b, x, site| {
             let n = number(b, site.layer, x)?;
             b.add(x, n)
@@ -109,19 +109,19 @@ fn hooks() -> Hooks {
 fn hooks_change_and_watch_each_layer() {
     let plain = lowered("Tower", &options());
     assert_eq!(plain.graph.outputs().len(), 1);
-    assert_eq!(plain.points, ["AfterActivation", "AfterProjection"]);
+    assert_eq!(plain.hook_points, ["AfterActivation", "AfterProjection"]);
     assert!(
         plain.trace.iter().any(|line| line.starts_with("layers[2].out: add: f64[3,4], f64[3,4]")),
         "{:?}",
         plain.trace
     );
 
-    let hooked = lowered("Tower", &Options { hooks: hooks(), ..options() });
+    let hooked = lowered("Tower", &LowerOptions { hooks: hooks(), ..options() });
     let found = run(&hooked);
     assert_eq!(found.len(), 1 + 3);
-    let seen: Vec<_> = hooked.observed.iter().map(|o| (o.path.as_str(), o.layer)).collect();
+    let seen: Vec<_> = hooked.observations.iter().map(|o| (o.path.as_str(), o.layer)).collect();
     assert_eq!(seen, [("layers[0].z", Some(0)), ("layers[1].z", Some(1)), ("layers[2].z", Some(2))]);
-    assert_eq!(hooked.observed[0].shown, Shown::Hook("AfterActivation".into()));
+    assert_eq!(hooked.observations[0].kind, ObservationKind::Hook("AfterActivation".into()));
 
     // By hand: y = 2·W·x + layer, z = silu(y), x + z.
     let inputs = samples(&hooked.graph.input_types());
@@ -148,8 +148,8 @@ fn hooks_change_and_watch_each_layer() {
 
 #[test]
 fn a_scan_over_stacked_parameters_is_the_same_model() {
-    let each = Options { hooks: hooks(), probes: true, asserts: true, ..options() };
-    let (unrolled, scanned) = (lowered("Tower", &each), lowered("Tower", &Options { scan: true, ..each.clone() }));
+    let each = LowerOptions { hooks: hooks(), probes: true, asserts: true, ..options() };
+    let (unrolled, scanned) = (lowered("Tower", &each), lowered("Tower", &LowerOptions { scan: true, ..each.clone() }));
     assert!(scanned.graph.to_string().contains("scan") && !unrolled.graph.to_string().contains("scan"));
     assert_eq!(scanned.params[0].path, "layers[*].weight");
     assert_eq!(scanned.params[0].ty.shape[..], [3, 4, 4]);
@@ -166,9 +166,9 @@ fn a_scan_over_stacked_parameters_is_the_same_model() {
     close(&a[0], &b[0]);
     // Per layer z, y's statistics and an assert; stacked, three outputs in all.
     assert_eq!((a.len(), b.len()), (1 + 9, 1 + 3));
-    for (i, observation) in scanned.observed.iter().enumerate() {
+    for (i, observation) in scanned.observations.iter().enumerate() {
         assert_eq!((observation.ty.shape[0], observation.layer), (3, None));
-        let same = unrolled.observed.iter().enumerate().filter(|(_, o)| o.shown == observation.shown);
+        let same = unrolled.observations.iter().enumerate().filter(|(_, o)| o.kind == observation.kind);
         let parts: Vec<f64> = same.flat_map(|(j, _)| a[1 + j].clone()).collect();
         close(&parts, &b[1 + i]);
     }
@@ -176,37 +176,37 @@ fn a_scan_over_stacked_parameters_is_the_same_model() {
 
 #[test]
 fn probes_and_asserts_are_outputs_when_asked_for() {
-    let watched = lowered("Tower", &Options { probes: true, asserts: true, ..options() });
+    let watched = lowered("Tower", &LowerOptions { probes: true, asserts: true, ..options() });
     let found = run(&watched);
-    for (observation, values) in watched.observed.iter().zip(&found[1..]) {
-        match &observation.shown {
-            Shown::Probe { name, capture, .. } => {
+    for (observation, values) in watched.observations.iter().zip(&found[1..]) {
+        match &observation.kind {
+            ObservationKind::Probe { name, capture, .. } => {
                 assert_eq!((name.as_str(), capture.as_str(), values.len()), ("y", "stats", 5));
                 assert!(values[2] <= values[0] && values[0] <= values[3] && values[1] >= 0.0 && values[4] > 0.0);
             }
-            Shown::Assert { message } => assert_eq!((message.as_str(), values[0]), ("z is wild", 1.0)),
+            ObservationKind::Assert { message } => assert_eq!((message.as_str(), values[0]), ("z is wild", 1.0)),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(watched.observed.len(), 6);
+    assert_eq!(watched.observations.len(), 6);
 }
 
 #[test]
 fn a_hook_must_fit_its_point() {
     let cases = [
-        (Hooks::new().observe("AfterActivatoin"), lang::Code::E002),
-        (Hooks::new().rewrite("AfterActivation", 0, |_, x, _| Ok(x)), lang::Code::E008),
-        (Hooks::new().rewrite("AfterProjection", 0, |b, x, _| b.cast(x, DType::F32)), lang::Code::E004),
+        (HookRegistry::new().observe("AfterActivatoin"), lang::Code::E002),
+        (HookRegistry::new().rewrite("AfterActivation", 0, |_, x, _| Ok(x)), lang::Code::E008),
+        (HookRegistry::new().rewrite("AfterProjection", 0, |b, x, _| b.cast(x, DType::F32)), lang::Code::E004),
     ];
     for (hooks, code) in cases {
-        let found = try_lower("Tower", &Options { hooks, ..options() }).expect_err("a finding");
+        let found = try_lower("Tower", &LowerOptions { hooks, ..options() }).expect_err("a finding");
         assert_eq!(found.code, code);
     }
 }
 
 #[test]
 fn precision_converts_and_converts_back() {
-    let f32s = Options::default();
+    let f32s = LowerOptions::default();
     let precise = lowered("Precise", &f32s);
     assert_eq!(precise.params[0].ty.dtype, DType::BF16);
     assert_eq!(precise.graph.output_types()[0].dtype, DType::F32);
@@ -236,13 +236,13 @@ fn adapters_bring_parameters_of_their_own() {
     let params: Vec<_> =
         adapted.params.iter().map(|p| (p.path.as_str(), p.ty.shape.to_vec(), p.trainable, p.init)).collect();
     let expected = [
-        ("weight", vec![12, 4], false, Init::Usual),
-        ("out_weight", vec![4, 4], false, Init::Usual),
-        ("qkv.q.lora_A", vec![2, 4], true, Init::Usual),
-        ("qkv.q.lora_B", vec![4, 2], true, Init::Zeros),
-        ("qkv.v.lora_A", vec![2, 4], true, Init::Usual),
-        ("qkv.v.lora_B", vec![4, 2], true, Init::Zeros),
-        ("out.ia3", vec![4], true, Init::Ones),
+        ("weight", vec![12, 4], false, ParamInit::Default),
+        ("out_weight", vec![4, 4], false, ParamInit::Default),
+        ("qkv.q.lora_A", vec![2, 4], true, ParamInit::Default),
+        ("qkv.q.lora_B", vec![4, 2], true, ParamInit::Zeros),
+        ("qkv.v.lora_A", vec![2, 4], true, ParamInit::Default),
+        ("qkv.v.lora_B", vec![4, 2], true, ParamInit::Zeros),
+        ("out.ia3", vec![4], true, ParamInit::Ones),
     ];
     assert_eq!(params, expected);
 
@@ -295,10 +295,10 @@ fn fusion_and_profiles_are_noted() {
 #[test]
 fn gradients_are_probed_by_inputs_that_are_zero() {
     let plain = lowered("Looked", &options());
-    assert!(plain.tapped.is_empty() && plain.graph.inputs().len() == 2);
-    let looked = lowered("Looked", &Options { probes: true, ..options() });
-    let shown: Vec<_> = looked.tapped.iter().map(|tap| (tap.path.as_str(), tap.shown.clone())).collect();
-    let probe = |name: &str, capture: &str, frequency| Shown::Probe {
+    assert!(plain.gradient_probes.is_empty() && plain.graph.inputs().len() == 2);
+    let looked = lowered("Looked", &LowerOptions { probes: true, ..options() });
+    let shown: Vec<_> = looked.gradient_probes.iter().map(|tap| (tap.path.as_str(), tap.kind.clone())).collect();
+    let probe = |name: &str, capture: &str, frequency| ObservationKind::Probe {
         name: name.to_string(),
         capture: capture.to_string(),
         frequency,
@@ -311,8 +311,8 @@ fn gradients_are_probed_by_inputs_that_are_zero() {
     let back = transform::vjp(&looked.graph, &[2, 3]).expect("differentiable");
     let inputs: Vec<ir::Value> = back.input_types().into_iter().map(|ty| b.graph.input(ty)).collect();
     let outs = b.inline(&back, &inputs).expect("fits");
-    let captured: Vec<ir::Value> = (looked.tapped.iter().zip(&outs[1..]))
-        .map(|(tap, gradient)| tap.of_gradient(&mut b, *gradient).expect("captured"))
+    let captured: Vec<ir::Value> = (looked.gradient_probes.iter().zip(&outs[1..]))
+        .map(|(tap, gradient)| tap.capture_gradient(&mut b, *gradient).expect("captured"))
         .collect();
     let graph = b.finish(&captured);
     let mut given = samples(&graph.input_types());
@@ -338,11 +338,11 @@ fn gradients_are_probed_by_inputs_that_are_zero() {
 #[test]
 fn dropout_in_an_adapter_follows_its_key_and_only_in_training() {
     let plain = lowered("Dropping", &options());
-    assert!(!plain.keyed);
-    let training = Options { training: true, ..options() };
+    assert!(!plain.needs_rng);
+    let training = LowerOptions { training: true, ..options() };
     for scan in [false, true] {
-        let dropping = lowered("Dropping", &Options { scan, ..training.clone() });
-        assert!(dropping.keyed);
+        let dropping = lowered("Dropping", &LowerOptions { scan, ..training.clone() });
+        assert!(dropping.needs_rng);
         let types = dropping.graph.input_types();
         let last = types.last().expect("a key");
         assert_eq!((last.dtype, &last.shape[..]), (DType::U32, &[2][..]));
@@ -367,17 +367,17 @@ fn dropout_in_an_adapter_follows_its_key_and_only_in_training() {
 /// Probes of gradients inside a scan: one input with a row for each layer.
 #[test]
 fn a_scan_has_one_tap_for_all_layers() {
-    let each = Options { probes: true, ..options() };
+    let each = LowerOptions { probes: true, ..options() };
     let (unrolled, scanned) =
-        (lowered("Dropping", &each), lowered("Dropping", &Options { scan: true, ..each.clone() }));
-    assert_eq!((unrolled.tapped.len(), scanned.tapped.len()), (2, 1));
-    assert_eq!(scanned.tapped[0].ty.shape[..], [2, 3, 4]);
-    assert_eq!((unrolled.tapped[1].layer, unrolled.tapped[1].path.as_str()), (Some(1), "layers[1].out"));
+        (lowered("Dropping", &each), lowered("Dropping", &LowerOptions { scan: true, ..each.clone() }));
+    assert_eq!((unrolled.gradient_probes.len(), scanned.gradient_probes.len()), (2, 1));
+    assert_eq!(scanned.gradient_probes[0].ty.shape[..], [2, 3, 4]);
+    assert_eq!((unrolled.gradient_probes[1].layer, unrolled.gradient_probes[1].path.as_str()), (Some(1), "layers[1].out"));
 }
 
 #[test]
 fn what_a_declaration_says_holds_for_all_of_it() {
-    let found = lowered("Followed", &Options::default());
+    let found = lowered("Followed", &LowerOptions::default());
     assert_eq!(found.profiled, ["whole"]);
     assert!(found.graph.nodes().iter().any(|n| n.loc.to_string().starts_with("[whole] ")));
     assert_eq!(found.trace.len(), 3);
@@ -393,16 +393,16 @@ fn what_a_declaration_says_holds_for_all_of_it() {
 /// A condition in quotes becomes an output just before its probe.
 #[test]
 fn probes_may_have_conditions() {
-    let watched = lowered("Followed", &Options { probes: true, ..Options::default() });
-    let shown: Vec<&Shown> = watched.observed.iter().map(|o| &o.shown).collect();
-    let probe = |name: &str, conditional| Shown::Probe {
+    let watched = lowered("Followed", &LowerOptions { probes: true, ..LowerOptions::default() });
+    let shown: Vec<&ObservationKind> = watched.observations.iter().map(|o| &o.kind).collect();
+    let probe = |name: &str, conditional| ObservationKind::Probe {
         name: name.to_string(),
         capture: "stats".to_string(),
         frequency: 1,
         conditional,
     };
     // One condition is computed, one is known to hold, and one never does.
-    assert_eq!(shown, [&Shown::Condition, &probe("wild", true), &probe("always", false)]);
+    assert_eq!(shown, [&ObservationKind::Condition, &probe("wild", true), &probe("always", false)]);
     let holds = |x: f32| -> f64 {
         let mut given = samples(&watched.graph.input_types());
         let last = given.len() - 1;
@@ -411,12 +411,12 @@ fn probes_may_have_conditions() {
     };
     assert_eq!((holds(0.5), holds(f32::NAN)), (0.0, 1.0));
     let wrong = TEXT.replace("has_nan_or_inf(a)", "has_nan_or_inf(");
-    let wrong = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", &wrong)));
+    let wrong = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", &wrong)));
     let found = lang::check::check(&wrong).diagnostics;
     let codes: Vec<lang::Code> = found.iter().filter(|d| d.is_error()).map(|d| d.code).collect();
     assert_eq!(codes, [lang::Code::E008], "half a condition is found by checking");
     let item = wrong.export(0, "Followed").expect("there");
-    let options = Options { probes: true, ..Options::default() };
+    let options = LowerOptions { probes: true, ..LowerOptions::default() };
     let found = lower(&wrong, item, &BTreeMap::new(), &[Type::new(DType::F32, &[3, 4])], &options);
     assert_eq!(found.expect_err("half a condition").code, lang::Code::E008);
 }
@@ -433,8 +433,8 @@ fn points_run_by_their_priority() {
     let run = |text: &str| {
         let program = load(text);
         let hooks =
-            Hooks::new().rewrite("Twice", 0, |b, x, _| b.scale(x, 2.0)).rewrite("More", 0, |b, x, _| b.offset(x, 1.0));
-        let options = Options { hooks, ..options() };
+            HookRegistry::new().rewrite("Twice", 0, |b, x, _| b.scale(x, 2.0)).rewrite("More", 0, |b, x, _| b.offset(x, 1.0));
+        let options = LowerOptions { hooks, ..options() };
         let item = program.export(0, "M").expect("there");
         let lowered = lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F64, &[3, 4])], &options);
         run_first(&lowered.expect("lowers"))
@@ -490,8 +490,8 @@ fn paths_reach_parameters_of_modules_inside() {
     let text = PATHS.replace(": [...] @frozen if_STILL", ": [...] if still @frozen");
     let program = load(&text);
     let item = program.export(0, "M").expect("there");
-    let given = |still| BTreeMap::from([("still".to_string(), lang::consteval::Value::bool(still))]);
-    let lower = |still, options: &Options| {
+    let given = |still| BTreeMap::from([("still".to_string(), lang::consteval::ConstValue::bool(still))]);
+    let lower = |still, options: &LowerOptions| {
         lower(&program, item, &given(still), &[Type::new(options.dtype, &[3, 4])], options).expect("lowers")
     };
     for still in [true, false] {
@@ -514,7 +514,7 @@ fn paths_reach_parameters_of_modules_inside() {
         assert_eq!(traits, expected);
     }
     // One layer of its own cannot be told apart where all are stacked.
-    let stacked = Options { scan: true, ..options() };
+    let stacked = LowerOptions { scan: true, ..options() };
     let found = lang::lower::lower(&program, item, &given(true), &[Type::new(DType::F64, &[3, 4])], &stacked);
     assert_eq!(found.expect_err("a finding").code, lang::Code::L001);
     let same = PATHS
@@ -553,11 +553,11 @@ fn paths_that_lead_nowhere_are_findings() {
         ("blocks[{i}].u: [...] @hook(P)", E008),
     ] {
         let text = PATHS.replace(" if_STILL", "").replace(line, &format!("    {wrong}\n"));
-        let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", &text)));
+        let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", &text)));
         let mut found = program.diagnostics.clone();
         found.extend(lang::check::check(&program).diagnostics);
         let codes: Vec<lang::Code> = found.iter().map(|d| d.code).collect();
-        assert_eq!(codes, [code], "{wrong}: {}", render_all(&program.sources, &found, Style::Plain));
+        assert_eq!(codes, [code], "{wrong}: {}", render_all(&program.sources, &found, ColorStyle::Plain));
     }
 }
 
@@ -599,7 +599,7 @@ module Outer(width: int = 4):
     let program = load(text);
     let lower = |name: &str| {
         let item = program.export(0, name).expect("there");
-        lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[3, 4])], &Options::default()).expect("lowers")
+        lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[3, 4])], &LowerOptions::default()).expect("lowers")
     };
     for name in ["Base", "Child"] {
         let found = lower(name);

@@ -2,21 +2,21 @@
 
 use ir::{DType, Type};
 use lang::Code;
-use lang::consteval::Value;
-use lang::library::WithLibrary;
-use lang::lower::{MAX_MODULES, MAX_STATEMENTS, Options, lower};
-use lang::resolve::{MemoryLoader, Program};
+use lang::consteval::ConstValue;
+use lang::library::LibraryLoader;
+use lang::lower::{MAX_MODULES, MAX_STATEMENTS, LowerOptions, lower};
+use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 fn refused(text: &str, given: &[(&str, i64)], bound: usize) {
     let started = Instant::now();
-    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
+    let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
-    let given: BTreeMap<String, Value> = given.iter().map(|(n, v)| ((*n).to_string(), Value::int(*v))).collect();
+    let given: BTreeMap<String, ConstValue> = given.iter().map(|(n, v)| ((*n).to_string(), ConstValue::int(*v))).collect();
     let item = program.export(0, "M").expect("there");
-    let failed = lower(&program, item, &given, &[Type::new(DType::F32, &[2, 4])], &Options::default());
+    let failed = lower(&program, item, &given, &[Type::new(DType::F32, &[2, 4])], &LowerOptions::default());
     found.push(*failed.expect_err("too large"));
     let last = found.last().expect("a finding");
     assert_eq!(last.code, Code::L008, "{last:?}");
@@ -84,7 +84,7 @@ fn modules_that_call_twice_are_refused() {
 #[test]
 fn recursion_is_found_by_checking() {
     let codes = |text: &str| {
-        let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
+        let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
         let mut found = program.diagnostics.clone();
         found.extend(lang::check::check(&program).diagnostics);
         found.iter().map(|d| (d.code, d.message.clone())).collect::<Vec<_>>()
@@ -106,7 +106,7 @@ fn recursion_is_found_by_checking() {
         "      if n > 0:\n        in -> inner -> out\n      else:\n        in -> out\n",
     );
     assert_eq!(codes(&ended), []);
-    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", &ended)));
+    let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", &ended)));
     let item = program.export(0, "A").expect("there");
-    lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[2, 4])], &Options::default()).expect("it ends");
+    lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[2, 4])], &LowerOptions::default()).expect("it ends");
 }

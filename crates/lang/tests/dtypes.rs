@@ -2,14 +2,14 @@
 
 use ir::{DType, Literal, Scalar, Type, interp};
 use lang::Code;
-use lang::diagnostic::{Style, render_all};
-use lang::library::WithLibrary;
-use lang::lower::{Options, lower};
-use lang::resolve::{MemoryLoader, Program};
+use lang::diagnostic::{ColorStyle, render_all};
+use lang::library::LibraryLoader;
+use lang::lower::{LowerOptions, lower};
+use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
-fn load(text: &str) -> (Program, Vec<lang::Diagnostic>) {
-    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
+fn load(text: &str) -> (ModuleProgram, Vec<lang::Diagnostic>) {
+    let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
     (program, found)
@@ -22,13 +22,13 @@ fn result(call: &str, a: &str, b: &str, more: &str) -> (Type, Vec<f64>, Option<S
          graph:\n      {call}\n{more}"
     );
     let (program, found) = load(&text);
-    let drawn = render_all(&program.sources, &found, Style::Plain);
+    let drawn = render_all(&program.sources, &found, ColorStyle::Plain);
     assert!(found.iter().all(|d| !d.is_error()), "{text}\n{drawn}");
     let checked = lang::check::check(&program).modules[0].variants[0].forward.get("y").and_then(|ty| ty.dtype.clone());
     let item = program.export(0, "M").expect("there");
     let input = Type::new(DType::F32, &[2, 4]);
-    let lowered = lower(&program, item, &BTreeMap::new(), &[input.clone(), input], &Options::default())
-        .unwrap_or_else(|d| panic!("{text}\n{}", render_all(&program.sources, &[*d], Style::Plain)));
+    let lowered = lower(&program, item, &BTreeMap::new(), &[input.clone(), input], &LowerOptions::default())
+        .unwrap_or_else(|d| panic!("{text}\n{}", render_all(&program.sources, &[*d], ColorStyle::Plain)));
     let ty = lowered.graph.output_types()[0].clone();
     let inputs: Vec<Literal> = (lowered.graph.input_types().iter().enumerate())
         .map(|(k, ty)| {
@@ -117,9 +117,9 @@ fn narrowing_without_a_word_is_a_warning() {
         let (program, found) = load(text);
         let item = program.export(0, "M").expect("there");
         let input = Type::new(DType::F32, &[2, 4]);
-        let lowered = lower(&program, item, &BTreeMap::new(), &[input.clone(), input], &Options::default());
+        let lowered = lower(&program, item, &BTreeMap::new(), &[input.clone(), input], &LowerOptions::default());
         let dtype = lowered.expect("lowers").graph.output_types()[0].dtype;
-        assert!(found.iter().all(|d| d.code == Code::W005), "{}", render_all(&program.sources, &found, Style::Plain));
+        assert!(found.iter().all(|d| d.code == Code::W005), "{}", render_all(&program.sources, &found, ColorStyle::Plain));
         (found.len(), dtype)
     };
     // `c` is fp32 and goes into a module for bf16; `y` is fp32 and declared as bf16.
@@ -132,14 +132,14 @@ fn narrowing_without_a_word_is_a_warning() {
 /// In bf16, a written backward stays in bf16 although sums that forward keeps are wider.
 #[test]
 fn backward_graphs_keep_the_dtype_of_the_model() {
-    let program = Program::load("std/blocks/dense", &WithLibrary(MemoryLoader::new()));
+    let program = ModuleProgram::load("std/blocks/dense", &LibraryLoader(MemoryLoader::new()));
     let item = program.export(0, "DenseTransformerBlock").expect("there");
     let sizes = [("d_model", 8), ("num_heads", 2), ("num_kv_heads", 1), ("d_ff", 12)];
-    let given = sizes.iter().map(|(n, v)| ((*n).to_string(), lang::consteval::Value::int(*v))).collect();
+    let given = sizes.iter().map(|(n, v)| ((*n).to_string(), lang::consteval::ConstValue::int(*v))).collect();
     let input = Type::new(DType::BF16, &[1, 3, 8]);
-    let options = Options { dtype: DType::BF16, ..Options::default() };
+    let options = LowerOptions { dtype: DType::BF16, ..LowerOptions::default() };
     let lowered = lower(&program, item, &given, &[input.clone(), input], &options)
-        .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], Style::Plain)));
+        .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], ColorStyle::Plain)));
     let wrt: Vec<usize> = (0..lowered.graph.inputs().len()).collect();
     let back = transform::vjp(&lowered.graph, &wrt).expect("differentiable");
     assert!(back.output_types().iter().all(|ty| ty.dtype == DType::BF16), "{:?}", back.output_types());

@@ -3,11 +3,11 @@
 
 use ir::{DType, Type};
 use lang::ast::DTYPE_NAMES;
-use lang::check::{AnnotationRow, ArgumentKind, Place, annotation_rows};
-use lang::diagnostic::{Code, Style, render_all};
-use lang::library::WithLibrary;
-use lang::lower::{Options, lower};
-use lang::resolve::{MemoryLoader, Program};
+use lang::check::{AnnotationRow, ArgumentKind, AnnotationTarget, annotation_rows};
+use lang::diagnostic::{Code, ColorStyle, render_all};
+use lang::library::LibraryLoader;
+use lang::lower::{LowerOptions, lower};
+use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
 /// A module with a hole for each place.
@@ -69,16 +69,16 @@ module Written(width: int = 4):
       e -> reduce_sum(dims=[0]) -> d_v
 ";
 
-fn name(place: Place) -> String {
+fn name(place: AnnotationTarget) -> String {
     format!("{{{place:?}}}")
 }
 
 /// The template with an annotation at a place, and further text at the head of the declaration.
-fn text(place: Place, annotation: &str, head: &str) -> String {
+fn text(place: AnnotationTarget, annotation: &str, head: &str) -> String {
     let mut text = TEMPLATE.to_string();
-    for hole in Place::ALL {
+    for hole in AnnotationTarget::ALL {
         let own = if *hole == place { annotation } else { "" };
-        let head = if *hole == Place::Declaration { head } else { "" };
+        let head = if *hole == AnnotationTarget::Declaration { head } else { "" };
         text = text.replace(&name(*hole), [head, own].join("").trim());
     }
     text
@@ -93,20 +93,20 @@ enum Outcome {
     Accepted(String),
 }
 
-fn outcome(place: Place, annotation: &str, head: &str) -> Outcome {
+fn outcome(place: AnnotationTarget, annotation: &str, head: &str) -> Outcome {
     outcome_with(place, annotation, head, true)
 }
 
 /// The same, with or without lists of what is computed again.
-fn outcome_with(place: Place, annotation: &str, head: &str, lists: bool) -> Outcome {
+fn outcome_with(place: AnnotationTarget, annotation: &str, head: &str, lists: bool) -> Outcome {
     let mut text = text(place, annotation, head);
     if !lists {
         text = text.replace("    save: [x]\n    recompute: [a, b]\n", "    save: [x, a]\n");
     }
-    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", &text)));
+    let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", &text)));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
-    let drawn = render_all(&program.sources, &found, Style::Plain);
+    let drawn = render_all(&program.sources, &found, ColorStyle::Plain);
     if found.iter().any(lang::Diagnostic::is_error) {
         assert!(found.iter().all(|d| !d.primary.text.is_empty() || d.hint.is_some()), "{annotation}: {drawn}");
         return Outcome::Refused(drawn);
@@ -115,11 +115,11 @@ fn outcome_with(place: Place, annotation: &str, head: &str, lists: bool) -> Outc
         assert!(found.iter().filter(|d| d.code == Code::L102).all(|d| d.hint.is_some()), "{drawn}");
         return Outcome::Told;
     }
-    let module = if matches!(place, Place::Backward | Place::Gradient) { "Written" } else { "M" };
+    let module = if matches!(place, AnnotationTarget::Backward | AnnotationTarget::Gradient) { "Written" } else { "M" };
     let item = program.export(0, module).expect("there");
-    let options = Options { dtype: DType::F64, probes: true, asserts: true, training: true, ..Options::default() };
+    let options = LowerOptions { dtype: DType::F64, probes: true, asserts: true, training: true, ..LowerOptions::default() };
     match lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F64, &[3, 4])], &options) {
-        Err(found) => Outcome::Refused(render_all(&program.sources, &[*found], Style::Plain)),
+        Err(found) => Outcome::Refused(render_all(&program.sources, &[*found], ColorStyle::Plain)),
         Ok(l) => {
             let warned: Vec<Code> = found.iter().map(|d| d.code).collect();
             let fusions: Vec<_> = l.fusions.iter().map(|f| (f.first, f.last, f.required)).collect();
@@ -128,13 +128,13 @@ fn outcome_with(place: Place, annotation: &str, head: &str, lists: bool) -> Outc
                 l.graph,
                 l.params,
                 l.tied,
-                l.observed,
-                l.tapped,
-                l.points,
+                l.observations,
+                l.gradient_probes,
+                l.hook_points,
                 l.trace,
                 l.profiled,
                 l.profiled_memory,
-                l.summing
+                l.grad_reduction
             ))
         }
     }
@@ -169,7 +169,7 @@ fn values(row: &AnnotationRow, key: &str, kind: ArgumentKind) -> Vec<String> {
         }
         ArgumentKind::Number(..) => own(&["0.5", "2", "-1.0", "-3", "\"half\"", "nosuch"]),
         ArgumentKind::Finite => own(&["0.5", "-2", "true", "nosuch", "1.0e39"]),
-        ArgumentKind::Share => own(&["0.5", "1.0", "-0.1", "nosuch"]),
+        ArgumentKind::Fraction => own(&["0.5", "1.0", "-0.1", "nosuch"]),
         ArgumentKind::Flag => own(&["true", "false", "3", "nosuch"]),
         ArgumentKind::Text => own(&["\"words\"", "3", "word"]),
         ArgumentKind::Label => match (row.name, key) {
@@ -191,7 +191,7 @@ fn values(row: &AnnotationRow, key: &str, kind: ArgumentKind) -> Vec<String> {
 }
 
 /// Claims that are checked and change nothing, and arguments that say what is the case anyway.
-fn says_what_holds(row: &AnnotationRow, place: Place, key: &str, value: &str) -> bool {
+fn says_what_holds(row: &AnnotationRow, place: AnnotationTarget, key: &str, value: &str) -> bool {
     matches!(
         (row.name, key, value),
         // Checked against the statement.
@@ -216,7 +216,7 @@ fn says_what_holds(row: &AnnotationRow, place: Place, key: &str, value: &str) ->
             | ("hook", "mode" | "priority", _)
             // A usual adapter is a LoRA one of rank 16.
             | ("adapter", "type", "lora")
-    ) || place == Place::Parameter && matches!((row.name, value), ("memory", "save" | "pin"))
+    ) || place == AnnotationTarget::Parameter && matches!((row.name, value), ("memory", "save" | "pin"))
         || matches!((row.name, value), ("memory", "pin"))
 }
 
@@ -230,15 +230,15 @@ fn bare(row: &AnnotationRow, key: &str) -> bool {
 
 #[test]
 fn annotations_have_an_effect_or_are_refused() {
-    let plain: BTreeMap<String, String> = [Place::Output, Place::Backward]
+    let plain: BTreeMap<String, String> = [AnnotationTarget::Output, AnnotationTarget::Backward]
         .iter()
         .map(|place| match outcome(*place, "", "") {
-            Outcome::Accepted(shown) => (format!("{}", matches!(place, Place::Backward)), shown),
+            Outcome::Accepted(shown) => (format!("{}", matches!(place, AnnotationTarget::Backward)), shown),
             Outcome::Refused(why) => panic!("the template is clean: {why}"),
             Outcome::Told => panic!("the template is clean"),
         })
         .collect();
-    let checked = match outcome(Place::Output, "", "@checkpoint ") {
+    let checked = match outcome(AnnotationTarget::Output, "", "@checkpoint ") {
         Outcome::Accepted(shown) => shown,
         _ => panic!("the template is clean"),
     };
@@ -246,19 +246,19 @@ fn annotations_have_an_effect_or_are_refused() {
     let mut silent = Vec::new();
     for row in annotation_rows() {
         let required = row.required().map(|key| (key, format!("{key}={}", usual(row, key))));
-        for place in Place::ALL {
-            let inside = matches!(place, Place::Backward | Place::Gradient);
+        for place in AnnotationTarget::ALL {
+            let inside = matches!(place, AnnotationTarget::Backward | AnnotationTarget::Gradient);
             let mut attempt = |arguments: &str, key: &str, value: &str, without: Option<&str>| {
                 tried += 1;
                 let arguments = match place {
                     // The tensor that conditions ask about is there by then.
-                    Place::Item => arguments.replace("(a", "(b"),
+                    AnnotationTarget::Item => arguments.replace("(a", "(b"),
                     _ => arguments.to_string(),
                 };
                 let annotation =
                     if arguments.is_empty() { format!("@{}", row.name) } else { format!("@{}({arguments})", row.name) };
                 // `none` switches an outer checkpoint off, so there must be one.
-                let outer = row.name == "checkpoint" && value == "none" && *place == Place::Output;
+                let outer = row.name == "checkpoint" && value == "none" && *place == AnnotationTarget::Output;
                 let head = if outer { "@checkpoint " } else { "" };
                 match outcome(*place, &annotation, head) {
                     Outcome::Refused(_) => refused += 1,
@@ -318,30 +318,30 @@ fn annotations_have_an_effect_or_are_refused() {
 #[test]
 fn what_is_said_twice_or_contradicts_itself_is_refused() {
     let pairs = [
-        (Place::Output, "@memory(save) @memory(recompute)"),
-        (Place::Output, "@memory(save) @lifetime(scope=block)"),
-        (Place::Output, "@dtype(bf16) @dtype(fp32)"),
-        (Place::Output, "@fuse @nofuse"),
-        (Place::Output, "@alias @noalias"),
-        (Place::Output, "@gradient(skip, scale=2.0)"),
-        (Place::Output, "@precision(policy=bf16, compute=fp32)"),
-        (Place::Output, "@adapter(ia3, rank=3)"),
-        (Place::Output, "@checkpoint(none, preserve=[c])"),
-        (Place::Output, "@memory(save, priority=3)"),
-        (Place::Output, "@hook(P, mode=observe, mode=modify)"),
-        (Place::Parameter, "@frozen @trainable"),
-        (Place::Parameter, "@precision(compute=bf16)"),
-        (Place::Parameter, "@dtype(int32)"),
-        (Place::Parameter, "@scaling(per_tensor)"),
-        (Place::Output, "@precision(bf16) @scaling(per_tensor)"),
-        (Place::Declaration, "@profile(\"a\") @profile(\"b\")"),
-        (Place::Output, "@comm(all_reduce, bucket_size=100)"),
-        (Place::Output, "@comm(all_gather, group=\"pp\")"),
-        (Place::Output, "@comm(all_reduce, group=\"nobody\")"),
-        (Place::Output, "@comm(reduce)"),
-        (Place::Backward, "@comm(all_gather, bucket_size=100)"),
-        (Place::Backward, "@comm(all_reduce, group=\"tp\", bucket_size=100)"),
-        (Place::Backward, "@comm(all_reduce, bucket_size=0)"),
+        (AnnotationTarget::Output, "@memory(save) @memory(recompute)"),
+        (AnnotationTarget::Output, "@memory(save) @lifetime(scope=block)"),
+        (AnnotationTarget::Output, "@dtype(bf16) @dtype(fp32)"),
+        (AnnotationTarget::Output, "@fuse @nofuse"),
+        (AnnotationTarget::Output, "@alias @noalias"),
+        (AnnotationTarget::Output, "@gradient(skip, scale=2.0)"),
+        (AnnotationTarget::Output, "@precision(policy=bf16, compute=fp32)"),
+        (AnnotationTarget::Output, "@adapter(ia3, rank=3)"),
+        (AnnotationTarget::Output, "@checkpoint(none, preserve=[c])"),
+        (AnnotationTarget::Output, "@memory(save, priority=3)"),
+        (AnnotationTarget::Output, "@hook(P, mode=observe, mode=modify)"),
+        (AnnotationTarget::Parameter, "@frozen @trainable"),
+        (AnnotationTarget::Parameter, "@precision(compute=bf16)"),
+        (AnnotationTarget::Parameter, "@dtype(int32)"),
+        (AnnotationTarget::Parameter, "@scaling(per_tensor)"),
+        (AnnotationTarget::Output, "@precision(bf16) @scaling(per_tensor)"),
+        (AnnotationTarget::Declaration, "@profile(\"a\") @profile(\"b\")"),
+        (AnnotationTarget::Output, "@comm(all_reduce, bucket_size=100)"),
+        (AnnotationTarget::Output, "@comm(all_gather, group=\"pp\")"),
+        (AnnotationTarget::Output, "@comm(all_reduce, group=\"nobody\")"),
+        (AnnotationTarget::Output, "@comm(reduce)"),
+        (AnnotationTarget::Backward, "@comm(all_gather, bucket_size=100)"),
+        (AnnotationTarget::Backward, "@comm(all_reduce, group=\"tp\", bucket_size=100)"),
+        (AnnotationTarget::Backward, "@comm(all_reduce, bucket_size=0)"),
     ];
     for (place, annotation) in pairs {
         match outcome(place, annotation, "") {
@@ -355,15 +355,15 @@ fn what_is_said_twice_or_contradicts_itself_is_refused() {
 #[test]
 fn hints_for_other_machines_are_warned_about() {
     for (place, annotation) in [
-        (Place::Output, "@kernel(\"fast\")"),
-        (Place::Output, "@shard(column, tp_size=2)"),
-        (Place::Backward, "@shard(column)"),
-        (Place::Parameter, "@shard(sequence)"),
-        (Place::Step, "@partition(0)"),
-        (Place::Output, "@comm(send, group=\"tp\")"),
-        (Place::Backward, "@comm(all_reduce, group=\"dp\")"),
-        (Place::Parameter, "@memory(offload, priority=1)"),
-        (Place::Output, "@profile(\"p\", nvtx=true)"),
+        (AnnotationTarget::Output, "@kernel(\"fast\")"),
+        (AnnotationTarget::Output, "@shard(column, tp_size=2)"),
+        (AnnotationTarget::Backward, "@shard(column)"),
+        (AnnotationTarget::Parameter, "@shard(sequence)"),
+        (AnnotationTarget::Step, "@partition(0)"),
+        (AnnotationTarget::Output, "@comm(send, group=\"tp\")"),
+        (AnnotationTarget::Backward, "@comm(all_reduce, group=\"dp\")"),
+        (AnnotationTarget::Parameter, "@memory(offload, priority=1)"),
+        (AnnotationTarget::Output, "@profile(\"p\", nvtx=true)"),
     ] {
         assert!(matches!(outcome(place, annotation, ""), Outcome::Told), "{annotation}");
     }

@@ -2,39 +2,39 @@
 
 use ir::{DType, Literal, Scalar, Type, interp};
 use lang::Code;
-use lang::diagnostic::{Style, render_all};
-use lang::library::WithLibrary;
-use lang::lower::{Lowered, Options, Recipe, lower};
-use lang::resolve::{MemoryLoader, Program};
+use lang::diagnostic::{ColorStyle, render_all};
+use lang::library::LibraryLoader;
+use lang::lower::{Lowered, LowerOptions, PrecisionRecipe, lower};
+use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
-fn load(text: &str) -> (Program, Vec<lang::Diagnostic>) {
-    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
+fn load(text: &str) -> (ModuleProgram, Vec<lang::Diagnostic>) {
+    let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
     (program, found)
 }
 
 /// What a text becomes, or what is said about it.
-fn lowered_with(text: &str, options: &Options) -> Result<Lowered, String> {
+fn lowered_with(text: &str, options: &LowerOptions) -> Result<Lowered, String> {
     let (program, found) = load(text);
     let errors: Vec<lang::Diagnostic> = found.into_iter().filter(lang::Diagnostic::is_error).collect();
     if !errors.is_empty() {
-        return Err(render_all(&program.sources, &errors, Style::Plain));
+        return Err(render_all(&program.sources, &errors, ColorStyle::Plain));
     }
     let item = program.export(0, "M").expect("there");
     let count = text.matches("in: (x: [B, 32], z").count();
     let inputs = vec![Type::new(options.dtype, &[4, 32]); 1 + count];
     lower(&program, item, &BTreeMap::new(), &inputs, options)
-        .map_err(|found| render_all(&program.sources, &[*found], Style::Plain))
+        .map_err(|found| render_all(&program.sources, &[*found], ColorStyle::Plain))
 }
 
 fn lowered(text: &str) -> Lowered {
-    lowered_with(text, &Options::default()).unwrap_or_else(|why| panic!("{text}\n{why}"))
+    lowered_with(text, &LowerOptions::default()).unwrap_or_else(|why| panic!("{text}\n{why}"))
 }
 
 fn refused(text: &str) -> String {
-    match lowered_with(text, &Options::default()) {
+    match lowered_with(text, &LowerOptions::default()) {
         Ok(_) => panic!("accepted:\n{text}"),
         Err(why) => why,
     }
@@ -322,7 +322,7 @@ fn weights_are_stored_in_few_bits() {
         ("@dtype(int4) @scaling(per_block, block_size=(1, 8))", "int4", (1, 8)),
     ] {
         let l = lowered(&module(note, "x -> matmul(w, transpose=NT) -> y"));
-        assert_eq!(l.params[0].few.map(|few| few.format.name()), Some(format), "{note}");
+        assert_eq!(l.params[0].rounding.map(|few| few.format.name()), Some(format), "{note}");
         assert_eq!((l.params[0].ty.dtype, l.params[0].trainable), (DType::F32, true));
         assert_eq!(l.emulated.len(), 1, "{:?}", l.emulated);
         let (x, w) = operands(&l);
@@ -368,7 +368,7 @@ fn conversions_follow_the_matrix() {
         close(&run(&l), &product(&sum, &w), 1e-6, "fp8 in a sum");
     }
     // Two of few bits: the model's dtype.
-    let options = Options { dtype: DType::BF16, ..Options::default() };
+    let options = LowerOptions { dtype: DType::BF16, ..LowerOptions::default() };
     let l = lowered_with(
         &module("", "x -> quantize() -> q\n(q, q) -> add() -> s\ns -> matmul(w, transpose=NT) -> y"),
         &options,
@@ -503,11 +503,11 @@ fn written_backwards_have_their_own_precision() {
 #[test]
 fn histories_are_explicit_state() {
     let text = module("", "x -> matmul(w, transpose=NT) -> y @precision(fp8_hybrid) @scaling(delayed, history_len=3)");
-    assert!(lowered(&text).states.is_empty());
-    let l = lowered_with(&text, &Options { training: true, ..Options::default() }).expect("lowers");
+    assert!(lowered(&text).amax_histories.is_empty());
+    let l = lowered_with(&text, &LowerOptions { training: true, ..LowerOptions::default() }).expect("lowers");
     // Both operands and the cotangent.
-    assert_eq!(l.states, vec![Type::new(DType::F32, &[5]); 3]);
-    assert!(!l.keyed);
+    assert_eq!(l.amax_histories, vec![Type::new(DType::F32, &[5]); 3]);
+    assert!(!l.needs_rng);
     let n = l.graph.inputs().len();
     let back = transform::vjp(&l.graph, &(0..n).collect::<Vec<_>>()).expect("differentiates");
     let zero = Literal::from_fn(Type::new(DType::F32, &[5]), |_| Scalar::from_f64(DType::F32, 0.0));
@@ -535,7 +535,7 @@ fn model(recipe: &str, scaling: &str, note: &str) -> String {
 /// recipe that is given beats the model's own.
 #[test]
 fn recipes_hold_where_nothing_else_is_said() {
-    let given = |name: &str| Options { recipe: Recipe::of_policy(name), ..Options::default() };
+    let given = |name: &str| LowerOptions { recipe: PrecisionRecipe::model_policy(name), ..LowerOptions::default() };
     let check = |l: &Lowered, format: Option<&str>, what: &str| {
         let all = inputs(l);
         let (w, v, x) = (floats(&all[0]), floats(&all[1]), floats(&all[2]));
@@ -561,12 +561,12 @@ fn recipes_hold_where_nothing_else_is_said() {
     assert!(l.emulated.iter().any(|line| line.contains("fp8_e4m3") && line.contains("fp8_e5m2")), "{:?}", l.emulated);
     // Delayed, as the specification's own recipe: histories of the one product, forward and backward.
     let text = model("@recipe(Hybrid)", "delayed\n  amax_history_len: 16", "");
-    let l = lowered_with(&text, &Options { training: true, ..Options::default() }).expect("lowers");
-    assert_eq!(l.states, vec![Type::new(DType::F32, &[18]); 3]);
+    let l = lowered_with(&text, &LowerOptions { training: true, ..LowerOptions::default() }).expect("lowers");
+    assert_eq!(l.amax_histories, vec![Type::new(DType::F32, &[18]); 3]);
     // Stochastic rounding draws by a key.
     let text = model("@recipe(Hybrid)", "dynamic\n  stochastic_rounding: true", "");
-    let l = lowered_with(&text, &Options { training: true, ..Options::default() }).expect("lowers");
-    assert!(l.keyed && l.graph.input_types().last() == Some(&Type::new(DType::U32, &[2])));
+    let l = lowered_with(&text, &LowerOptions { training: true, ..LowerOptions::default() }).expect("lowers");
+    assert!(l.needs_rng && l.graph.input_types().last() == Some(&Type::new(DType::U32, &[2])));
 }
 
 /// A recipe of a module inside holds for its products, the last one too.
@@ -585,7 +585,7 @@ fn recipes_of_modules_hold_inside() {
 fn recipes_store_matrices() {
     let text = "recipe Stored:\n  weight_storage_dtype: int8\n\nmodel M(n: int = 32):\n  @recipe(Stored)\n\n  params:\n    w: [48, n] {own}\n    b: [48]\n\n  forward:\n    in: x: [B, n]\n    out: y: [B, 48]\n    graph:\n      x -> matmul(w, transpose=NT) -> h\n      (h, b) -> add() -> y\n";
     let formats = |own: &str| -> Vec<Option<&str>> {
-        lowered(&text.replace("{own}", own)).params.iter().map(|p| p.few.map(|few| few.format.name())).collect()
+        lowered(&text.replace("{own}", own)).params.iter().map(|p| p.rounding.map(|few| few.format.name())).collect()
     };
     assert_eq!(formats(""), [Some("int8"), None]);
     assert_eq!(formats("@dtype(fp8_e4m3)"), [Some("fp8_e4m3"), None]);
@@ -612,8 +612,8 @@ fn wrong_recipes_are_findings() {
         ("optimizer_bits: 16", Code::E008, "8 or 32"),
     ] {
         let (program, found) = load(&format!("recipe Mine:\n  {line}\n"));
-        assert_eq!(found.len(), 1, "{line}: {}", render_all(&program.sources, &found, Style::Plain));
-        let drawn = render_all(&program.sources, &found, Style::Plain);
+        assert_eq!(found.len(), 1, "{line}: {}", render_all(&program.sources, &found, ColorStyle::Plain));
+        let drawn = render_all(&program.sources, &found, ColorStyle::Plain);
         assert!(found[0].code == code && drawn.contains(says), "{line}: {drawn}");
     }
 }
@@ -621,12 +621,12 @@ fn wrong_recipes_are_findings() {
 /// Every model of the library takes every policy, forward and backward.
 #[test]
 fn every_policy_goes_through_a_block() {
-    let program = Program::load("std/blocks/dense", &WithLibrary(MemoryLoader::new()));
+    let program = ModuleProgram::load("std/blocks/dense", &LibraryLoader(MemoryLoader::new()));
     let item = program.export(0, "DenseTransformerBlock").expect("there");
     for policy in lang::lower::POLICIES {
-        let options = Options { recipe: Recipe::of_policy(policy), training: true, ..Options::default() };
+        let options = LowerOptions { recipe: PrecisionRecipe::model_policy(policy), training: true, ..LowerOptions::default() };
         let view = lang::resolve::ModuleView::new(&program, item).expect("a block");
-        let given: BTreeMap<String, lang::consteval::Value> = view
+        let given: BTreeMap<String, lang::consteval::ConstValue> = view
             .header
             .iter()
             .filter_map(|param| match param {
@@ -637,7 +637,7 @@ fn every_policy_goes_through_a_block() {
                         "d_ff" => 48,
                         _ => 16,
                     };
-                    Some((name.name.clone(), lang::consteval::Value::int(n)))
+                    Some((name.name.clone(), lang::consteval::ConstValue::int(n)))
                 }
                 _ => None,
             })
@@ -645,7 +645,7 @@ fn every_policy_goes_through_a_block() {
         let free = |name: &str, _: Option<&str>| Some(if name == "B" { 2 } else { 4 });
         let types = lang::lower::input_types(&program, item, &given, &free, &[2, 4], DType::F32).expect("sizes");
         let l = lower(&program, item, &given, &types, &options)
-            .unwrap_or_else(|d| panic!("{policy}: {}", render_all(&program.sources, &[*d], Style::Plain)));
+            .unwrap_or_else(|d| panic!("{policy}: {}", render_all(&program.sources, &[*d], ColorStyle::Plain)));
         ir::verify::verify(&l.graph).expect("sound");
         assert_eq!(l.emulated.is_empty(), matches!(*policy, "fp32" | "bf16" | "fp16"), "{policy}");
     }

@@ -1,18 +1,18 @@
 //! The standard library: every file is clean, and its models lower to valid graphs with the backward that is written.
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use lang::consteval::Value;
-use lang::diagnostic::{Style, render_all};
-use lang::library::{self, WithLibrary};
-use lang::lower::{Options, lower};
-use lang::resolve::{MemoryLoader, Program};
+use lang::consteval::ConstValue;
+use lang::diagnostic::{ColorStyle, render_all};
+use lang::library::{self, LibraryLoader};
+use lang::lower::{LowerOptions, lower};
+use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
-fn load(path: &str) -> Program {
-    let program = Program::load(path, &WithLibrary(MemoryLoader::new()));
+fn load(path: &str) -> ModuleProgram {
+    let program = ModuleProgram::load(path, &LibraryLoader(MemoryLoader::new()));
     let mut findings = program.diagnostics.clone();
     findings.extend(lang::check::check(&program).diagnostics);
-    assert!(findings.is_empty(), "{}", render_all(&program.sources, &findings, Style::Plain));
+    assert!(findings.is_empty(), "{}", render_all(&program.sources, &findings, ColorStyle::Plain));
     program
 }
 
@@ -32,8 +32,8 @@ fn every_file_is_clean_and_formatted() {
     }
 }
 
-fn sizes(given: &[(&str, i64)]) -> BTreeMap<String, Value> {
-    given.iter().map(|(n, v)| ((*n).to_string(), Value::int(*v))).collect()
+fn sizes(given: &[(&str, i64)]) -> BTreeMap<String, ConstValue> {
+    given.iter().map(|(n, v)| ((*n).to_string(), ConstValue::int(*v))).collect()
 }
 
 /// Small numbers that differ from place to place.
@@ -53,9 +53,9 @@ fn written_and_derived_backward_agree() {
     let ids = Type::new(DType::I32, &[2, 5]);
     let mut gradients = Vec::new();
     for written_backward in [true, false] {
-        let options = Options { dtype: DType::F64, custom_backward: written_backward, ..Options::default() };
+        let options = LowerOptions { dtype: DType::F64, custom_backward: written_backward, ..LowerOptions::default() };
         let lowered = lower(&program, item, &given, std::slice::from_ref(&ids), &options)
-            .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], Style::Plain)));
+            .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], ColorStyle::Plain)));
         assert_eq!(lowered.params.len(), 3 + 2 * 6);
         assert_eq!(lowered.params[1].path, "blocks[0].norm1.weight");
         ir::verify::verify(&lowered.graph).expect("a valid graph");
@@ -81,15 +81,15 @@ fn llama_has_hook_points_and_may_be_a_scan() {
     let ids = Type::new(DType::I32, &[2, 5]);
     let mut all = Vec::new();
     for (scan, checkpoint) in [(false, false), (true, false), (true, true)] {
-        given.insert("checkpoint".into(), Value::bool(checkpoint));
-        let hooks = lang::lower::Hooks::new()
+        given.insert("checkpoint".into(), ConstValue::bool(checkpoint));
+        let hooks = lang::lower::HookRegistry::new()
             .observe("AfterQKVProjection")
             .rewrite("AfterEmbedding", 0, |b, x, _| ir::GraphBuilder::scale(b, x, 1.5));
-        let options = Options { dtype: DType::F64, scan, hooks, ..Options::default() };
+        let options = LowerOptions { dtype: DType::F64, scan, hooks, ..LowerOptions::default() };
         let lowered = lower(&program, item, &given, std::slice::from_ref(&ids), &options)
-            .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], Style::Plain)));
+            .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], ColorStyle::Plain)));
         let points = ["AfterAttnOutProjection", "AfterEmbedding", "AfterMLPDownProjection", "AfterMLPUpProjection"];
-        assert_eq!(lowered.points[..4], points);
+        assert_eq!(lowered.hook_points[..4], points);
         // The same numbers in every layer, so that stacked and single parameters agree.
         let inputs: Vec<Literal> = lowered
             .graph

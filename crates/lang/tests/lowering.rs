@@ -1,31 +1,31 @@
 //! Lowered graphs compute what the language says: values by hand, written backward against derived, checkpoints.
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use lang::consteval::Value;
-use lang::diagnostic::{Style, render_all};
-use lang::library::WithLibrary;
-use lang::lower::{Lowered, Options, lower};
-use lang::resolve::{MemoryLoader, Program};
+use lang::consteval::ConstValue;
+use lang::diagnostic::{ColorStyle, render_all};
+use lang::library::LibraryLoader;
+use lang::lower::{Lowered, LowerOptions, lower};
+use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
 const VALUES: &str = include_str!("modules/lower/values.module");
 const BACKWARD: &str = include_str!("modules/lower/backward.module");
 
-fn load(text: &str) -> Program {
-    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
+fn load(text: &str) -> ModuleProgram {
+    let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
     found.retain(lang::Diagnostic::is_error);
-    assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
+    assert!(found.is_empty(), "{}", render_all(&program.sources, &found, ColorStyle::Plain));
     program
 }
 
-fn lowered(program: &Program, name: &str, given: &[(&str, Value)], inputs: &[Type], written: bool) -> Lowered {
+fn lowered(program: &ModuleProgram, name: &str, given: &[(&str, ConstValue)], inputs: &[Type], written: bool) -> Lowered {
     let item = program.export(0, name).unwrap_or_else(|| panic!("{name}"));
-    let given: BTreeMap<String, Value> = given.iter().map(|(n, v)| ((*n).to_string(), v.clone())).collect();
-    let options = Options { dtype: DType::F64, custom_backward: written, ..Options::default() };
+    let given: BTreeMap<String, ConstValue> = given.iter().map(|(n, v)| ((*n).to_string(), v.clone())).collect();
+    let options = LowerOptions { dtype: DType::F64, custom_backward: written, ..LowerOptions::default() };
     lower(program, item, &given, inputs, &options)
-        .unwrap_or_else(|d| panic!("{name}: {}", render_all(&program.sources, &[*d], Style::Plain)))
+        .unwrap_or_else(|d| panic!("{name}: {}", render_all(&program.sources, &[*d], ColorStyle::Plain)))
 }
 
 fn f64s(shape: &[usize]) -> Type {
@@ -126,12 +126,12 @@ fn written_backward_agrees_with_derived() {
 
 #[test]
 fn checkpoints_keep_gradients() {
-    let program = Program::load("std/models/llama", &WithLibrary(MemoryLoader::new()));
+    let program = ModuleProgram::load("std/models/llama", &LibraryLoader(MemoryLoader::new()));
     let sizes = [("vocab_size", 11), ("d_model", 8), ("n_layers", 3), ("heads", 2), ("kv_heads", 1), ("d_ff", 12)];
     let mut results = Vec::new();
     for checkpoint in [false, true] {
-        let mut given: Vec<(&str, Value)> = sizes.iter().map(|(n, v)| (*n, Value::int(*v))).collect();
-        given.push(("checkpoint", Value::bool(checkpoint)));
+        let mut given: Vec<(&str, ConstValue)> = sizes.iter().map(|(n, v)| (*n, ConstValue::int(*v))).collect();
+        given.push(("checkpoint", ConstValue::bool(checkpoint)));
         let lowered = lowered(&program, "Llama", &given, &[Type::new(DType::I32, &[2, 5])], true);
         assert_eq!(lowered.graph.to_string().contains("remat"), checkpoint);
         results.push(gradients(&lowered));
@@ -144,6 +144,6 @@ fn what_cannot_be_lowered_is_a_finding() {
     let program =
         load("module M():\n  forward:\n    in: x: [2]\n    out: [2]\n    graph:\n      x -> all_reduce() -> out\n");
     let item = program.export(0, "M").expect("M");
-    let found = lower(&program, item, &BTreeMap::new(), &[f64s(&[2])], &Options::default()).expect_err("a finding");
+    let found = lower(&program, item, &BTreeMap::new(), &[f64s(&[2])], &LowerOptions::default()).expect_err("a finding");
     assert_eq!(found.code, lang::Code::L001);
 }

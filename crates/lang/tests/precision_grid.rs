@@ -2,10 +2,10 @@
 //! what an operation or a parameter says of itself beats the recipe.
 
 use ir::{DType, Graph, Op, Type, Value};
-use lang::diagnostic::{Style, render_all};
-use lang::library::WithLibrary;
-use lang::lower::{Lowered, Options, lower};
-use lang::resolve::{MemoryLoader, Program};
+use lang::diagnostic::{ColorStyle, render_all};
+use lang::library::LibraryLoader;
+use lang::lower::{Lowered, LowerOptions, lower};
+use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
 const POLICIES: &[&str] = &["fp32", "bf16", "fp16", "fp8_hybrid", "fp8_pure", "fp4"];
@@ -52,17 +52,17 @@ fn text((_, shape, statement): (&str, &str, &str), said: &Said) -> String {
 
 fn lowered(layout: (&str, &str, &str), said: &Said, training: bool) -> Result<Lowered, String> {
     let text = text(layout, said);
-    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text.as_str())));
+    let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text.as_str())));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
     found.retain(lang::Diagnostic::is_error);
     if !found.is_empty() {
-        return Err(render_all(&program.sources, &found, Style::Plain));
+        return Err(render_all(&program.sources, &found, ColorStyle::Plain));
     }
     let item = program.export(0, "M").expect("there");
     let inputs = [Type::new(DType::F32, &[4, 64]), Type::new(DType::I32, &[3])];
-    let made = lower(&program, item, &BTreeMap::new(), &inputs, &Options { training, ..Options::default() })
-        .map_err(|found| render_all(&program.sources, &[*found], Style::Plain))?;
+    let made = lower(&program, item, &BTreeMap::new(), &inputs, &LowerOptions { training, ..LowerOptions::default() })
+        .map_err(|found| render_all(&program.sources, &[*found], ColorStyle::Plain))?;
     ir::verify::verify(&made.graph).unwrap_or_else(|e| panic!("{text}\n{e}"));
     Ok(made)
 }
@@ -171,8 +171,8 @@ fn every_annotation_has_an_effect_or_is_refused_by_name() {
                     assert!(found != plain || note == "@precision(fp32)", "{}: `{note}` does nothing", layout.0);
                     let few = found.roundings().iter().any(|all| !all.is_empty());
                     assert_eq!(few, !l.emulated.is_empty(), "{}: `{note}` says {:?}", layout.0, l.emulated);
-                    assert_eq!(l.states.is_empty(), !note.contains("delayed"), "{}: {note}", layout.0);
-                    if let Some(other) = seen.insert((found, l.states.len()), note.clone()) {
+                    assert_eq!(l.amax_histories.is_empty(), !note.contains("delayed"), "{}: {note}", layout.0);
+                    if let Some(other) = seen.insert((found, l.amax_histories.len()), note.clone()) {
                         assert!(alike(&other, &note), "{}: `{other}` and `{note}` are the same", layout.0);
                     }
                 }
@@ -278,7 +278,7 @@ fn what_a_parameter_says_beats_every_recipe() {
                     let stored = format!("@dtype({format}) {scale}");
                     match lowered(layout, &Said { recipe, stored: &stored, note: "" }, false) {
                         Ok(l) => {
-                            let few = l.params[0].few.unwrap_or_else(|| panic!("{}: `{stored}` is lost", layout.0));
+                            let few = l.params[0].rounding.unwrap_or_else(|| panic!("{}: `{stored}` is lost", layout.0));
                             assert_eq!(few.format.name(), *format, "{}: {stored} under {recipe}", layout.0);
                             let shown = effect(&l).right.join(" ");
                             let shown = shown.contains("rounded") && shown.contains(format);

@@ -1,8 +1,8 @@
 //! Imports: where they lead, under which names, in which version.
 
-use lang::diagnostic::{Style, render_all};
-use lang::library::WithLibrary;
-use lang::resolve::{MemoryLoader, Program};
+use lang::diagnostic::{ColorStyle, render_all};
+use lang::library::LibraryLoader;
+use lang::resolve::{MemoryLoader, ModuleProgram};
 
 const RELU: &str = "  forward:\n    in: [*, n]\n    out: [*, n]\n    graph:\n      in -> relu() -> out\n";
 
@@ -24,10 +24,10 @@ fn library() -> MemoryLoader {
 fn load(import: &str, call: &str) -> (String, String) {
     let text = format!("{import}\n\nmodule Main(n: int):\n{}", RELU.replace("relu()", call));
     let loader = library().with("models/main", "local", &text);
-    let program = Program::load("models/main", &loader);
+    let program = ModuleProgram::load("models/main", &loader);
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
-    (render_all(&program.sources, &found, Style::Plain), program.lock.to_string())
+    (render_all(&program.sources, &found, ColorStyle::Plain), program.lock.to_string())
 }
 
 #[test]
@@ -62,22 +62,22 @@ fn a_matching_lock_is_silent() {
     let lock = "version: 1\nresolved_modules:\n  std.modules.linear: v2.3.1\n";
     let text = format!("from std.modules.linear import Linear\n\n{}", module("Main"));
     let loader = library().with("main", "local", &text).with_lock(lock);
-    let program = Program::load("main", &loader);
+    let program = ModuleProgram::load("main", &loader);
     assert!(program.diagnostics.is_empty());
     assert_eq!(program.lock.to_string(), lock);
 }
 
 #[test]
 fn a_missing_file_is_a_finding() {
-    let program = Program::load("nowhere", &library());
+    let program = ModuleProgram::load("nowhere", &library());
     assert_eq!(program.diagnostics.len(), 1);
     assert_eq!(program.diagnostics[0].code, lang::Code::L002);
 }
 
-fn findings(program: &Program) -> String {
+fn findings(program: &ModuleProgram) -> String {
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(program).diagnostics);
-    render_all(&program.sources, &found, Style::Plain)
+    render_all(&program.sources, &found, ColorStyle::Plain)
 }
 
 /// Imports that the standard library of §10.1 and the rules of §4.7.1 promise, behind the real library.
@@ -109,8 +109,8 @@ fn the_library_and_a_project_are_searched_in_order() {
         ("", "ReLU() -> Softmax()"),
     ] {
         let text = format!("{import}\n\nmodule Main(n: int):\n{}", RELU.replace("relu()", call));
-        let loader = WithLibrary(own.clone().with("main", "local", &text));
-        let found = findings(&Program::load("main", &loader));
+        let loader = LibraryLoader(own.clone().with("main", "local", &text));
+        let found = findings(&ModuleProgram::load("main", &loader));
         assert!(found.is_empty(), "{import}:\n{found}");
     }
     for (import, name) in [
@@ -126,17 +126,17 @@ fn the_library_and_a_project_are_searched_in_order() {
             "{import}\n\nmodule Main():\n  params:\n    inner: {name}\n\n  forward:\n    in: [B, T, 8]\n    out: [B, T, 8]\n    \
              graph:\n      in -> inner -> out\n"
         );
-        let program = Program::load("main", &WithLibrary(MemoryLoader::new().with("main", "local", &text)));
+        let program = ModuleProgram::load("main", &LibraryLoader(MemoryLoader::new().with("main", "local", &text)));
         let found = findings(&program);
         assert!(found.is_empty(), "{import}:\n{found}");
         let item = program.export(0, "Main").expect("there");
         let input = ir::Type::new(ir::DType::F32, &[1, 4, 8]);
         let lowered = lang::lower::lower(&program, item, &Default::default(), &[input], &Default::default());
-        lowered.unwrap_or_else(|d| panic!("{import}: {}", render_all(&program.sources, &[*d], Style::Plain)));
+        lowered.unwrap_or_else(|d| panic!("{import}: {}", render_all(&program.sources, &[*d], ColorStyle::Plain)));
     }
     let text = "from std.modules.moe.router import Router\nimport std.models.qwen\n\nmodule Main():\n  params:\n    r: Router(8, 4)\n\n  \
                 forward:\n    in: [B, T, 8]\n    out: y: [B * T, 2]\n    graph:\n      in -> r -> (y, i, aux)\n";
-    let found = findings(&Program::load("main", &WithLibrary(MemoryLoader::new().with("main", "local", text))));
+    let found = findings(&ModuleProgram::load("main", &LibraryLoader(MemoryLoader::new().with("main", "local", text))));
     assert!(found.is_empty(), "{found}");
 }
 
@@ -146,7 +146,7 @@ fn files_of_primitives_are_the_table() {
     use lang::check::primitives;
     let mut seen = Vec::new();
     for path in lang::library::files().filter(|path| path.starts_with("std/primitives/")) {
-        let program = Program::load(path, &WithLibrary(MemoryLoader::new()));
+        let program = ModuleProgram::load(path, &LibraryLoader(MemoryLoader::new()));
         for item in 0..program.files[0].ast.items.len() {
             let item = lang::resolve::ItemRef { file: 0, item };
             let Some(view) = lang::resolve::ModuleView::new(&program, item) else { continue };
@@ -179,15 +179,15 @@ fn declared_primitives_shadow_and_run() {
     let graph = "    graph:\n      (x, y) -> sub() -> d\n      x -> scale(factor) -> s\n      (d, s) -> add() -> z\n";
     for name in ["mul", "mine"] {
         let text = primitive(name, graph);
-        let program = Program::load("m", &MemoryLoader::new().with("m", "v1.0.0", &text));
+        let program = ModuleProgram::load("m", &MemoryLoader::new().with("m", "v1.0.0", &text));
         let mut found = program.diagnostics.clone();
         found.extend(lang::check::check(&program).diagnostics);
         let codes: Vec<lang::Code> = found.iter().map(|d| d.code).collect();
         let expected = if name == "mul" { vec![lang::Code::W001] } else { Vec::new() };
-        assert_eq!(codes, expected, "{}", render_all(&program.sources, &found, Style::Plain));
+        assert_eq!(codes, expected, "{}", render_all(&program.sources, &found, ColorStyle::Plain));
         let item = program.export(0, "M").expect("there");
         let ty = ir::Type::new(ir::DType::F64, &[1, 4]);
-        let options = lang::lower::Options { dtype: ir::DType::F64, ..Default::default() };
+        let options = lang::lower::LowerOptions { dtype: ir::DType::F64, ..Default::default() };
         let lowered = lang::lower::lower(&program, item, &Default::default(), &[ty], &options).expect("lowers");
         let given = ir::Literal::new(&[1, 4], &[1.0f64, 2.0, -3.0, 0.5]);
         let outs = ir::interp::run(&lowered.graph, &[given]).expect("runs");
@@ -195,10 +195,10 @@ fn declared_primitives_shadow_and_run() {
     }
     let written =
         primitive("mine", graph).replace("\nmodule M", "\n  backward:\n    d_x = scale(d_z, factor)\n\nmodule M");
-    let program = Program::load("m", &MemoryLoader::new().with("m", "v1.0.0", &written));
+    let program = ModuleProgram::load("m", &MemoryLoader::new().with("m", "v1.0.0", &written));
     let codes: Vec<lang::Code> = lang::check::check(&program).diagnostics.iter().map(|d| d.code).collect();
     assert_eq!(codes.first(), Some(&lang::Code::L001), "its backward is derived");
-    let program = Program::load("m", &MemoryLoader::new().with("m", "v1.0.0", &primitive("mine", "")));
+    let program = ModuleProgram::load("m", &MemoryLoader::new().with("m", "v1.0.0", &primitive("mine", "")));
     let codes: Vec<lang::Code> = lang::check::check(&program).diagnostics.iter().map(|d| d.code).collect();
     assert_eq!(codes, [lang::Code::E014]);
 }
@@ -211,12 +211,12 @@ fn two_versions_stand_in_one_lock() {
         RELU.replace("relu()", "Old() -> New()")
     );
     let loader = library().with("main", "local", &text);
-    let program = Program::load("main", &loader);
+    let program = ModuleProgram::load("main", &loader);
     let lock = program.lock.to_string();
     assert!(lock.contains("std.modules.linear: v1.0.0, v2.3.1"), "{lock}");
-    let pinned = Program::load("main", &loader.clone().with_lock(&lock));
+    let pinned = ModuleProgram::load("main", &loader.clone().with_lock(&lock));
     assert!(pinned.diagnostics.is_empty(), "{}", findings(&pinned));
-    let other = Program::load("main", &loader.with_lock(&lock.replace("v2.3.1", "v2.0.0")));
+    let other = ModuleProgram::load("main", &loader.with_lock(&lock.replace("v2.3.1", "v2.0.0")));
     assert_eq!(other.diagnostics.iter().map(|d| d.code).collect::<Vec<_>>(), [lang::Code::L004]);
 }
 
@@ -228,7 +228,7 @@ fn inherited_parts_keep_their_names() {
     let child = "from base import Base\n\nmodule Child(n: int) extends Base:\n  _\n";
     let load = |child: &str| {
         let loader = MemoryLoader::new().with("base", "local", base).with("main", "local", child);
-        Program::load("main", &WithLibrary(loader))
+        ModuleProgram::load("main", &LibraryLoader(loader))
     };
     assert_eq!(findings(&load(child)), "");
     let clash = format!("{child}\nmodule Linear(n: int):\n{RELU}");
@@ -245,20 +245,20 @@ fn inherited_parts_keep_their_names() {
 #[test]
 fn causes_come_first() {
     let text = format!("module Main(n: int):\n  params:\n    w: [n\n{}", RELU.replace("relu()", "mul(w)"));
-    let program = Program::load("main", &MemoryLoader::new().with("main", "local", &text));
+    let program = ModuleProgram::load("main", &MemoryLoader::new().with("main", "local", &text));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
     lang::diagnostic::sort_and_dedup(&mut found);
-    assert_eq!(found[0].code, lang::Code::E001, "{}", render_all(&program.sources, &found, Style::Plain));
+    assert_eq!(found[0].code, lang::Code::E001, "{}", render_all(&program.sources, &found, ColorStyle::Plain));
     let late = "module Main(n: int):\n  forward:\n    in: [B, n]\n    out: [B, n]\n    graph:\n      in -> mul(w) -> out\n\n  params:\n    w = [n]\n    u: [n]\n";
-    let program = Program::load("main", &MemoryLoader::new().with("main", "local", late));
+    let program = ModuleProgram::load("main", &MemoryLoader::new().with("main", "local", late));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
     lang::diagnostic::sort_and_dedup(&mut found);
     let codes: Vec<lang::Code> = found.iter().map(|d| d.code).collect();
     assert_eq!((codes[0], codes.contains(&lang::Code::E002)), (lang::Code::E001, true), "{codes:?}");
     for text in ["", "\n\n", "# nothing\n", "\"\"\"Words.\"\"\"\n"] {
-        let program = Program::load("main", &MemoryLoader::new().with("main", "local", text));
+        let program = ModuleProgram::load("main", &MemoryLoader::new().with("main", "local", text));
         assert_eq!(program.diagnostics.len(), 1, "{text:?}");
         let found = &program.diagnostics[0];
         assert!(

@@ -1,9 +1,9 @@
 //! Every rotary variant against transformers. `golden/rope.py` makes the data.
 
 use ir::{DType, Literal, Type, interp};
-use lang::library::WithLibrary;
-use lang::lower::{Options, lower};
-use lang::resolve::{MemoryLoader, Program};
+use lang::library::LibraryLoader;
+use lang::lower::{LowerOptions, lower};
+use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
 #[test]
@@ -23,11 +23,11 @@ fn tables_are_those_of_transformers() {
             "module M():\n  constants:\n    freqs: precompute_rope_freqs({})\n  forward:\n    in: (q: [1, 1, T, {dim}], k: [1, 1, T, {dim}])\n    out: [1, 1, T, {dim}]\n    graph:\n      (q, k, freqs) -> rope() -> (out, rest)\n",
             given.join(", ")
         );
-        let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", &text)));
+        let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", &text)));
         let item = program.export(0, "M").expect("M");
         let ty = Type::new(DType::F32, &[1, 1, rows, dim]);
         let types = [ty.clone(), ty];
-        let lowered = lower(&program, item, &BTreeMap::new(), &types, &Options::default()).expect("lowers");
+        let lowered = lower(&program, item, &BTreeMap::new(), &types, &LowerOptions::default()).expect("lowers");
         // Ones in the first half of the features turn into cosines and sines.
         let ones: Vec<f32> = (0..rows * dim).map(|i| f32::from(i % dim < dim / 2)).collect();
         let ones = Literal::new(&[1, 1, rows, dim], &ones);
@@ -50,11 +50,11 @@ fn tables_wider_than_heads_are_refused() {
         let text = format!(
             "module M():\n  constants:\n    freqs: precompute_rope_freqs(dim={dim})\n  forward:\n    in: (q: [1, 1, T, 8], k: [1, 1, T, 8])\n    out: [1, 1, T, 8]\n    graph:\n      (q, k, freqs) -> rope() -> (out, rest)\n"
         );
-        let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", &text)));
+        let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", &text)));
         let item = program.export(0, "M").expect("M");
         let ty = Type::new(DType::F32, &[1, 1, 3, 8]);
         let types = [ty.clone(), ty];
-        let wrong = lower(&program, item, &BTreeMap::new(), &types, &Options::default()).err().expect("refused");
+        let wrong = lower(&program, item, &BTreeMap::new(), &types, &LowerOptions::default()).err().expect("refused");
         let said = format!("{wrong:?}");
         assert!(said.contains(&format!("rotates {dim} elements of heads that have 8")), "{said}");
     }

@@ -5,29 +5,29 @@
 use ir::{DType, Literal, Scalar, Type, interp};
 use lang::Code;
 use lang::ast::{DeclKind, DimExpr, Expr, ExprKind, Param, TypeKind};
-use lang::consteval::{Names, Value, eval};
-use lang::diagnostic::{Style, render_all};
-use lang::library::WithLibrary;
-use lang::lower::{Options, lower};
-use lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
-use lang::verify::{Failure, GradientCheck, verify_backward};
+use lang::consteval::{NameResolver, ConstValue, eval};
+use lang::diagnostic::{ColorStyle, render_all};
+use lang::library::LibraryLoader;
+use lang::lower::{LowerOptions, lower};
+use lang::resolve::{ItemRef, MemoryLoader, ModuleView, ModuleProgram};
+use lang::verify::{GradientCheckError, GradientCheck, verify_backward};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-fn load(text: &str, silent: &[Code]) -> Program {
-    let program = Program::load("main", &WithLibrary(MemoryLoader::new().with("main", "v1.0.0", text)));
+fn load(text: &str, silent: &[Code]) -> ModuleProgram {
+    let program = ModuleProgram::load("main", &LibraryLoader(MemoryLoader::new().with("main", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
     found.retain(|d| !silent.contains(&d.code));
-    assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
+    assert!(found.is_empty(), "{}", render_all(&program.sources, &found, ColorStyle::Plain));
     program
 }
 
 /// Sizes by name: those of the header by their defaults, and the two that every file means the same by.
-struct Sizes(BTreeMap<String, Value>);
+struct Sizes(BTreeMap<String, ConstValue>);
 
-impl Names for Sizes {
-    fn value(&self, name: &str) -> Option<Value> {
+impl NameResolver for Sizes {
+    fn value(&self, name: &str) -> Option<ConstValue> {
         self.0.get(name).cloned()
     }
 
@@ -35,18 +35,18 @@ impl Names for Sizes {
         false
     }
 
-    fn assumed(&self, _: &str) -> Option<bool> {
+    fn assumed_truth(&self, _: &str) -> Option<bool> {
         None
     }
 }
 
 fn sizes(view: &ModuleView<'_>) -> Sizes {
-    let mut all = BTreeMap::from([("B", 2), ("T", 3), ("n", 5)].map(|(n, v)| (n.to_string(), Value::int(v))));
+    let mut all = BTreeMap::from([("B", 2), ("T", 3), ("n", 5)].map(|(n, v)| (n.to_string(), ConstValue::int(v))));
     for param in &view.header {
         if let Param::Named { name, default: Some(default), .. } = param
             && let ExprKind::Int(n) = default.kind
         {
-            all.insert(name.name.clone(), Value::int(n));
+            all.insert(name.name.clone(), ConstValue::int(n));
         }
     }
     Sizes(all)
@@ -112,9 +112,9 @@ fn tour(name: &str, silent: &[Code], expected: usize) {
             continue;
         }
         let inputs = inputs(&view);
-        let draw = |found: Box<lang::Diagnostic>| render_all(&program.sources, &[*found], Style::Plain);
+        let draw = |found: Box<lang::Diagnostic>| render_all(&program.sources, &[*found], ColorStyle::Plain);
         for (probes, training) in [(false, false), (true, false), (false, true)] {
-            let options = Options { probes, asserts: probes, training, ..Options::default() };
+            let options = LowerOptions { probes, asserts: probes, training, ..LowerOptions::default() };
             let lowered = lower(&program, item, &BTreeMap::new(), &inputs, &options)
                 .unwrap_or_else(|found| panic!("{module}: {}", draw(found)));
             let types = lowered.graph.input_types();
@@ -125,12 +125,12 @@ fn tour(name: &str, silent: &[Code], expected: usize) {
         }
         let checks =
             verify_backward(&program, item, &BTreeMap::new(), &inputs).unwrap_or_else(|failure| match failure {
-                Failure::Finding(found) => panic!("{module}: {}", draw(found)),
-                Failure::Graph(e) => panic!("{module}: {e}"),
+                GradientCheckError::Diagnostic(found) => panic!("{module}: {}", draw(found)),
+                GradientCheckError::Graph(e) => panic!("{module}: {e}"),
             });
         // A gradient that an annotation changes is not the derivative any more.
         if module != "Trained" {
-            let wrong: Vec<&GradientCheck> = checks.iter().filter(|check| !check.holds()).collect();
+            let wrong: Vec<&GradientCheck> = checks.iter().filter(|check| !check.passes()).collect();
             assert!(wrong.is_empty(), "{module}: {wrong:?}");
         }
         ran += 1;

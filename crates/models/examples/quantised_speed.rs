@@ -5,7 +5,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Architecture, DecodeSession, Model, Scheme};
+use models::{Architecture, DecodeSession, Model, QuantizationConfig};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ const TOKENS: usize = 4;
 fn architecture(layers: i64) -> Architecture {
     let sizes = [("vocab_size", 32000), ("d_model", 1024), ("n_layers", layers), ("heads", 16), ("kv_heads", 16)];
     let sizes = sizes.into_iter().chain([("d_ff", 4096), ("max_seq", 512)]);
-    let given: BTreeMap<_, _> = sizes.map(|(name, n)| (name.to_string(), lang::consteval::Value::int(n))).collect();
-    Architecture::of_library("llama", given).expect("a model")
+    let given: BTreeMap<_, _> = sizes.map(|(name, n)| (name.to_string(), lang::consteval::ConstValue::int(n))).collect();
+    Architecture::from_library("llama", given).expect("a model")
 }
 
 /// Bytes that a step reads of its weights: everything but the table of embeddings, of which it reads a row.
@@ -28,7 +28,7 @@ fn bytes(model: &Model) -> f64 {
         "int4" | "nf4" => *n as f64 * 4.5 / 8.0,
         _ => (*n as f64 - table) * 2.0,
     };
-    model.storage().iter().map(each).sum()
+    model.storage_formats().iter().map(each).sum()
 }
 
 /// Words in pages as large as those of the weights.
@@ -64,15 +64,15 @@ fn main() {
     let cpu = Cpu::new(threads);
     let mut models: Vec<(&str, Model)> = Vec::new();
     for name in ["bf16", "q8", "q4", "nf4"] {
-        let mut model = Model::fresh(architecture(layers as i64), DType::BF16, 1).expect("a model");
+        let mut model = Model::new_random(architecture(layers as i64), DType::BF16, 1).expect("a model");
         if name != "bf16" {
-            model.quantize(&name.parse::<Scheme>().expect("a scheme")).expect("quantises");
+            model.quantize(&name.parse::<QuantizationConfig>().expect("a scheme")).expect("quantises");
         }
         models.push((name, model));
     }
     println!("{} parameters, {threads} threads", models[0].1.parameter_count());
     let mut decodings: Vec<DecodeSession<'_>> =
-        models.iter().map(|(_, model)| model.decoding(ROUNDS * TOKENS + 8, &cpu).expect("decodes")).collect();
+        models.iter().map(|(_, model)| model.decode_session(ROUNDS * TOKENS + 8, &cpu).expect("decodes")).collect();
     for decoding in &mut decodings {
         decoding.append(&[1]).expect("runs");
     }

@@ -8,11 +8,11 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::export::write_tensors;
 use crate::ia3::Ia3Options;
-use crate::insert_adapter::adapted;
+use crate::insert_adapter::insert_adapter;
 use crate::lora::LoraOptions;
-use crate::model::{Model, Piece};
-use crate::random::Random;
-use crate::session::{Session, upload};
+use crate::model::{Model, CheckpointSlice};
+use crate::random::SplitMix64;
+use crate::session::{ProgramSession, upload};
 use compiler::Backend;
 use ir::{DType, Type};
 use serde_json::{Value as Json, json};
@@ -60,7 +60,7 @@ impl AdapterOptions {
 }
 
 /// Whether a target means a module: the end of its name, with or without `_proj`.
-pub(crate) fn means(target: &str, module: &str) -> bool {
+pub(crate) fn matches_target(target: &str, module: &str) -> bool {
     let last = module.rsplit('.').next().unwrap_or(module);
     ends_with(module, target) || last.strip_suffix("_proj") == Some(target)
 }
@@ -73,7 +73,7 @@ fn ends_with(module: &str, target: &str) -> bool {
 fn full_names(targets: &[String], modules: &[&str]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for target in targets {
-        for module in modules.iter().filter(|module| means(target, module)) {
+        for module in modules.iter().filter(|module| matches_target(target, module)) {
             let last = module.rsplit('.').next().unwrap_or(module);
             names.push(if ends_with(module, target) { target.clone() } else { last.to_string() });
         }
@@ -85,17 +85,17 @@ fn full_names(targets: &[String], modules: &[&str]) -> Vec<String> {
 
 /// One adapted matrix.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct AdaptedMatrix {
     /// HuggingFace name of the module: `model.layers.0.self_attn.q_proj`.
     pub(crate) module: String,
     /// The parameter that holds its weight.
     pub(crate) param: usize,
     /// Its place in the parameter.
-    pub(crate) piece: Piece,
+    pub(crate) slice: CheckpointSlice,
     /// Sizes of the matrix: out, in.
     pub(crate) shape: [usize; 2],
     /// The module's bias, if it has one: the parameter, and its place in it.
-    pub(crate) bias: Option<(usize, Piece)>,
+    pub(crate) bias: Option<(usize, CheckpointSlice)>,
 }
 
 /// An adapter of a model.
@@ -105,7 +105,7 @@ pub struct Adapter {
     pub options: AdapterOptions,
     /// The directory of the model it belongs to.
     pub base: String,
-    pub(crate) places: Vec<Place>,
+    pub(crate) matrices: Vec<AdaptedMatrix>,
     /// Elements of [`Adapter::tensors`], in the same order.
     pub(crate) values: Vec<Vec<f32>>,
 }
@@ -119,15 +119,15 @@ impl Adapter {
     }
 
     /// An adapter that changes nothing yet.
-    pub fn fresh(model: &Model, base: &str, options: impl Into<AdapterOptions>, seed: u64) -> Result<Adapter> {
+    pub fn new_untrained(model: &Model, base: &str, options: impl Into<AdapterOptions>, seed: u64) -> Result<Adapter> {
         let options = options.into();
         let mut adapter = Adapter::empty(model, base, &options)?;
         let elements = adapter.tensors().iter().map(|(_, ty)| ty.numel() as u128).sum::<u128>();
-        budget::fits("the adapter", elements * 16, "give a lower rank or fewer targets")?;
-        let mut random = Random::new(seed, 2);
+        budget::check_fits("the adapter", elements * 16, "give a lower rank or fewer targets")?;
+        let mut random = SplitMix64::new(seed, 2);
         adapter.values = match &options {
             AdapterOptions::Lora(options) => {
-                let pairs = adapter.places.iter().map(|place| options.fresh(place.shape, &mut random));
+                let pairs = adapter.matrices.iter().map(|place| options.init_matrices(place.shape, &mut random));
                 pairs.flatten().collect()
             }
             AdapterOptions::Ia3(_) => adapter.tensors().iter().map(|(_, ty)| vec![1.0; ty.numel()]).collect(),
@@ -136,8 +136,8 @@ impl Adapter {
     }
 
     fn empty(model: &Model, base: &str, options: &AdapterOptions) -> Result<Adapter> {
-        let places = places(model, options)?;
-        Ok(Adapter { options: options.clone(), base: base.to_string(), places, values: Vec::new() })
+        let places = find_matrices(model, options)?;
+        Ok(Adapter { options: options.clone(), base: base.to_string(), matrices: places, values: Vec::new() })
     }
 
     /// The number of trained elements.
@@ -147,7 +147,7 @@ impl Adapter {
 
     /// Names and types of the trained tensors, matrix by matrix.
     pub(crate) fn tensors(&self) -> Vec<(String, Type)> {
-        let of = |place: &Place| -> Vec<(String, Type)> {
+        let of = |place: &AdaptedMatrix| -> Vec<(String, Type)> {
             let named = |end: &str, shape: [usize; 2]| {
                 (format!("base_model.model.{}.{end}", place.module), Type::new(DType::F32, &shape))
             };
@@ -162,11 +162,11 @@ impl Adapter {
                 },
             }
         };
-        self.places.iter().flat_map(of).collect()
+        self.matrices.iter().flat_map(of).collect()
     }
 
     /// How many tensors a matrix has.
-    pub(crate) fn tensors_per_place(&self) -> usize {
+    pub(crate) fn tensors_per_matrix(&self) -> usize {
         match self.options {
             AdapterOptions::Lora(_) => 2,
             AdapterOptions::Ia3(_) => 1,
@@ -175,7 +175,7 @@ impl Adapter {
 
     /// Writes PEFT's two files into a directory, which is made if need be.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        files::make_folder(dir)?;
+        files::create_dir_all(dir)?;
         let named = self.tensors().into_iter().zip(&self.values);
         let tensors: Vec<NamedTensor> = named
             .map(|((name, ty), values)| NamedTensor {
@@ -186,9 +186,9 @@ impl Adapter {
             })
             .collect();
         write_tensors(&dir.join("adapter_model.safetensors"), &tensors)?;
-        let modules: Vec<&str> = self.places.iter().map(|place| &*place.module).collect();
+        let modules: Vec<&str> = self.matrices.iter().map(|place| &*place.module).collect();
         let targets = full_names(self.options.targets(), &modules);
-        let turned = self.places.iter().any(|place| place.piece.transposed);
+        let turned = self.matrices.iter().any(|place| place.slice.transposed);
         let mut config = json!({
             "task_type": "CAUSAL_LM", "base_model_name_or_path": self.base, "target_modules": targets,
             "fan_in_fan_out": turned, "inference_mode": true,
@@ -221,18 +221,18 @@ impl Adapter {
 
     /// Reads PEFT's two files for a model.
     pub fn read(dir: &Path, model: &Model) -> Result<Adapter> {
-        Ok(Adapter::read_all(dir, model, false)?.0)
+        Ok(Adapter::read_parts(dir, model, false)?.0)
     }
 
     /// An adapter with a head for classes beside it, and the number of these.
     pub(crate) fn read_with_head(dir: &Path, model: &Model) -> Result<(Adapter, Vec<f32>, usize)> {
-        let (adapter, head) = Adapter::read_all(dir, model, true)?;
+        let (adapter, head) = Adapter::read_parts(dir, model, true)?;
         let file = Checkpoint::open_file(&dir.join("adapter_model.safetensors"))?;
-        let count = file.found(HEAD)?.shape.first().copied().unwrap_or(0);
+        let count = file.expect(HEAD)?.shape.first().copied().unwrap_or(0);
         Ok((adapter, head, count))
     }
 
-    fn read_all(dir: &Path, model: &Model, headed: bool) -> Result<(Adapter, Vec<f32>)> {
+    fn read_parts(dir: &Path, model: &Model, headed: bool) -> Result<(Adapter, Vec<f32>)> {
         let path = dir.join("adapter_config.json");
         let config = read_config(dir)?;
         let options = read_options(&config, headed).map_err(|reason| Error::Config { path, reason })?;
@@ -252,9 +252,9 @@ impl Adapter {
                 let (expected, found) = (format!("{:?}", ty.shape), format!("{:?}", stored.shape));
                 return Err(Error::Tensor { path, tensor: name.clone(), expected, found });
             }
-            adapter.values.push(stored.floats(name)?);
+            adapter.values.push(stored.to_f32_vec(name)?);
         }
-        let head = if headed { file.found(HEAD)?.floats(HEAD)? } else { Vec::new() };
+        let head = if headed { file.expect(HEAD)?.to_f32_vec(HEAD)? } else { Vec::new() };
         let known = |name: &str| tensors.iter().any(|(known, _)| known == name) || headed && name == HEAD;
         if let Some(tensor) = file.names().find(|name| !known(name)) {
             return Err(Error::UnusedTensor { path: path.clone(), tensor: tensor.to_string() });
@@ -268,12 +268,12 @@ const HEAD: &str = "base_model.model.score.weight";
 
 fn read_config(dir: &Path) -> Result<Json> {
     let path = dir.join("adapter_config.json");
-    let text = files::read_text(&path, files::CONFIG)?;
+    let text = files::read_text(&path, files::MAX_CONFIG_BYTES)?;
     serde_json::from_str(&text).map_err(|e| Error::Config { path, reason: format!("not valid JSON: {e}") })
 }
 
 /// A list of names in a configuration.
-pub(crate) fn names(config: &Json, field: &str) -> std::result::Result<Vec<String>, String> {
+pub(crate) fn string_list(config: &Json, field: &str) -> std::result::Result<Vec<String>, String> {
     match config.get(field) {
         Some(Json::Array(names)) => Ok(names.iter().filter_map(Json::as_str).map(String::from).collect()),
         _ => Err(format!("`{field}` must be a list of names")),
@@ -304,8 +304,8 @@ fn read_options(config: &Json, headed: bool) -> std::result::Result<AdapterOptio
 }
 
 /// Every matrix that the options want, without values.
-fn places(model: &Model, options: &AdapterOptions) -> Result<Vec<Place>> {
-    let mut places: Vec<Place> = Vec::new();
+fn find_matrices(model: &Model, options: &AdapterOptions) -> Result<Vec<AdaptedMatrix>> {
+    let mut places: Vec<AdaptedMatrix> = Vec::new();
     let mut known = Vec::new();
     let bias = |module: &str| {
         let name = format!("{module}.bias");
@@ -319,17 +319,17 @@ fn places(model: &Model, options: &AdapterOptions) -> Result<Vec<Place>> {
                 continue;
             }
             known.push(module.rsplit('.').next().unwrap_or(module).to_string());
-            if options.targets().iter().any(|target| means(target, module)) {
+            if options.targets().iter().any(|target| matches_target(target, module)) {
                 let mut shape = [piece.shape[0], piece.shape[1]];
                 if piece.transposed {
                     shape.reverse();
                 }
                 let bias = bias(module);
-                places.push(Place { module: module.to_string(), param, piece: piece.clone(), shape, bias });
+                places.push(AdaptedMatrix { module: module.to_string(), param, slice: piece.clone(), shape, bias });
             }
         }
     }
-    let missing = options.targets().iter().find(|target| !places.iter().any(|place| means(target, &place.module)));
+    let missing = options.targets().iter().find(|target| !places.iter().any(|place| matches_target(target, &place.module)));
     if let Some(target) = missing {
         known.sort();
         known.dedup();
@@ -341,18 +341,18 @@ fn places(model: &Model, options: &AdapterOptions) -> Result<Vec<Place>> {
 impl Model {
     /// The model with an adapter merged into its weights.
     pub fn merge(&mut self, adapter: &Adapter) -> Result<()> {
-        for (place, values) in adapter.places.iter().zip(adapter.values.chunks(adapter.tensors_per_place())) {
+        for (place, values) in adapter.matrices.iter().zip(adapter.values.chunks(adapter.tensors_per_matrix())) {
             let width = self.params[place.param].ty.shape[1];
             let mut weights = self.values(place.param)?;
             let change: Box<dyn Fn(usize, usize, f64) -> f64> = match &adapter.options {
-                AdapterOptions::Lora(options) => Box::new(options.merged(place.shape, values)),
+                AdapterOptions::Lora(options) => Box::new(options.merge_into(place.shape, values)),
                 AdapterOptions::Ia3(options) => Box::new(options.merged(&place.module, values)),
             };
             let [out, inner] = place.shape;
             for o in 0..out {
                 for i in 0..inner {
                     let mut at = [o, i];
-                    at[place.piece.dim] += place.piece.start;
+                    at[place.slice.dim] += place.slice.start;
                     let weight = &mut weights[at[0] * width + at[1]];
                     *weight = change(o, i, f64::from(*weight)) as f32;
                 }
@@ -375,14 +375,14 @@ impl Model {
     /// Logits of a batch with an adapter beside the weights, not merged into them.
     pub fn evaluate_adapted(&self, adapter: &Adapter, ids: &[Vec<i32>], backend: &dyn Backend) -> Result<NamedTensor> {
         let steps = self.check_ids(ids)?;
-        let options = lang::lower::Options { dtype: self.dtype, ..Default::default() };
+        let options = lang::lower::LowerOptions { dtype: self.dtype, ..Default::default() };
         let lowered = self.architecture.lower_with(ids.len(), steps, &options)?;
-        let graph = adapted(&lowered.graph, false, adapter, false)?;
+        let graph = insert_adapter(&lowered.graph, false, adapter, false)?;
         let graph = self.read_packed(&graph, adapter.values.len())?;
         let values = adapter.values.iter().map(|v| to_bytes(v, DType::F32)).collect::<Vec<_>>();
         let mut fixed = upload(backend, &values)?;
         fixed.extend(self.upload(backend)?);
-        let mut session = Session::new(&graph, backend, &fixed)?;
+        let mut session = ProgramSession::new(&graph, backend, &fixed)?;
         session.write_ints(fixed.len(), ids.iter().flatten().copied())?;
         session.run()?;
         let (ty, bytes) = session.read(0)?;
@@ -405,7 +405,7 @@ mod tests {
             ("proj", "model.layers.0.self_attn.q_proj", false),
         ];
         for (target, module, wanted) in cases {
-            assert_eq!(means(target, module), wanted, "{target} {module}");
+            assert_eq!(matches_target(target, module), wanted, "{target} {module}");
         }
         let modules = ["h.0.mlp.c_proj", "h.1.mlp.c_proj", "x.q_proj"];
         assert_eq!(full_names(&["mlp.c_proj".into(), "q".into()], &modules), ["mlp.c_proj", "q_proj"]);

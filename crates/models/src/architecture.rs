@@ -1,17 +1,17 @@
 //! From a configuration to a model of the standard library and its sizes.
 
 use crate::budget;
-use crate::config::{Config, constant};
+use crate::config::{Config, constant_from_json};
 use crate::config_fields;
 use crate::error::{Error, Result};
-use crate::mapping::Sources;
+use crate::mapping::ParamSources;
 use ir::{DType, Type};
 use lang::ast::{ConfigEntry, ConfigValue, DeclKind, ExprKind, Param, TypeKind, WeightMapping};
-use lang::consteval::Value;
-use lang::diagnostic::{Style, render_all};
-use lang::library::{WithLibrary, models};
-use lang::lower::{Limits, Lowered, Options, Parameter, lower};
-use lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
+use lang::consteval::ConstValue;
+use lang::diagnostic::{ColorStyle, render_all};
+use lang::library::{LibraryLoader, models};
+use lang::lower::{SequenceLimits, Lowered, LowerOptions, Parameter, lower};
+use lang::resolve::{ItemRef, MemoryLoader, ModuleView, ModuleProgram};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,22 +20,22 @@ use std::path::Path;
 #[derive(Clone, Debug)]
 pub struct Architecture {
     /// Its file and what that imports.
-    pub program: Program,
+    pub program: ModuleProgram,
     /// The model's declaration.
     pub item: ItemRef,
     /// Its name, such as `Llama`.
     pub name: String,
     /// Values of its parameters, as far as the configuration gives them.
-    pub given: BTreeMap<String, Value>,
+    pub constants: BTreeMap<String, ConstValue>,
     /// Paths of optional weights that are not there.
-    pub absent: BTreeSet<String>,
+    pub absent_weights: BTreeSet<String>,
     /// A recipe in the place of the model's own.
-    pub recipe: Option<lang::lower::Recipe>,
+    pub recipe: Option<lang::lower::PrecisionRecipe>,
 }
 
 /// Something that a model takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Input {
+pub struct ModelInput {
     /// Its name; `in` where the model gives none.
     pub name: String,
     /// Whether it may be left out.
@@ -47,10 +47,10 @@ pub(crate) const DECODERS: [&str; 2] = ["ForCausalLM", "LMHeadModel"];
 
 impl Architecture {
     /// The model that a `config.json` asks for.
-    pub(crate) fn of(config: &Config, path: &Path) -> Result<Architecture> {
+    pub(crate) fn from_config(config: &Config, path: &Path) -> Result<Architecture> {
         let fault = |reason: String| Error::Config { path: path.to_path_buf(), reason };
         if let Some(own) = config.json.get("tensorloom") {
-            return written_in(own).ok_or_else(|| fault("the field `tensorloom` has no model in it".into()))?;
+            return embedded_architecture(own).ok_or_else(|| fault("the field `tensorloom` has no model in it".into()))?;
         }
         let wanted =
             config.architecture().ok_or_else(|| fault("the field `architectures` must name a model".into()))?;
@@ -64,7 +64,7 @@ impl Architecture {
                 known.extend(named.map(|name| name.trim_end_matches('"').to_string()));
                 continue;
             }
-            let program = Program::load(file, &WithLibrary(MemoryLoader::new()));
+            let program = ModuleProgram::load(file, &LibraryLoader(MemoryLoader::new()));
             let items = 0..program.files[0].ast.items.len();
             for item in items.map(|item| ItemRef { file: 0, item }) {
                 let Some(entries) = hf_config(&program, item) else { continue };
@@ -74,16 +74,16 @@ impl Architecture {
                     known.push(architecture.to_string());
                     continue;
                 }
-                config_fields::refuse(config, wanted, entries).map_err(fault)?;
-                let given = given(entries, config);
+                config_fields::check_fields(config, wanted, entries).map_err(fault)?;
+                let given = config_constants(entries, config);
                 let (defaults, mapped) = (defaults(&program, item), mapped_fields(entries));
                 for (key, value) in &given {
                     let field = mapped.iter().find(|(name, _)| name == key).map_or(&key[..], |(_, field)| field);
-                    config_fields::fits(field, value, defaults.get(key)).map_err(fault)?;
-                    budget::value(key, field, value, defaults.get(key)).map_err(fault)?;
+                    config_fields::check_value_kind(field, value, defaults.get(key)).map_err(fault)?;
+                    budget::check_value(key, field, value, defaults.get(key)).map_err(fault)?;
                 }
                 let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
-                return Ok(Architecture { program, item, name, given, absent: BTreeSet::new(), recipe: None });
+                return Ok(Architecture { program, item, name, constants: given, absent_weights: BTreeSet::new(), recipe: None });
             }
         }
         known.sort();
@@ -98,7 +98,7 @@ impl Architecture {
 
     /// The model of a program for a checkpoint, by the fields that its `hf_config` reads; what a checkpoint is called does not
     /// matter.
-    pub(crate) fn of_module(program: Program, config: &Config, path: &Path) -> Result<Architecture> {
+    pub(crate) fn from_program_config(program: ModuleProgram, config: &Config, path: &Path) -> Result<Architecture> {
         let items = program.files.first().map_or(0, |file| file.ast.items.len());
         let models = (0..items).map(|item| ItemRef { file: 0, item });
         let described: Vec<_> = models.filter_map(|item| Some((item, hf_config(&program, item)?))).collect();
@@ -114,27 +114,27 @@ impl Architecture {
             )));
         };
         let name = program.decl(item).map(|decl| decl.name.name.clone());
-        let given = given(&entries, config);
-        Architecture::of_program(program, name.as_deref(), given)
+        let given = config_constants(&entries, config);
+        Architecture::from_program(program, name.as_deref(), given)
     }
 
     /// A model of the library by its short name, such as `llama`.
-    pub fn of_library(name: &str, given: BTreeMap<String, Value>) -> Result<Architecture> {
+    pub fn from_library(name: &str, given: BTreeMap<String, ConstValue>) -> Result<Architecture> {
         let path = format!("std/models/{name}");
         if !models().any(|known| known == path) {
             let names: Vec<&str> = models().filter_map(|path| path.rsplit('/').next()).collect();
             return Err(Error::Input(format!("no model `{name}` in the library: there are {}", names.join(", "))));
         }
-        Architecture::of_program(Program::load(&path, &WithLibrary(MemoryLoader::new())), None, given)
+        Architecture::from_program(ModuleProgram::load(&path, &LibraryLoader(MemoryLoader::new())), None, given)
     }
 
     /// A model of a program: the one with this name, or the first.
-    pub fn of_program(program: Program, name: Option<&str>, given: BTreeMap<String, Value>) -> Result<Architecture> {
+    pub fn from_program(program: ModuleProgram, name: Option<&str>, given: BTreeMap<String, ConstValue>) -> Result<Architecture> {
         let mut findings = program.diagnostics.clone();
         findings.extend(lang::check::check(&program).diagnostics);
         findings.retain(lang::Diagnostic::is_error);
         if !findings.is_empty() {
-            return Err(Error::Language(render_all(&program.sources, &findings, Style::Plain)));
+            return Err(Error::Language(render_all(&program.sources, &findings, ColorStyle::Plain)));
         }
         let items = program.files.first().map_or(0, |file| file.ast.items.len());
         let found = (0..items).map(|item| ItemRef { file: 0, item }).find(|item| {
@@ -156,16 +156,16 @@ impl Architecture {
             }
             // What numbers of a model of one's own mean is not known here: 0 may well be one of them.
             if program.files.first().is_some_and(|file| file.path.starts_with("std/")) {
-                budget::value(&key, &key, &value, all.get(&key)).map_err(Error::Input)?;
+                budget::check_value(&key, &key, &value, all.get(&key)).map_err(Error::Input)?;
             }
             all.insert(key, value);
         }
         let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
-        Ok(Architecture { program, item, name, given: all, absent: BTreeSet::new(), recipe: None })
+        Ok(Architecture { program, item, name, constants: all, absent_weights: BTreeSet::new(), recipe: None })
     }
 
     /// Names of the parameters of a program's first model.
-    pub(crate) fn parameters(program: &Program) -> Vec<String> {
+    pub(crate) fn parameters(program: &ModuleProgram) -> Vec<String> {
         let items = program.files.first().map_or(0, |file| file.ast.items.len());
         let is_model = |item: &ItemRef| program.decl(*item).is_some_and(|decl| decl.kind == DeclKind::Model);
         let found = (0..items).map(|item| ItemRef { file: 0, item }).find(is_model);
@@ -183,7 +183,7 @@ impl Architecture {
         json.insert("model_type".into(), file.strip_prefix("std/models/").unwrap_or("tensorloom").into());
         let usual = defaults(&self.program, self.item);
         for (name, field) in mapped_fields(&entries) {
-            let Some(value) = self.given.get(&name).and_then(to_json) else { continue };
+            let Some(value) = self.constants.get(&name).and_then(to_json) else { continue };
             // Sizes of 0 mean "by default", as other numbers do whose default is 0.
             let zero = |value: &Json| value.as_f64() == Some(0.0);
             let unset = value == 0 || zero(&value) && usual.get(&name).and_then(to_json).as_ref().is_some_and(zero);
@@ -191,62 +191,62 @@ impl Architecture {
                 set(&mut json, &field, value);
             }
         }
-        if let Some(own) = self.carried() {
+        if let Some(own) = self.embedded_module() {
             json.insert("tensorloom".into(), own);
         }
         Json::Object(json)
     }
 
     /// A model that is not the library's, as a field of `config.json`: its files and what they were given.
-    pub(crate) fn carried(&self) -> Option<Json> {
+    pub(crate) fn embedded_module(&self) -> Option<Json> {
         let file = self.program.files.first().map_or("", |file| file.path.as_str());
         (!file.starts_with("std/")).then(|| {
             let files = self.program.files.iter().filter(|file| !file.path.starts_with("std/"));
             let texts: serde_json::Map<String, Json> =
                 files.map(|file| (file.path.clone(), self.program.sources.file(file.id).text().into())).collect();
             let given: serde_json::Map<String, Json> =
-                self.given.iter().filter_map(|(name, value)| Some((name.clone(), to_json(value)?))).collect();
+                self.constants.iter().filter_map(|(name, value)| Some((name.clone(), to_json(value)?))).collect();
             serde_json::json!({ "file": file, "model": self.name, "given": given, "files": texts })
         })
     }
 
     /// The forward graph for a batch of sequences, or one step of decoding with caches.
     pub fn lower(&self, batch: usize, steps: usize, dtype: DType, decode: Option<usize>) -> Result<Lowered> {
-        self.lower_with(batch, steps, &Options { dtype, decode, ..Options::default() })
+        self.lower_with(batch, steps, &LowerOptions { dtype, decode, ..LowerOptions::default() })
     }
 
     /// The same with everything chosen: hooks, probes, stacked parameters.
-    pub fn lower_with(&self, batch: usize, steps: usize, options: &Options) -> Result<Lowered> {
+    pub fn lower_with(&self, batch: usize, steps: usize, options: &LowerOptions) -> Result<Lowered> {
         let inputs = self.inputs();
         let optional = inputs.iter().filter(|input| input.optional).map(|input| input.name.clone());
-        let absent = self.absent.iter().cloned().chain(optional).collect();
-        let options = Options { absent, ..options.clone() };
+        let absent = self.absent_weights.iter().cloned().chain(optional).collect();
+        let options = LowerOptions { absent, ..options.clone() };
         let mut types = self.input_types(batch, steps, options.dtype)?.into_iter().zip(&inputs);
         let types: Vec<Type> = types.by_ref().filter(|(_, input)| !input.optional).map(|(ty, _)| ty).collect();
         self.lower_for(&types, &options)
     }
 
     /// The forward graph for inputs of these types, without those that `absent` of the options names.
-    pub(crate) fn lower_for(&self, inputs: &[Type], options: &Options) -> Result<Lowered> {
-        let absent = self.absent.iter().chain(&options.absent).cloned().collect();
+    pub(crate) fn lower_for(&self, inputs: &[Type], options: &LowerOptions) -> Result<Lowered> {
+        let absent = self.absent_weights.iter().chain(&options.absent).cloned().collect();
         let recipe = options.recipe.or(self.recipe);
-        let options = Options { absent, recipe, ..options.clone() };
-        lower(&self.program, self.item, &self.given, inputs, &options).map_err(|found| self.fault(*found))
+        let options = LowerOptions { absent, recipe, ..options.clone() };
+        lower(&self.program, self.item, &self.constants, inputs, &options).map_err(|found| self.config_error(*found))
     }
 
-    fn fault(&self, found: lang::Diagnostic) -> Error {
-        Error::Language(render_all(&self.program.sources, &[found], Style::Plain))
+    fn config_error(&self, found: lang::Diagnostic) -> Error {
+        Error::Language(render_all(&self.program.sources, &[found], ColorStyle::Plain))
     }
 
     /// What the model takes, in order.
-    pub fn inputs(&self) -> Vec<Input> {
+    pub fn inputs(&self) -> Vec<ModelInput> {
         let view = ModuleView::new(&self.program, self.item);
         let slots = view.iter().flat_map(|view| &view.forward.inputs);
         slots
             .map(|slot| {
                 let optional = matches!(slot.ty.as_ref().map(|ty| &ty.kind), Some(TypeKind::Optional(_)));
                 let name = slot.name.as_ref().map_or("in", |name| name.name.as_str()).to_string();
-                Input { name, optional: optional || slot.optional }
+                ModelInput { name, optional: optional || slot.optional }
             })
             .collect()
     }
@@ -262,92 +262,92 @@ impl Architecture {
     pub(crate) fn input_types(&self, batch: usize, steps: usize, dtype: DType) -> Result<Vec<Type>> {
         let free =
             |name: &str, role: Option<&str>| Some(if role == Some("batch_dim") || name == "B" { batch } else { steps });
-        lang::lower::input_types(&self.program, self.item, &self.given, &free, &[batch, steps], dtype)
-            .map_err(|found| self.fault(*found))
+        lang::lower::input_types(&self.program, self.item, &self.constants, &free, &[batch, steps], dtype)
+            .map_err(|found| self.config_error(*found))
     }
 
     /// What the model's graph says about the sequences that it takes.
-    pub(crate) fn limits(&self, dtype: DType) -> Limits {
+    pub(crate) fn limits(&self, dtype: DType) -> SequenceLimits {
         let inputs = self.inputs();
-        let whole = |why: String| Limits { not_incremental: Some(why), ..Limits::default() };
+        let whole = |why: String| SequenceLimits { not_incremental: Some(why), ..SequenceLimits::default() };
         let Ok(types) = self.input_types(1, 1, dtype) else { return whole("its inputs have no sizes".into()) };
         let optional = inputs.iter().filter(|input| input.optional).map(|input| input.name.clone());
-        let absent = self.absent.iter().cloned().chain(optional).collect();
-        let options = Options { dtype, absent, recipe: self.recipe, ..Options::default() };
+        let absent = self.absent_weights.iter().cloned().chain(optional).collect();
+        let options = LowerOptions { dtype, absent, recipe: self.recipe, ..LowerOptions::default() };
         let types: Vec<Type> = types.into_iter().zip(&inputs).filter(|(_, i)| !i.optional).map(|(ty, _)| ty).collect();
         if types.len() != 1 || types.iter().any(|ty| ty.rank() != 2 || ty.dtype != DType::I32) {
             return whole("it takes more than ids".into());
         }
-        let found = lang::lower::limits(&self.program, self.item, &self.given, &types, &options);
+        let found = lang::lower::limits(&self.program, self.item, &self.constants, &types, &options);
         // What can't be lowered step by step is run whole.
         found.unwrap_or_else(|found| whole(found.message.clone()))
     }
 
     /// The tensors of a checkpoint that each parameter is made of, in order.
-    pub fn sources(&self, params: &[Parameter]) -> Result<Vec<Sources>> {
+    pub fn sources(&self, params: &[Parameter]) -> Result<Vec<ParamSources>> {
         crate::mapping::sources(self, params)
     }
 
     /// The model's weight mapping, with what it inherits.
     pub(crate) fn mappings(&self) -> Vec<WeightMapping> {
-        self.described(|view| view.mappings)
+        self.mappings_of(|view| view.mappings)
     }
 
     /// What the model says about the tensors that it is written as.
     pub(crate) fn exports(&self) -> Vec<WeightMapping> {
-        self.described(|view| view.exports)
+        self.mappings_of(|view| view.exports)
     }
 
-    fn described<'a>(&'a self, pick: fn(ModuleView<'a>) -> Vec<&'a WeightMapping>) -> Vec<WeightMapping> {
+    fn mappings_of<'a>(&'a self, pick: fn(ModuleView<'a>) -> Vec<&'a WeightMapping>) -> Vec<WeightMapping> {
         ModuleView::new(&self.program, self.item).map_or(Vec::new(), |view| pick(view).into_iter().cloned().collect())
     }
 
     /// The longest sequence, where positions are learned; rotations go on for ever.
-    pub(crate) fn longest(&self) -> Option<usize> {
+    pub(crate) fn max_positions(&self) -> Option<usize> {
         let rotates = header(&self.program, self.item).iter().any(|name| name == "theta");
         self.size("max_seq").filter(|_| !rotates)
     }
 
     /// Whether rotations may depend on how long the sequence is, by the configuration or by a text of one's own.
     pub(crate) fn rotates_by_length(&self) -> bool {
-        const KINDS: [&str; 3] = ["dynamic", "longrope", "su"];
-        let named = |value: &Value| matches!(value, Value::Str(kind) if KINDS.contains(&&**kind));
-        let has = |value: &Value| match value {
-            Value::List(fields) => fields.iter().any(|field| match field {
-                Value::List(pair) => pair.iter().any(named),
+        const LENGTH_DEPENDENT_ROPE: [&str; 3] = ["dynamic", "longrope", "su"];
+        let named = |value: &ConstValue| matches!(value, ConstValue::Str(kind) if LENGTH_DEPENDENT_ROPE.contains(&&**kind));
+        let has = |value: &ConstValue| match value {
+            ConstValue::List(fields) => fields.iter().any(|field| match field {
+                ConstValue::List(pair) => pair.iter().any(named),
                 other => named(other),
             }),
             _ => false,
         };
         let own = self.program.files.iter().filter(|file| !file.path.starts_with("std/"));
         let mut texts = own.map(|file| self.program.sources.file(file.id).text());
-        self.given.values().any(has) || texts.any(|text| KINDS.iter().any(|kind| text.contains(&format!("\"{kind}\""))))
+        self.constants.values().any(has) || texts.any(|text| LENGTH_DEPENDENT_ROPE.iter().any(|kind| text.contains(&format!("\"{kind}\""))))
     }
 
     /// The length above which a sequence gets other rotations from its beginning on.
-    pub(crate) fn long_from(&self) -> Option<usize> {
-        let Some(Value::List(fields)) = self.given.get("rope") else { return None };
+    pub(crate) fn long_rope_threshold(&self) -> Option<usize> {
+        let Some(ConstValue::List(fields)) = self.constants.get("rope") else { return None };
         let field = |name: &str| {
             let mut pairs = fields.iter().filter_map(|field| match field {
-                Value::List(pair) => Some((pair.first()?, pair.get(1)?)),
+                ConstValue::List(pair) => Some((pair.first()?, pair.get(1)?)),
                 _ => None,
             });
-            pairs.find(|(key, _)| **key == Value::Str(name.into())).map(|(_, value)| value)
+            pairs.find(|(key, _)| **key == ConstValue::Str(name.into())).map(|(_, value)| value)
         };
         let kind = field("rope_type").or_else(|| field("type"))?;
-        let long = [Value::Str("longrope".into()), Value::Str("su".into())].contains(kind);
-        let original = field("original_max_position_embeddings").and_then(Value::as_int);
+        let long = [ConstValue::Str("longrope".into()), ConstValue::Str("su".into())].contains(kind);
+        let original = field("original_max_position_embeddings").and_then(ConstValue::as_int);
         if long { original.and_then(|n| usize::try_from(n).ok()).or_else(|| self.size("max_seq")) } else { None }
     }
 
     /// An integer parameter, if the configuration gave it.
     pub(crate) fn size(&self, name: &str) -> Option<usize> {
-        self.given.get(name)?.as_int().and_then(|n| usize::try_from(n).ok())
+        self.constants.get(name)?.as_int().and_then(|n| usize::try_from(n).ok())
     }
 }
 
 /// What a model says of a configuration, with what it inherits; none where it says nothing.
-fn hf_config(program: &Program, item: ItemRef) -> Option<Vec<ConfigEntry>> {
+fn hf_config(program: &ModuleProgram, item: ItemRef) -> Option<Vec<ConfigEntry>> {
     program.decl(item).filter(|decl| decl.kind == DeclKind::Model)?;
     Some(ModuleView::new(program, item)?.config).filter(|entries| !entries.is_empty())
 }
@@ -364,7 +364,7 @@ fn text<'a>(entries: &'a [ConfigEntry], key: &str) -> Option<&'a str> {
 }
 
 /// Parameters whose field is missing keep the model's default.
-fn given(entries: &[ConfigEntry], config: &Config) -> BTreeMap<String, Value> {
+fn config_constants(entries: &[ConfigEntry], config: &Config) -> BTreeMap<String, ConstValue> {
     let maps = entries.iter().filter(|entry| entry.key.name == "param_mapping");
     let pairs = maps.filter_map(|entry| match &entry.value {
         ConfigValue::Map(entries) => Some(entries),
@@ -380,18 +380,18 @@ fn given(entries: &[ConfigEntry], config: &Config) -> BTreeMap<String, Value> {
 }
 
 /// The model that `to_config` wrote along with its files.
-fn written_in(own: &Json) -> Option<Result<Architecture>> {
+fn embedded_architecture(own: &Json) -> Option<Result<Architecture>> {
     let mut loader = MemoryLoader::new();
     for (path, text) in own.get("files")?.as_object()? {
         loader = loader.with(path, "v1.0.0", text.as_str()?);
     }
     let given = own.get("given")?.as_object()?;
-    let given = given.iter().filter_map(|(name, value)| Some((name.clone(), constant(value)?))).collect();
-    let program = Program::load(own.get("file")?.as_str()?, &WithLibrary(loader));
-    Some(Architecture::of_program(program, own.get("model")?.as_str(), given))
+    let given = given.iter().filter_map(|(name, value)| Some((name.clone(), constant_from_json(value)?))).collect();
+    let program = ModuleProgram::load(own.get("file")?.as_str()?, &LibraryLoader(loader));
+    Some(Architecture::from_program(program, own.get("model")?.as_str(), given))
 }
 
-fn header(program: &Program, item: ItemRef) -> Vec<String> {
+fn header(program: &ModuleProgram, item: ItemRef) -> Vec<String> {
     let view = ModuleView::new(program, item);
     let params = view.iter().flat_map(|view| &view.header);
     params
@@ -403,17 +403,17 @@ fn header(program: &Program, item: ItemRef) -> Vec<String> {
 }
 
 /// Parameters whose default is a plain number, word or truth.
-fn defaults(program: &Program, item: ItemRef) -> BTreeMap<String, Value> {
+fn defaults(program: &ModuleProgram, item: ItemRef) -> BTreeMap<String, ConstValue> {
     let view = ModuleView::new(program, item);
     let params = view.iter().flat_map(|view| &view.header);
     params
         .filter_map(|param| {
             let Param::Named { name, default: Some(default), .. } = param else { return None };
             let value = match &default.peel().kind {
-                ExprKind::Int(n) => Value::int(*n),
-                ExprKind::Float(x) => Value::Float(Some(*x)),
-                ExprKind::Str(text) => Value::Str(text.clone()),
-                ExprKind::Bool(value) => Value::bool(*value),
+                ExprKind::Int(n) => ConstValue::int(*n),
+                ExprKind::Float(x) => ConstValue::Float(Some(*x)),
+                ExprKind::Str(text) => ConstValue::Str(text.clone()),
+                ExprKind::Bool(value) => ConstValue::bool(*value),
                 _ => return None,
             };
             Some((name.name.clone(), value))
@@ -441,16 +441,16 @@ fn mapped_fields(entries: &[ConfigEntry]) -> Vec<(String, String)> {
     pairs.collect()
 }
 
-fn to_json(value: &Value) -> Option<Json> {
+fn to_json(value: &ConstValue) -> Option<Json> {
     Some(match value {
-        Value::Int(_) => value.as_int()?.into(),
-        Value::Float(x) => (*x)?.into(),
-        Value::Bool(lang::consteval::Ternary::Known(value)) => (*value).into(),
-        Value::Str(text) | Value::Word(text) => text.as_str().into(),
-        Value::List(items) => {
-            let pair = |item: &Value| match item {
-                Value::List(pair) => match &pair[..] {
-                    [Value::Str(name), value] => Some((name.clone(), to_json(value)?)),
+        ConstValue::Int(_) => value.as_int()?.into(),
+        ConstValue::Float(x) => (*x)?.into(),
+        ConstValue::Bool(lang::consteval::Ternary::Known(value)) => (*value).into(),
+        ConstValue::Str(text) | ConstValue::Identifier(text) => text.as_str().into(),
+        ConstValue::List(items) => {
+            let pair = |item: &ConstValue| match item {
+                ConstValue::List(pair) => match &pair[..] {
+                    [ConstValue::Str(name), value] => Some((name.clone(), to_json(value)?)),
                     _ => None,
                 },
                 _ => None,

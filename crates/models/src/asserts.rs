@@ -1,37 +1,37 @@
 //! `@assert` (§7.7.1): a run that breaks one is an error with its message.
 
 use crate::error::{Error, Result};
-use crate::session::Session;
+use crate::session::ProgramSession;
 use ir::{Builder, DType, GraphBuilder, Unary, Value};
-use lang::lower::{Observation, Shown};
+use lang::lower::{Observation, ObservationKind};
 
 /// Looks at the truths among what a run has shown; `first` is the output of the first observation.
-pub(crate) fn check(session: &Session, observed: &[Observation], first: usize) -> Result<()> {
+pub(crate) fn check_assertions(session: &ProgramSession, observed: &[Observation], first: usize) -> Result<()> {
     for (i, seen) in observed.iter().enumerate() {
-        let Shown::Assert { message } = &seen.shown else { continue };
+        let ObservationKind::Assert { message } = &seen.kind else { continue };
         if session.read(first + i)?.1.contains(&0) {
-            return Err(broken(&(seen.path.clone(), message.clone())));
+            return Err(assertion_error(&(seen.path.clone(), message.clone())));
         }
     }
     Ok(())
 }
 
 /// The tensor and the message of an assertion that does not hold.
-pub(crate) fn broken((path, message): &(String, String)) -> Error {
+pub(crate) fn assertion_error((path, message): &(String, String)) -> Error {
     Error::Assertion { path: path.clone(), message: message.clone() }
 }
 
 /// Tensors and messages of all assertions.
-pub(crate) fn of(observed: &[Observation]) -> Vec<(String, String)> {
-    let asserts = observed.iter().filter_map(|seen| match &seen.shown {
-        Shown::Assert { message } => Some((seen.path.clone(), message.clone())),
+pub(crate) fn list_assertions(observed: &[Observation]) -> Vec<(String, String)> {
+    let asserts = observed.iter().filter_map(|seen| match &seen.kind {
+        ObservationKind::Assert { message } => Some((seen.path.clone(), message.clone())),
         _ => None,
     });
     asserts.collect()
 }
 
 /// How often each assertion does not hold, as `f32[n]`, of truths of any shape.
-pub(crate) fn counted(b: &mut Builder, truths: &[Value]) -> ir::Result<Value> {
+pub(crate) fn count_violations(b: &mut Builder, truths: &[Value]) -> ir::Result<Value> {
     let mut counts = Vec::new();
     for truth in truths {
         let broken = b.unary(Unary::Not, *truth)?;

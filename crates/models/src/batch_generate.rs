@@ -1,28 +1,28 @@
 //! Many prompts continued together: as many at once as there are rows, each as if it were alone.
 
 use crate::error::Result;
-use crate::random::Random;
-use crate::sample::{History, Sampling};
-use crate::slots::BatchEngine;
+use crate::random::SplitMix64;
+use crate::sample::{TokenHistory, SamplingOptions};
+use crate::batch_engine::BatchEngine;
 
 /// What is wanted of every prompt.
 #[derive(Clone, Debug)]
 pub struct BatchGenerateOptions {
     /// New ids at most.
-    pub most: usize,
+    pub max_new_tokens: usize,
     /// How tokens are chosen; each prompt has a seed of its own, this one and its number.
-    pub sampling: Sampling,
+    pub sampling: SamplingOptions,
     /// Ids that end a text, and are no part of it.
-    pub ends: Vec<i32>,
+    pub eos_ids: Vec<i32>,
 }
 
 struct Sequence {
     prompt: usize,
     ids: Vec<i32>,
     next: i32,
-    random: Random,
-    history: History,
-    sampling: Sampling,
+    random: SplitMix64,
+    history: TokenHistory,
+    sampling: SamplingOptions,
 }
 
 impl BatchEngine {
@@ -35,7 +35,7 @@ impl BatchEngine {
         done: &mut dyn FnMut(usize, &[i32]) -> Result<()>,
     ) -> Result<()> {
         for prompt in prompts {
-            self.check(prompt, 0)?;
+            self.check_prompt(prompt, 0)?;
         }
         let mut growing: Vec<Sequence> = Vec::new();
         let mut waiting = 0;
@@ -48,17 +48,17 @@ impl BatchEngine {
                     }
                 };
                 let row = self.admit()?;
-                let sampling = Sampling { seed: wanted.sampling.seed.wrapping_add(waiting as u64), ..wanted.sampling };
+                let sampling = SamplingOptions { seed: wanted.sampling.seed.wrapping_add(waiting as u64), ..wanted.sampling };
                 growing.push(Sequence {
                     prompt: waiting,
                     ids: Vec::new(),
                     next: 0,
-                    random: sampling.random(),
-                    history: History::of(&prompts[waiting]),
+                    random: sampling.generator(),
+                    history: TokenHistory::from_prompt(&prompts[waiting]),
                     sampling,
                 });
                 waiting += 1;
-                if self.grown(&mut growing[row], logits, wanted, row) {
+                if self.sample_row(&mut growing[row], logits, wanted, row) {
                     done(growing[row].prompt, &growing[row].ids)?;
                     growing.swap_remove(row);
                     self.evict(row)?;
@@ -71,7 +71,7 @@ impl BatchEngine {
             let (logits, width) = self.step(&next)?;
             for row in (0..growing.len()).rev() {
                 let own = logits[row * width..(row + 1) * width].to_vec();
-                if self.grown(&mut growing[row], own, wanted, row) {
+                if self.sample_row(&mut growing[row], own, wanted, row) {
                     done(growing[row].prompt, &growing[row].ids)?;
                     growing.swap_remove(row);
                     self.evict(row)?;
@@ -82,14 +82,14 @@ impl BatchEngine {
     }
 
     /// Chooses a row's next id; says whether the row is done.
-    fn grown(&self, row: &mut Sequence, mut logits: Vec<f32>, wanted: &BatchGenerateOptions, at: usize) -> bool {
-        row.sampling.penalise(&mut logits, &row.history);
-        row.next = row.sampling.choose(&logits, &mut row.random) as i32;
-        if wanted.ends.contains(&row.next) {
+    fn sample_row(&self, row: &mut Sequence, mut logits: Vec<f32>, wanted: &BatchGenerateOptions, at: usize) -> bool {
+        row.sampling.apply_penalties(&mut logits, &row.history);
+        row.next = row.sampling.sample(&logits, &mut row.random) as i32;
+        if wanted.eos_ids.contains(&row.next) {
             return true;
         }
         row.history.push(row.next);
         row.ids.push(row.next);
-        row.ids.len() >= wanted.most || self.length(at) + 1 >= self.sizes().context
+        row.ids.len() >= wanted.max_new_tokens || self.row_length(at) + 1 >= self.sizes().max_seq_len
     }
 }

@@ -1,20 +1,20 @@
 //! Beam search: the texts that are most probable as a whole, as transformers finds them.
 
 use crate::error::{Error, Result};
-use crate::sample::log_probabilities;
-use crate::slots::BatchEngine;
+use crate::sample::top_logprobs;
+use crate::batch_engine::BatchEngine;
 
 /// What may be chosen about a search.
 #[derive(Clone, Debug)]
-pub struct Beams {
+pub struct BeamSearchOptions {
     /// Texts that are followed at once.
-    pub count: usize,
+    pub num_beams: usize,
     /// New ids at most.
-    pub most: usize,
+    pub max_new_tokens: usize,
     /// Scores are divided by the length to this power.
     pub length_penalty: f64,
     /// Ids that end a text.
-    pub ends: Vec<i32>,
+    pub eos_ids: Vec<i32>,
 }
 
 /// A text that was found: its new ids, the end among them, and its score.
@@ -28,16 +28,16 @@ pub struct BeamResult {
 
 impl BatchEngine {
     /// The best continuations of a prompt, as many as there are beams, best first. The batch must be empty, with a row for each.
-    pub fn search(&mut self, prompt: &[i32], beams: &Beams) -> Result<Vec<BeamResult>> {
-        let (count, most) = (beams.count, beams.most);
-        if count == 0 || most == 0 || !self.is_empty() || self.sizes().rows < count {
+    pub fn beam_search(&mut self, prompt: &[i32], beams: &BeamSearchOptions) -> Result<Vec<BeamResult>> {
+        let (count, most) = (beams.num_beams, beams.max_new_tokens);
+        if count == 0 || most == 0 || !self.is_empty() || self.sizes().max_batch < count {
             return Err(Error::Input(format!("a search with {count} beams needs an empty batch with as many rows")));
         }
-        if prompt.len() + most > self.sizes().context {
+        if prompt.len() + most > self.sizes().max_seq_len {
             return Err(Error::Input(format!(
                 "{} ids and {most} new ones: the context has {}",
                 prompt.len(),
-                self.sizes().context
+                self.sizes().max_seq_len
             )));
         }
         self.start_prefill(prompt, 0)?;
@@ -53,17 +53,17 @@ impl BatchEngine {
         let mut open: Vec<(Vec<i32>, f64, Vec<f32>)> = vec![(Vec::new(), 0.0, first)];
         for step in 1..=most {
             // Enough that ends can't leave too few that go on.
-            let wide = count * (1 + beams.ends.len().max(1));
+            let wide = count * (1 + beams.eos_ids.len().max(1));
             let mut candidates: Vec<(f64, usize, i32)> = Vec::new();
             for (beam, (_, sum, logits)) in open.iter().enumerate() {
-                let (_, best) = log_probabilities(logits, 0, wide);
+                let (_, best) = top_logprobs(logits, 0, wide);
                 candidates.extend(best.into_iter().map(|(id, x)| (sum + x, beam, id)));
             }
             candidates.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
             candidates.truncate(wide);
             let mut next: Vec<(f64, usize, i32)> = Vec::new();
             for (rank, (sum, beam, id)) in candidates.into_iter().enumerate() {
-                if beams.ends.contains(&id) {
+                if beams.eos_ids.contains(&id) {
                     // An end behind better ones that go on is no find.
                     if rank < count {
                         let ids: Vec<i32> = open[beam].0.iter().copied().chain([id]).collect();

@@ -2,17 +2,17 @@
 
 use crate::error::{Error, Result};
 use ir::DType;
-use lang::consteval::Value;
+use lang::consteval::ConstValue;
 use lang::lower::Parameter;
 use std::path::Path;
 
 /// More threads than this are a mistake.
-pub const MOST_THREADS: usize = 1024;
+pub const MAX_THREADS: usize = 1024;
 /// More layers, or experts, than this are a mistake: a graph has nodes for each.
-const MOST_LAYERS: i64 = 4096;
+const MAX_LAYERS: i64 = 4096;
 
 /// Sizes above this can't be meant.
-fn largest(parameter: &str) -> i64 {
+fn max_value(parameter: &str) -> i64 {
     match parameter {
         // Rotations are tabulated for every dimension of a head.
         "head_dim" => 1 << 16,
@@ -24,7 +24,7 @@ fn largest(parameter: &str) -> i64 {
 }
 
 /// Bytes of memory that this process may use, where the system tells.
-pub fn memory() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let all = line.split_whitespace().next()?.parse::<u64>().ok()? * 1024;
@@ -35,63 +35,63 @@ pub fn memory() -> Option<u64> {
 }
 
 /// Refuses what can't fit; `what` needs so many bytes, and `remedy` lowers them.
-pub(crate) fn fits(what: &str, bytes: u128, remedy: &str) -> Result<()> {
-    match memory() {
+pub(crate) fn check_fits(what: &str, bytes: u128, remedy: &str) -> Result<()> {
+    match available_memory() {
         Some(most) if bytes > u128::from(most) => Err(Error::Input(format!(
             "{what} needs {}, and this machine has {}: {remedy}",
-            amount(bytes),
-            amount(u128::from(most))
+            format_bytes(bytes),
+            format_bytes(u128::from(most))
         ))),
         _ => Ok(()),
     }
 }
 
 /// Bytes for people.
-pub(crate) fn amount(bytes: u128) -> String {
+pub(crate) fn format_bytes(bytes: u128) -> String {
     let units = [("EB", 1e18), ("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6)];
     let unit = units.iter().find(|(_, size)| bytes as f64 >= *size);
     unit.map_or_else(|| format!("{bytes} bytes"), |(name, size)| format!("{:.1} {name}", bytes as f64 / size))
 }
 
 /// The product of sizes, if it is a number of elements that memory could have.
-pub(crate) fn product(sizes: &[usize]) -> Option<usize> {
+pub(crate) fn checked_product(sizes: &[usize]) -> Option<usize> {
     // Eight bytes an element, and sums of a few such numbers, must not overflow either.
     sizes.iter().try_fold(1usize, |all, n| all.checked_mul(*n)).filter(|n| (*n as u64) < 1 << 56)
 }
 
 /// A value that a configuration or the command line gives for a model's parameter, by the name it has there. `default` is
 /// what the model's text says.
-pub(crate) fn value(
+pub(crate) fn check_value(
     parameter: &str,
     name: &str,
-    value: &Value,
-    default: Option<&Value>,
+    value: &ConstValue,
+    default: Option<&ConstValue>,
 ) -> std::result::Result<(), String> {
     if matches!(parameter, "rope" | "local_rope") {
-        return rotation(name, value);
+        return check_rope_value(name, value);
     }
     let shown = match value {
-        Value::Float(Some(x)) => x.to_string(),
-        Value::Str(text) | Value::Word(text) => format!("`{text}`"),
-        Value::Bool(_) => "true or false".to_string(),
-        Value::List(_) => "a list".to_string(),
+        ConstValue::Float(Some(x)) => x.to_string(),
+        ConstValue::Str(text) | ConstValue::Identifier(text) => format!("`{text}`"),
+        ConstValue::Bool(_) => "true or false".to_string(),
+        ConstValue::List(_) => "a list".to_string(),
         other => other.as_int().map_or(String::new(), |n| n.to_string()),
     };
     let wanted = match (default, value) {
-        (Some(Value::Int(_)), Value::Float(_) | Value::Str(_) | Value::Bool(_) | Value::List(_)) => {
+        (Some(ConstValue::Int(_)), ConstValue::Float(_) | ConstValue::Str(_) | ConstValue::Bool(_) | ConstValue::List(_)) => {
             Some("a whole number that is not negative")
         }
-        (Some(Value::Float(_)), Value::Str(_) | Value::Bool(_) | Value::List(_)) => Some("a number"),
-        (Some(Value::Bool(_)), Value::Int(_) | Value::Float(_) | Value::Str(_) | Value::List(_)) => {
+        (Some(ConstValue::Float(_)), ConstValue::Str(_) | ConstValue::Bool(_) | ConstValue::List(_)) => Some("a number"),
+        (Some(ConstValue::Bool(_)), ConstValue::Int(_) | ConstValue::Float(_) | ConstValue::Str(_) | ConstValue::List(_)) => {
             Some("true or false")
         }
-        (Some(Value::Str(_)), Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::List(_)) => Some("a word"),
+        (Some(ConstValue::Str(_)), ConstValue::Int(_) | ConstValue::Float(_) | ConstValue::Bool(_) | ConstValue::List(_)) => Some("a word"),
         _ => None,
     };
     if let Some(wanted) = wanted {
         return Err(format!("`{name}` is {shown}: it must be {wanted}"));
     }
-    if let Value::Float(Some(x)) = value {
+    if let ConstValue::Float(Some(x)) = value {
         return match x.is_finite() && *x >= 0.0 {
             true => Ok(()),
             false => Err(format!("`{name}` is {x}: it must be a number that is not negative")),
@@ -102,30 +102,30 @@ pub(crate) fn value(
     // Where the text's own value is 0, that means "as usual".
     // 0 is an id like others, and layers that are unlike the others may be none.
     let counts = matches!(parameter, "padding" | "end" | "first_dense" | "full_layers");
-    let positive = !counts && default.and_then(Value::as_int).is_some_and(|n| n > 0);
+    let positive = !counts && default.and_then(ConstValue::as_int).is_some_and(|n| n > 0);
     match n {
         ..0 => Err(format!("`{name}` is {n}: it can't be negative")),
         0 if positive => Err(format!("`{name}` is 0: it must be positive")),
-        _ if layers && n > MOST_LAYERS => Err(format!("`{name}` is {n}: at most {MOST_LAYERS} are supported")),
-        _ if n > largest(parameter) => Err(format!("`{name}` is {n}: at most {} is possible", largest(parameter))),
+        _ if layers && n > MAX_LAYERS => Err(format!("`{name}` is {n}: at most {MAX_LAYERS} are supported")),
+        _ if n > max_value(parameter) => Err(format!("`{name}` is {n}: at most {} is possible", max_value(parameter))),
         _ => Ok(()),
     }
 }
 
 /// Numbers of a rotation are factors and lengths: positive, all of them, but for two that 0 switches off.
-fn rotation(name: &str, value: &Value) -> std::result::Result<(), String> {
-    let Value::List(fields) = value else { return Ok(()) };
+fn check_rope_value(name: &str, value: &ConstValue) -> std::result::Result<(), String> {
+    let ConstValue::List(fields) = value else { return Ok(()) };
     for field in fields {
-        let Value::List(pair) = field else { continue };
-        let [Value::Str(key), value] = &pair[..] else { continue };
+        let ConstValue::List(pair) = field else { continue };
+        let [ConstValue::Str(key), value] = &pair[..] else { continue };
         let numbers = match value {
             // Only these two are lists, one factor for each pair of dimensions.
-            Value::List(list) if !list.is_empty() && matches!(&key[..], "short_factor" | "long_factor") => &list[..],
+            ConstValue::List(list) if !list.is_empty() && matches!(&key[..], "short_factor" | "long_factor") => &list[..],
             one => std::slice::from_ref(one),
         };
         for number in numbers {
             let x = match number {
-                Value::Float(Some(x)) => *x,
+                ConstValue::Float(Some(x)) => *x,
                 other => match other.as_int() {
                     Some(n) => n as f64,
                     None if key.contains("factor") => return Err(format!("`{name}.{key}` is no number")),
@@ -142,8 +142,8 @@ fn rotation(name: &str, value: &Value) -> std::result::Result<(), String> {
 }
 
 /// Refuses parameters that overflow, or that have more elements than the tensors they are made of.
-pub(crate) fn parameters(params: &[Parameter], available: usize, path: &Path) -> Result<()> {
-    let total = total(params).map_err(|reason| Error::Config { path: path.to_path_buf(), reason })?;
+pub(crate) fn check_parameters(params: &[Parameter], available: usize, path: &Path) -> Result<()> {
+    let total = total_elements(params).map_err(|reason| Error::Config { path: path.to_path_buf(), reason })?;
     if total <= available {
         return Ok(());
     }
@@ -158,15 +158,15 @@ pub(crate) fn parameters(params: &[Parameter], available: usize, path: &Path) ->
 }
 
 /// Refuses a model that could not even be held: its elements, and the same as f32 while they are drawn.
-pub(crate) fn fresh(params: &[Parameter], dtype: DType) -> Result<()> {
-    let total = total(params).map_err(Error::Input)? as u128;
-    fits("the model", total * (4 + dtype.size() as u128), "give smaller sizes with `--set`")
+pub(crate) fn check_new_model(params: &[Parameter], dtype: DType) -> Result<()> {
+    let total = total_elements(params).map_err(Error::Input)? as u128;
+    check_fits("the model", total * (4 + dtype.size() as u128), "give smaller sizes with `--set`")
 }
 
 /// How many elements parameters have, or which of them is too large.
-pub(crate) fn total(params: &[Parameter]) -> std::result::Result<usize, String> {
+pub(crate) fn total_elements(params: &[Parameter]) -> std::result::Result<usize, String> {
     let sizes = params.iter().map(|param| {
-        product(&param.ty.shape).ok_or_else(|| {
+        checked_product(&param.ty.shape).ok_or_else(|| {
             format!("parameter `{}` of shape {:?} has more elements than any memory", param.path, param.ty.shape)
         })
     });
@@ -179,52 +179,52 @@ mod tests {
 
     #[test]
     fn absurd_values_are_refused_by_their_name() {
-        let check = |parameter: &str, given: Value, default: i64, word: &str| {
-            let found = value(parameter, "field", &given, Some(&Value::int(default)));
+        let check = |parameter: &str, given: ConstValue, default: i64, word: &str| {
+            let found = check_value(parameter, "field", &given, Some(&ConstValue::int(default)));
             match word {
                 "" => assert_eq!(found, Ok(()), "{parameter}"),
                 word => assert!(found.clone().is_err_and(|e| e.contains(word) && e.contains("field")), "{found:?}"),
             }
         };
-        check("d_model", Value::int(-4), 64, "negative");
-        check("d_model", Value::int(0), 64, "positive");
-        check("head_dim", Value::int(0), 0, "");
-        check("d_model", Value::int(4096), 64, "");
-        check("n_layers", Value::int(100_000_000), 4, "at most 4096");
-        check("vocab_size", Value::int(i64::MAX), 4, "at most 4294967296");
-        check("d_model", Value::Str("x".into()), 4, "whole");
-        check("d_model", Value::List(Vec::new()), 4, "whole");
-        check("d_model", Value::bool(true), 4, "whole");
-        check("d_model", Value::Float(Some(1.5)), 4, "whole");
-        assert!(value("theta", "f", &Value::Float(Some(-1.0)), Some(&Value::Float(Some(1.0)))).is_err());
-        assert!(value("theta", "f", &Value::Float(Some(2.0)), Some(&Value::Float(Some(1.0)))).is_ok());
-        let rope = |key: &str, x: Value| Value::List(vec![Value::List(vec![Value::Str(key.into()), x])]);
-        check("rope", rope("factor", Value::Float(Some(0.0))), 0, "positive");
-        check("rope", rope("factor", Value::int(-2)), 0, "factor");
-        check("rope", rope("factor", Value::int(2)), 0, "");
+        check("d_model", ConstValue::int(-4), 64, "negative");
+        check("d_model", ConstValue::int(0), 64, "positive");
+        check("head_dim", ConstValue::int(0), 0, "");
+        check("d_model", ConstValue::int(4096), 64, "");
+        check("n_layers", ConstValue::int(100_000_000), 4, "at most 4096");
+        check("vocab_size", ConstValue::int(i64::MAX), 4, "at most 4294967296");
+        check("d_model", ConstValue::Str("x".into()), 4, "whole");
+        check("d_model", ConstValue::List(Vec::new()), 4, "whole");
+        check("d_model", ConstValue::bool(true), 4, "whole");
+        check("d_model", ConstValue::Float(Some(1.5)), 4, "whole");
+        assert!(check_value("theta", "f", &ConstValue::Float(Some(-1.0)), Some(&ConstValue::Float(Some(1.0)))).is_err());
+        assert!(check_value("theta", "f", &ConstValue::Float(Some(2.0)), Some(&ConstValue::Float(Some(1.0)))).is_ok());
+        let rope = |key: &str, x: ConstValue| ConstValue::List(vec![ConstValue::List(vec![ConstValue::Str(key.into()), x])]);
+        check("rope", rope("factor", ConstValue::Float(Some(0.0))), 0, "positive");
+        check("rope", rope("factor", ConstValue::int(-2)), 0, "factor");
+        check("rope", rope("factor", ConstValue::int(2)), 0, "");
         check(
             "rope",
-            rope("long_factor", Value::List(vec![Value::int(1), Value::Float(Some(f64::INFINITY))])),
+            rope("long_factor", ConstValue::List(vec![ConstValue::int(1), ConstValue::Float(Some(f64::INFINITY))])),
             0,
             "long",
         );
-        check("rope", rope("rope_type", Value::Str("yarn".into())), 0, "");
+        check("rope", rope("rope_type", ConstValue::Str("yarn".into())), 0, "");
     }
 
     #[test]
     fn products_that_overflow_are_none() {
-        assert_eq!(product(&[3, 4]), Some(12));
-        assert_eq!(product(&[1 << 40, 1 << 40]), None);
-        assert_eq!(product(&[1 << 60]), None);
-        assert_eq!(product(&[]), Some(1));
+        assert_eq!(checked_product(&[3, 4]), Some(12));
+        assert_eq!(checked_product(&[1 << 40, 1 << 40]), None);
+        assert_eq!(checked_product(&[1 << 60]), None);
+        assert_eq!(checked_product(&[]), Some(1));
     }
 
     #[test]
     fn what_needs_more_than_there_is_says_so() {
-        if memory().is_some() {
-            let error = fits("a step", 1 << 70, "a smaller `--batch`").expect_err("too much").to_string();
+        if available_memory().is_some() {
+            let error = check_fits("a step", 1 << 70, "a smaller `--batch`").expect_err("too much").to_string();
             assert!(error.contains("EB") && error.contains("--batch"), "{error}");
-            assert!(fits("a step", 1000, "").is_ok());
+            assert!(check_fits("a step", 1000, "").is_ok());
         }
     }
 }

@@ -6,38 +6,38 @@
 
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::packed::PackedWeight;
-use crate::session::Session;
+use crate::quantized_weight::QuantizedWeight;
+use crate::session::ProgramSession;
 use compiler::Backend;
-use ir::composites::quantized::Packing;
+use ir::composites::quantized::QuantScheme;
 use ir::ops::ReduceKind;
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Value, Values};
-use lang::lower::Options;
+use lang::lower::LowerOptions;
 use std::collections::BTreeMap;
 use training::named_tensor::from_bytes;
 
 /// The mean square of each input of the matrices that products read, by parameter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
-    of: BTreeMap<usize, Vec<f32>>,
+    mean_squares: BTreeMap<usize, Vec<f32>>,
 }
 
 /// What the largest number of a block is cut to.
-const CUTS: [f32; 9] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.78, 0.74];
+const CLIP_RATIOS: [f32; 9] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.78, 0.74];
 
 impl Calibration {
-    pub(crate) fn of(&self, param: usize) -> Option<&[f32]> {
-        self.of.get(&param).map(|all| &all[..])
+    pub(crate) fn for_param(&self, param: usize) -> Option<&[f32]> {
+        self.mean_squares.get(&param).map(|all| &all[..])
     }
 
     /// How many matrices it knows.
     pub fn len(&self) -> usize {
-        self.of.len()
+        self.mean_squares.len()
     }
 
     /// Whether it knows none.
     pub fn is_empty(&self) -> bool {
-        self.of.is_empty()
+        self.mean_squares.is_empty()
     }
 }
 
@@ -50,11 +50,11 @@ impl Model {
             ));
         }
         let steps = self.check_ids(rows)?;
-        let options = Options { dtype: self.dtype, ..Options::default() };
+        let options = LowerOptions { dtype: self.dtype, ..LowerOptions::default() };
         let graph = self.architecture.lower_with(1, steps, &options)?.graph;
-        let (graph, params) = squares(&graph, self.params.len())?;
+        let (graph, params) = input_square_graph(&graph, self.params.len())?;
         let uploaded = self.upload(backend)?;
-        let mut session = Session::new(&graph, backend, &uploaded)?;
+        let mut session = ProgramSession::new(&graph, backend, &uploaded)?;
         let mut found = Calibration::default();
         let each = 1.0 / (rows.len() * steps).max(1) as f32;
         for row in rows {
@@ -63,11 +63,11 @@ impl Model {
             for (output, param) in params.iter().enumerate() {
                 let (ty, bytes) = session.read(output)?;
                 let sums = from_bytes(&bytes, ty.dtype);
-                let all = found.of.entry(*param).or_insert_with(|| vec![0.0; sums.len()]);
+                let all = found.mean_squares.entry(*param).or_insert_with(|| vec![0.0; sums.len()]);
                 all.iter_mut().zip(&sums).for_each(|(all, sum)| *all += each * sum);
             }
         }
-        if found.of.values().flatten().any(|x| !x.is_finite()) {
+        if found.mean_squares.values().flatten().any(|x| !x.is_finite()) {
             return Err(Error::Input(
                 "inputs of a product are not finite on this text: nothing can be calibrated".into(),
             ));
@@ -77,7 +77,7 @@ impl Model {
 }
 
 /// A graph that gives the sums of squares of what the parameters among its first `count` inputs are multiplied by, and which.
-fn squares(graph: &Graph, count: usize) -> Result<(Graph, Vec<usize>)> {
+fn input_square_graph(graph: &Graph, count: usize) -> Result<(Graph, Vec<usize>)> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let mut met: Vec<(usize, Value)> = Vec::new();
@@ -132,22 +132,22 @@ fn walk(
 }
 
 /// Packs rows of numbers so that errors are small where inputs are large.
-pub(crate) fn pack(
-    packing: Packing,
+pub(crate) fn quantize_calibrated(
+    packing: QuantScheme,
     shape: &[usize],
     values: &[f32],
     scale: DType,
     squares: &[f32],
-) -> std::result::Result<PackedWeight, String> {
+) -> std::result::Result<QuantizedWeight, String> {
     let (group, k) = (packing.group, squares.len().max(1));
-    let mut best: Option<(PackedWeight, Vec<f64>)> = None;
+    let mut best: Option<(QuantizedWeight, Vec<f64>)> = None;
     let mut cut = vec![0f32; values.len()];
-    for part in CUTS {
+    for part in CLIP_RATIOS {
         for (to, from) in cut.chunks_mut(group).zip(values.chunks(group)) {
             let most = part * from.iter().fold(0f32, |m, x| m.max(x.abs()));
             to.iter_mut().zip(from).for_each(|(to, x)| *to = x.clamp(-most, most));
         }
-        let tried = PackedWeight::pack(packing, shape, &cut, scale)?;
+        let tried = QuantizedWeight::pack(packing, shape, &cut, scale)?;
         let found = tried.values();
         let error = |g: usize| -> f64 {
             let at = g * group..((g + 1) * group).min(values.len());

@@ -4,8 +4,8 @@
 //! finds, each ended by a zero. Who follows such a table does not look where it ends: here every unit that can be reached is.
 
 /// Checks a table as it stands in a `tokenizer.json`, in base64; gives how many times as long it can make a text.
-pub(crate) fn check(text: &str) -> Result<f64, String> {
-    let bytes = decoded(text).ok_or("its `precompiled_charsmap` is not base64")?;
+pub(crate) fn check_charsmap(text: &str) -> Result<f64, String> {
+    let bytes = decode_base64(text).ok_or("its `precompiled_charsmap` is not base64")?;
     let (size, rest) = bytes.split_first_chunk().ok_or("its `precompiled_charsmap` has no size")?;
     let count = u32::from_le_bytes(*size) as usize / 4;
     if rest.len() / 4 < count {
@@ -46,7 +46,7 @@ pub(crate) fn check(text: &str) -> Result<f64, String> {
     Ok(growth)
 }
 
-fn decoded(text: &str) -> Option<Vec<u8>> {
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=');
     let (mut out, mut bits, mut held) = (Vec::with_capacity(text.len() / 4 * 3 + 3), 0u32, 0);
     for byte in text.bytes() {

@@ -4,7 +4,7 @@
 //! field `chat_template` of `tokenizer_config.json`. A directory without one gets a plain one. They get the variables that
 //! transformers gives them.
 
-use crate::chat_files::{self, DEFAULT};
+use crate::chat_files::{self, DEFAULT_NAME};
 use crate::error::{Error, Result};
 use crate::jinja;
 use crate::special_tokens::SpecialTokens;
@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// For models that bring no template: each message behind the name of who says it.
-const PLAIN: &str = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}\
+const DEFAULT_TEMPLATE: &str = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}\
                      {% if add_generation_prompt %}assistant:{% endif %}";
 
 /// The template for messages with tools.
-const TOOLS: &str = "tool_use";
+const TOOL_TEMPLATE: &str = "tool_use";
 
 /// Names of what a message's reasoning is passed under. The first is the one that templates read.
-const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// A template, or several by name, and the tokens that it may name.
 #[derive(Clone, Debug)]
@@ -33,10 +33,10 @@ pub struct ChatTemplate {
 impl ChatTemplate {
     /// The template of a HuggingFace directory, of a GGUF file, or the plain one. There can be several by name: that for tools is used
     /// for messages with tools.
-    pub fn of_dir(dir: &Path) -> Result<ChatTemplate> {
-        let mut template = ChatTemplate::plain();
-        template.tokens = SpecialTokens::of_dir(dir, None)?.named.into_iter().collect();
-        let found = chat_files::templates(dir)?;
+    pub fn from_dir(dir: &Path) -> Result<ChatTemplate> {
+        let mut template = ChatTemplate::default_template();
+        template.tokens = SpecialTokens::from_dir(dir, None)?.named.into_iter().collect();
+        let found = chat_files::read_templates(dir)?;
         if !found.is_empty() {
             (template.path, template.sources) = (Some(dir.to_path_buf()), found);
         }
@@ -44,14 +44,14 @@ impl ChatTemplate {
     }
 
     /// The template of models that bring none.
-    pub(crate) fn plain() -> ChatTemplate {
-        let sources = [(DEFAULT.to_string(), PLAIN.to_string())].into();
+    pub(crate) fn default_template() -> ChatTemplate {
+        let sources = [(DEFAULT_NAME.to_string(), DEFAULT_TEMPLATE.to_string())].into();
         ChatTemplate { path: None, sources, tokens: Vec::new() }
     }
 
     /// A template from its text.
-    pub fn of(source: &str) -> Result<ChatTemplate> {
-        let sources = [(DEFAULT.to_string(), source.to_string())].into();
+    pub fn from_source(source: &str) -> Result<ChatTemplate> {
+        let sources = [(DEFAULT_NAME.to_string(), source.to_string())].into();
         ChatTemplate { path: None, sources, tokens: Vec::new() }.check()
     }
 
@@ -61,18 +61,18 @@ impl ChatTemplate {
     }
 
     /// Whether the model brought it.
-    pub fn is_own(&self) -> bool {
+    pub fn is_from_model(&self) -> bool {
         self.path.is_some()
     }
 
     fn check(self) -> Result<ChatTemplate> {
         for source in self.sources.values() {
-            jinja::check(source).map_err(|e| self.fault(&e))?;
+            jinja::check(source).map_err(|e| self.template_error(&e))?;
         }
         Ok(self)
     }
 
-    fn fault(&self, fault: &jinja::Fault) -> Error {
+    fn template_error(&self, fault: &jinja::Fault) -> Error {
         let line = if fault.line > 0 { format!(", line {}", fault.line) } else { String::new() };
         let what = format!("the chat template{line}: {}", fault.what);
         match &self.path {
@@ -84,22 +84,22 @@ impl ChatTemplate {
     /// The template for messages with these variables.
     fn source(&self, further: &Map<String, Json>) -> Result<&String> {
         let tools = further.get("tools").is_some_and(|tools| !tools.is_null());
-        let special = self.sources.get(TOOLS).filter(|_| tools);
-        special.or_else(|| self.sources.get(DEFAULT)).ok_or_else(|| {
+        let special = self.sources.get(TOOL_TEMPLATE).filter(|_| tools);
+        special.or_else(|| self.sources.get(DEFAULT_NAME)).ok_or_else(|| {
             let names: Vec<&str> = self.sources.keys().map(String::as_str).collect();
-            let what = format!("of the chat templates {names:?} none is named `{DEFAULT}`: name one so");
-            self.fault(&jinja::Fault { line: 0, what })
+            let what = format!("of the chat templates {names:?} none is named `{DEFAULT_NAME}`: name one so");
+            self.template_error(&jinja::Fault { line: 0, what })
         })
     }
 
     /// The text of a conversation, up to where the model is to go on if `open`. Messages are objects with `role` and `content`;
     /// `further` are variables that the template may know: `tools` (a list of functions' schemas), `documents`, others.
     pub fn render(&self, messages: &[Json], open: bool, further: &Map<String, Json>) -> Result<String> {
-        Ok(self.render_marked(messages, open, further)?.text)
+        Ok(self.render_with_generation_spans(messages, open, further)?.text)
     }
 
     /// The same with the parts that the template marks as written by the assistant.
-    pub(crate) fn render_marked(
+    pub(crate) fn render_with_generation_spans(
         &self,
         messages: &[Json],
         open: bool,
@@ -111,17 +111,17 @@ impl ChatTemplate {
         }
         variables.extend(self.tokens.iter().map(|(name, token)| (name.clone(), token.as_str().into())));
         variables.extend(further.iter().map(|(name, value)| (name.clone(), value.clone())));
-        variables.insert("messages".into(), messages.iter().map(plain_message).collect());
+        variables.insert("messages".into(), messages.iter().map(normalize_message).collect());
         variables.insert("add_generation_prompt".into(), open.into());
-        jinja::render(self.source(further)?, &variables).map_err(|e| self.fault(&e))
+        jinja::render(self.source(further)?, &variables).map_err(|e| self.template_error(&e))
     }
 }
 
 /// A message as templates get it from transformers: its reasoning under every name. Fields that are null stay null.
-fn plain_message(message: &Json) -> Json {
+fn normalize_message(message: &Json) -> Json {
     let Json::Object(fields) = message else { return message.clone() };
     let mut fields = fields.clone();
-    let reasoning = REASONING.iter().find_map(|name| fields.get(*name).filter(|value| !value.is_null()).cloned());
+    let reasoning = REASONING_FIELDS.iter().find_map(|name| fields.get(*name).filter(|value| !value.is_null()).cloned());
     if let Some(reasoning) = reasoning {
         let mut named: Map<String, Json> = [("thinking".to_string(), reasoning.clone())].into_iter().collect();
         named.append(&mut fields);
@@ -138,7 +138,7 @@ mod tests {
 
     fn rendered(source: &str, messages: Json, open: bool) -> Result<String> {
         let messages = messages.as_array().cloned().unwrap_or_default();
-        ChatTemplate::of(source)?.render(&messages, open, &Map::new())
+        ChatTemplate::from_source(source)?.render(&messages, open, &Map::new())
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
         let want =
             "<|im_start|>system\n Be brief. <|im_end|>\n\n<|im_start|>user\nHi<|im_end|>\n\n<|im_start|>assistant\n";
         assert_eq!(rendered(chatml, talk.clone(), true).expect("renders"), want);
-        assert_eq!(rendered(PLAIN, talk, true).expect("renders"), "system:  Be brief. \nuser: Hi\nassistant:");
+        assert_eq!(rendered(DEFAULT_TEMPLATE, talk, true).expect("renders"), "system:  Be brief. \nuser: Hi\nassistant:");
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
         let refused =
             rendered("a\n{{ raise_exception('roles must alternate') }}", json!([]), true).expect_err("raised");
         assert_eq!(refused.to_string(), "the chat template, line 2: roles must alternate");
-        assert!(ChatTemplate::of("{% if %}").expect_err("no condition").to_string().contains("line 1"));
+        assert!(ChatTemplate::from_source("{% if %}").expect_err("no condition").to_string().contains("line 1"));
     }
 
     /// Cases of `golden/chat.py`: the same text and the same marks, or an error on both sides. `TENSORLOOM_CHAT_CASES` names a
@@ -180,8 +180,8 @@ mod tests {
                 let asked = asked.as_object_mut().expect("fields");
                 let messages = asked.remove("messages").expect("messages");
                 let open = asked.remove("add_generation_prompt").is_some_and(|open| open == true);
-                let template = ChatTemplate { tokens: tokens.clone(), ..ChatTemplate::of(source).expect("parses") };
-                let found = template.render_marked(messages.as_array().expect("a list"), open, asked);
+                let template = ChatTemplate { tokens: tokens.clone(), ..ChatTemplate::from_source(source).expect("parses") };
+                let found = template.render_with_generation_spans(messages.as_array().expect("a list"), open, asked);
                 match (found, case["text"].as_str()) {
                     (Ok(found), Some(text)) => {
                         assert_eq!(found.text, text, "{name}");
@@ -216,7 +216,7 @@ mod tests {
         write("tokenizer_config.json", &config.to_string());
         let of = |further: Json| {
             let further = further.as_object().cloned().unwrap_or_default();
-            ChatTemplate::of_dir(&dir).expect("read").render(&[json!({ "role": "user" })], false, &further)
+            ChatTemplate::from_dir(&dir).expect("read").render(&[json!({ "role": "user" })], false, &further)
         };
         assert_eq!(of(json!({})).expect("renders"), "plain <s><mask><image>False");
         assert_eq!(of(json!({ "tools": [{ "b": 1, "a": "<é>" }] })).expect("renders"), r#"[{"b": 1, "a": "<é>"}]"#);

@@ -9,24 +9,24 @@ use crate::architecture::{Architecture, DECODERS};
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::last_token::{before_head, last_row};
+use crate::last_token::{head_input, select_last_token};
 use crate::model::Model;
-use crate::session::{Buffer, Session};
-use crate::special_tokens::object;
+use crate::session::{Buffer, ProgramSession};
+use crate::special_tokens::read_object;
 use crate::tokenizer::Tokenizer;
 use compiler::Backend;
 use ir::{DType, Type};
-use lang::lower::Options;
+use lang::lower::LowerOptions;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::Path;
 use training::named_tensor::from_bytes;
 
 /// Texts are padded to multiples of this.
-const BLOCK: usize = 32;
+const PADDING_BLOCK: usize = 32;
 
 /// Programs that are kept.
-const KEPT: usize = 8;
+const MAX_PROGRAMS: usize = 8;
 
 /// What the name of a class of transformers ends in.
 const CLASSIFIER: &str = "ForSequenceClassification";
@@ -37,9 +37,9 @@ pub struct Classifier {
     /// Scores of a state, `[classes, width]`; none where the model gives scores itself.
     head: Option<Vec<f32>>,
     classes: Vec<String>,
-    scores: Scores,
+    scores: ProblemType,
     params: Option<Vec<Buffer>>,
-    programs: BTreeMap<usize, Session>,
+    programs: BTreeMap<usize, ProgramSession>,
 }
 
 impl Classifier {
@@ -47,7 +47,7 @@ impl Classifier {
     pub fn load(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Classifier> {
         let (model, head, classes, scores) = match dir.join("adapter_config.json").is_file() {
             true => read_with_adapter(dir, base, dtype)?,
-            false => whole(dir, dtype)?,
+            false => load_full(dir, dtype)?,
         };
         if let Some(head) = head.as_ref().filter(|head| classes.is_empty() || head.len() % classes.len() != 0) {
             return Err(Error::file(
@@ -65,11 +65,11 @@ impl Classifier {
 
     /// The ids of a text as the model was trained to read it.
     pub fn ids(&self, tokenizer: &Tokenizer, text: &str) -> Result<Vec<i32>> {
-        let mut ids = tokenizer.whole(text)?;
+        let mut ids = tokenizer.encode_with_special_tokens(text)?;
         let most = self.model.max_sequence().unwrap_or(usize::MAX);
         if ids.len() > most {
             // What ends every text stays.
-            let (_, after) = tokenizer.around()?;
+            let (_, after) = tokenizer.surrounding_ids()?;
             ids.truncate(most.saturating_sub(after.len()));
             ids.extend(after);
         }
@@ -81,14 +81,14 @@ impl Classifier {
         if ids.is_empty() {
             return Err(Error::Input("no ids given: a text needs at least one".into()));
         }
-        self.model.check_known(ids.iter())?;
+        self.model.check_token_ids(ids.iter())?;
         let longest = self.model.max_positions().unwrap_or(usize::MAX);
         if ids.len() > longest {
             return Err(Error::Input(format!("a text of {} ids: the model takes at most {longest}", ids.len())));
         }
-        let rows = ids.len().next_multiple_of(BLOCK).min(longest);
+        let rows = ids.len().next_multiple_of(PADDING_BLOCK).min(longest);
         if !self.programs.contains_key(&rows) {
-            while self.programs.len() >= KEPT {
+            while self.programs.len() >= MAX_PROGRAMS {
                 self.programs.pop_first();
             }
             let session = self.compile(rows, backend)?;
@@ -114,93 +114,93 @@ impl Classifier {
         Ok(self.scores.probabilities(&scores))
     }
 
-    fn compile(&mut self, rows: usize, backend: &dyn Backend) -> Result<Session> {
+    fn compile(&mut self, rows: usize, backend: &dyn Backend) -> Result<ProgramSession> {
         let params = match &self.params {
             Some(params) => params.clone(),
             None => self.params.insert(self.model.upload(backend)?).clone(),
         };
         let model = &self.model;
-        let options = Options { dtype: model.dtype, custom_backward: false, ..Options::default() };
+        let options = LowerOptions { dtype: model.dtype, custom_backward: false, ..LowerOptions::default() };
         if self.head.is_none() {
             let ids = Type::new(DType::I32, &[1, rows]);
             let other = model.architecture.inputs().into_iter().map(|input| input.name);
-            let absent = other.filter(|name| !TAKEN.contains(&&name[..])).collect();
-            let lowered = model.architecture.lower_for(&[ids.clone(), ids], &Options { absent, ..options })?;
-            return Session::new(&model.read_packed(&lowered.graph, 0)?, backend, &params);
+            let absent = other.filter(|name| !ENCODER_INPUTS.contains(&&name[..])).collect();
+            let lowered = model.architecture.lower_for(&[ids.clone(), ids], &LowerOptions { absent, ..options })?;
+            return ProgramSession::new(&model.read_packed(&lowered.graph, 0)?, backend, &params);
         }
         let mut graph = model.read_packed(&model.architecture.lower_with(1, rows, &options)?.graph, 0)?;
-        let states = before_head(&graph)
+        let states = head_input(&graph)
             .ok_or_else(|| Error::Input(format!("{} has no states that a head scores", model.architecture.name)))?;
         graph.set_outputs(vec![states]);
-        Session::new(&last_row(&graph.without_dead_nodes(), 1)?, backend, &params)
+        ProgramSession::new(&select_last_token(&graph.without_dead_nodes(), 1)?, backend, &params)
     }
 }
 
 /// What encoders take, in this order.
-const TAKEN: [&str; 2] = ["input_ids", "attention_mask"];
+const ENCODER_INPUTS: [&str; 2] = ["input_ids", "attention_mask"];
 
-type Parts = (Model, Option<Vec<f32>>, Vec<String>, Scores);
+type ClassifierParts = (Model, Option<Vec<f32>>, Vec<String>, ProblemType);
 
 /// What the scores of a model mean, as `problem_type` says.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Scores {
+enum ProblemType {
     /// One of several classes.
-    Classes,
+    SingleLabel,
     /// Each class by itself.
-    Labels,
+    MultiLabel,
     /// Numbers.
-    Numbers,
+    Regression,
 }
 
-impl Scores {
+impl ProblemType {
     /// As transformers' pipeline reads a configuration.
-    fn of(config: &Json, classes: usize) -> Scores {
+    fn of(config: &Json, classes: usize) -> ProblemType {
         match config.get("problem_type").and_then(Json::as_str) {
-            Some("multi_label_classification") => Scores::Labels,
-            Some("regression") => Scores::Numbers,
-            Some("single_label_classification") => Scores::Classes,
-            _ if classes == 1 => Scores::Labels,
-            _ => Scores::Classes,
+            Some("multi_label_classification") => ProblemType::MultiLabel,
+            Some("regression") => ProblemType::Regression,
+            Some("single_label_classification") => ProblemType::SingleLabel,
+            _ if classes == 1 => ProblemType::MultiLabel,
+            _ => ProblemType::SingleLabel,
         }
     }
 
     fn probabilities(self, scores: &[f64]) -> Vec<f64> {
         match self {
-            Scores::Classes => softmax(scores),
-            Scores::Labels => scores.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
-            Scores::Numbers => scores.to_vec(),
+            ProblemType::SingleLabel => softmax(scores),
+            ProblemType::MultiLabel => scores.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
+            ProblemType::Regression => scores.to_vec(),
         }
     }
 }
 
-fn whole(dir: &Path, dtype: DType) -> Result<Parts> {
+fn load_full(dir: &Path, dtype: DType) -> Result<ClassifierParts> {
     let path = dir.join("config.json");
     let config = Config::read(&path)?;
     let fault = |reason: String| Error::Config { path: path.clone(), reason };
-    let classes = classes(&config.json);
+    let classes = class_names(&config.json);
     let name = config.architecture().unwrap_or_default();
     let Some(stem) = name.strip_suffix(CLASSIFIER) else {
         return Err(fault(format!("`{name}` tells no classes apart: its name would end in {CLASSIFIER}")));
     };
     // The library may have it as it is.
-    if Architecture::of(&config, &path).is_ok() {
+    if Architecture::from_config(&config, &path).is_ok() {
         let model = Model::load(dir, dtype)?;
         let inputs: Vec<String> = model.architecture.inputs().into_iter().map(|input| input.name).collect();
-        if inputs.iter().filter(|name| TAKEN.contains(&&name[..])).ne(TAKEN.iter()) {
+        if inputs.iter().filter(|name| ENCODER_INPUTS.contains(&&name[..])).ne(ENCODER_INPUTS.iter()) {
             return Err(fault(format!("a classifier that takes {}: texts are not enough", inputs.join(", "))));
         }
-        let scores = Scores::of(&config.json, classes.len());
+        let scores = ProblemType::of(&config.json, classes.len());
         return Ok((model, None, classes, scores));
     }
-    let model = decoder(dir, dtype, stem)?;
+    let model = load_decoder(dir, dtype, stem)?;
     let head = Checkpoint::open(dir)?;
     let missing = || Error::file(dir, "no tensor `score.weight`, which scores the classes");
-    let head = head.get("score.weight").ok_or_else(missing)?.floats("score.weight")?;
-    let scores = Scores::of(&config.json, classes.len());
+    let head = head.get("score.weight").ok_or_else(missing)?.to_f32_vec("score.weight")?;
+    let scores = ProblemType::of(&config.json, classes.len());
     Ok((model, Some(head), classes, scores))
 }
 
-fn read_with_adapter(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Parts> {
+fn read_with_adapter(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<ClassifierParts> {
     let base = match base {
         Some(base) => base.to_path_buf(),
         None => Adapter::base_of(dir)?.into(),
@@ -210,31 +210,31 @@ fn read_with_adapter(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Pa
     // peft was given a model for classes, whatever the base was saved as; the head of the base is replaced.
     let name = config.pointer("/architectures/0").and_then(Json::as_str).unwrap_or_default();
     let mut model = match name.strip_suffix(CLASSIFIER) {
-        Some(stem) => decoder(&base, dtype, stem)?,
+        Some(stem) => load_decoder(&base, dtype, stem)?,
         None => Model::load(&base, dtype)?,
     };
     let (adapter, head, count) = Adapter::read_with_head(dir, &model)?;
     model.merge(&adapter)?;
-    let object = |dir: &Path, name: &str| Ok::<_, Error>(Json::Object(object(dir, name)?.unwrap_or_default()));
+    let object = |dir: &Path, name: &str| Ok::<_, Error>(Json::Object(read_object(dir, name)?.unwrap_or_default()));
     // peft doesn't save the names of classes: those of the base's configuration are meant, if there are as many.
-    let mut names = classes(&object(dir, "classes.json")?);
+    let mut names = class_names(&object(dir, "classes.json")?);
     if names.is_empty() {
-        names = classes(&config);
+        names = class_names(&config);
     }
     if names.len() != count && !dir.join("classes.json").is_file() {
         names = (0..count).map(|i| format!("LABEL_{i}")).collect();
     }
-    let scores = Scores::of(&config, names.len());
+    let scores = ProblemType::of(&config, names.len());
     Ok((model, Some(head), names, scores))
 }
 
 /// The decoder below a head for classes.
-fn decoder(dir: &Path, dtype: DType, stem: &str) -> Result<Model> {
-    Model::load_headless(dir, dtype, &DECODERS.map(|end| format!("{stem}{end}")))
+fn load_decoder(dir: &Path, dtype: DType, stem: &str) -> Result<Model> {
+    Model::load_without_lm_head(dir, dtype, &DECODERS.map(|end| format!("{stem}{end}")))
 }
 
 /// Names of classes by their numbers.
-fn classes(json: &Json) -> Vec<String> {
+fn class_names(json: &Json) -> Vec<String> {
     let names = json.get("id2label").and_then(Json::as_object);
     let mut found: Vec<(usize, String)> = names
         .into_iter()

@@ -10,17 +10,17 @@ use training::files;
 
 /// Which files are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum FileSelection {
     /// All.
     All,
     /// Those that make the tokenizer, with its chat templates.
     Tokenizer,
     /// All others.
-    Others,
+    NonTokenizer,
 }
 
 /// Files of a tokenizer by their names.
-const TOKENIZER: &[&str] = &[
+const TOKENIZER_FILES: &[&str] = &[
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -37,10 +37,10 @@ const TOKENIZER: &[&str] = &[
     "chat_template.json",
 ];
 /// The folder of further chat templates.
-const TEMPLATES: &str = "additional_chat_templates";
+const TEMPLATE_DIR: &str = "additional_chat_templates";
 
 /// Endings of files that hold weights or their index.
-const WEIGHTS: &[&str] = &[
+const WEIGHT_SUFFIXES: &[&str] = &[
     ".safetensors",
     ".safetensors.index.json",
     ".bin",
@@ -62,7 +62,7 @@ const WEIGHTS: &[&str] = &[
 ];
 
 /// What is written anew with every model, and what belongs to the run that wrote a directory.
-const OWN: &[&str] = &[
+const GENERATED_FILES: &[&str] = &[
     "config.json",
     "adapter_config.json",
     "classes.json",
@@ -75,16 +75,16 @@ const OWN: &[&str] = &[
 ];
 
 /// Folders of the same kinds: weights in other formats, and runs.
-const FOLDERS: &[&str] = &["onnx", "openvino", "original", "coreml", "checkpoints", "data", "ranks", "runs", "events"];
+const WEIGHT_DIRS: &[&str] = &["onnx", "openvino", "original", "coreml", "checkpoints", "data", "ranks", "runs", "events"];
 
 /// Folders in folders.
-const DEEPEST: usize = 4;
+const MAX_DEPTH: usize = 4;
 
 /// Copies what lies beside a model's weights from one directory to another; a GGUF file gives what it has of it.
 pub fn copy_companions(from: &Path, to: &Path) -> Result<()> {
     match gguf::is_gguf(from) {
-        true => gguf::Gguf::open(from)?.write_companions(to).map(drop),
-        false => copy(from, to, Part::All).map(drop),
+        true => gguf::GgufFile::open(from)?.write_companions(to).map(drop),
+        false => copy(from, to, FileSelection::All).map(drop),
     }
 }
 
@@ -93,30 +93,30 @@ pub fn merge_companions(base: &Path, adapter: &Path, to: &Path) -> Result<()> {
     copy_companions(base, to)?;
     if adapter.join("tokenizer.json").is_file() {
         // None of the base's tokenizer stays beside the adapter's.
-        for name in names(to)?.into_iter().filter(|name| is_tokenizer(name)) {
+        for name in file_names(to)?.into_iter().filter(|name| is_tokenizer(name)) {
             let path = to.join(name);
             std::fs::remove_file(&path).map_err(|e| Error::file(&path, e))?;
         }
-        copy(adapter, to, Part::Tokenizer)?;
+        copy(adapter, to, FileSelection::Tokenizer)?;
     }
     // Adapters are often saved without the template of their base.
-    if chat_files::templates(to)?.is_empty() {
-        chat_files::write(&chat_files::templates(base)?, to)?;
+    if chat_files::read_templates(to)?.is_empty() {
+        chat_files::write_templates(&chat_files::read_templates(base)?, to)?;
     }
     Ok(())
 }
 
 /// Copies a part of the files; the paths of those that were written.
-pub(crate) fn copy(from: &Path, to: &Path, part: Part) -> Result<Vec<PathBuf>> {
+pub(crate) fn copy(from: &Path, to: &Path, part: FileSelection) -> Result<Vec<PathBuf>> {
     let same = from.canonicalize().ok().is_some_and(|from| to.canonicalize().ok() == Some(from));
     let mut written = Vec::new();
     for name in
-        names(from)?.into_iter().filter(|name| part == Part::All || is_tokenizer(name) == (part == Part::Tokenizer))
+        file_names(from)?.into_iter().filter(|name| part == FileSelection::All || is_tokenizer(name) == (part == FileSelection::Tokenizer))
     {
         if !same {
             let target = to.join(&name);
             if let Some(folder) = name.parent().filter(|folder| *folder != Path::new("")) {
-                make_folders(to, folder)?;
+                create_dirs(to, folder)?;
             }
             files::copy(&from.join(&name), &target)?;
         }
@@ -127,22 +127,22 @@ pub(crate) fn copy(from: &Path, to: &Path, part: Part) -> Result<Vec<PathBuf>> {
 
 /// The files of a directory that a GGUF file has no place for. It has the tokenizer's tokens, its chat templates, and which ids
 /// begin, end and pad a text.
-pub fn not_in_gguf(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = names(dir)?;
+pub fn files_without_gguf_form(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = file_names(dir)?;
     found.retain(|name| !is_tokenizer(name));
     Ok(found)
 }
 
 fn is_tokenizer(name: &Path) -> bool {
     let tiktoken = name.extension().is_some_and(|end| end == "tiktoken");
-    tiktoken || name.starts_with(TEMPLATES) || TOKENIZER.iter().any(|known| name == Path::new(known))
+    tiktoken || name.starts_with(TEMPLATE_DIR) || TOKENIZER_FILES.iter().any(|known| name == Path::new(known))
 }
 
-fn make_folders(to: &Path, folder: &Path) -> Result<()> {
+fn create_dirs(to: &Path, folder: &Path) -> Result<()> {
     let mut path = to.to_path_buf();
     for part in folder.components() {
         path.push(part);
-        files::make_folder(&path)?;
+        files::create_dir_all(&path)?;
     }
     Ok(())
 }
@@ -173,14 +173,14 @@ pub fn ensure_no_model(dir: &Path) -> Result<()> {
 }
 
 /// The names of all files beside the weights, in order.
-fn names(dir: &Path) -> Result<Vec<PathBuf>> {
+fn file_names(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    gather(dir, Path::new(""), DEEPEST, &mut found)?;
+    collect_files(dir, Path::new(""), MAX_DEPTH, &mut found)?;
     found.sort();
     Ok(found)
 }
 
-fn gather(dir: &Path, under: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+fn collect_files(dir: &Path, under: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     let folder = dir.join(under);
     let fault = |e: std::io::Error| Error::file(&folder, e);
     for entry in std::fs::read_dir(&folder).map_err(fault)? {
@@ -193,11 +193,11 @@ fn gather(dir: &Path, under: &Path, depth: usize, found: &mut Vec<PathBuf>) -> R
         let top = under == Path::new("");
         // A link to a file is the file; a link to a folder may lead back here.
         if entry.file_type().map_err(fault)?.is_dir() {
-            let run = FOLDERS.contains(&name) || name.starts_with("checkpoint-");
+            let run = WEIGHT_DIRS.contains(&name) || name.starts_with("checkpoint-");
             if depth > 0 && !(top && run) {
-                gather(dir, &path, depth - 1, found)?;
+                collect_files(dir, &path, depth - 1, found)?;
             }
-        } else if dir.join(&path).is_file() && !(top && (OWN.contains(&name) || is_weights(name))) {
+        } else if dir.join(&path).is_file() && !(top && (GENERATED_FILES.contains(&name) || is_weights(name))) {
             found.push(path);
         }
     }
@@ -206,5 +206,5 @@ fn gather(dir: &Path, under: &Path, depth: usize, found: &mut Vec<PathBuf>) -> R
 
 /// Whether a file of a model's directory holds weights.
 fn is_weights(name: &str) -> bool {
-    WEIGHTS.iter().any(|end| name.ends_with(end))
+    WEIGHT_SUFFIXES.iter().any(|end| name.ends_with(end))
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use lang::ast::{Expr, ExprKind};
-use lang::consteval::Value;
+use lang::consteval::ConstValue;
 use serde_json::{Map, Value as Json};
 use std::path::Path;
 use training::files;
@@ -15,9 +15,9 @@ pub(crate) struct Config {
 
 impl Config {
     pub(crate) fn read(path: &Path) -> Result<Config> {
-        let text = files::read_text(path, files::CONFIG)?;
+        let text = files::read_text(path, files::MAX_CONFIG_BYTES)?;
         // Python writes infinities as bare words, which JSON does not have.
-        let parsed = serde_json::from_str(&text).or_else(|e| serde_json::from_str(&tagged(&text)).map_err(|_| e));
+        let parsed = serde_json::from_str(&text).or_else(|e| serde_json::from_str(&tag_infinities(&text)).map_err(|_| e));
         let json: Json =
             parsed.map_err(|e| Error::Config { path: path.to_path_buf(), reason: format!("not valid JSON: {e}") })?;
         if !json.is_object() {
@@ -33,12 +33,12 @@ impl Config {
 
     /// The value that an expression of `param_mapping` has: a field, a literal, or the first field that is there in
     /// `first(a, b)`.
-    pub(crate) fn value(&self, expr: &Expr) -> Option<Value> {
+    pub(crate) fn value(&self, expr: &Expr) -> Option<ConstValue> {
         match &expr.peel().kind {
-            ExprKind::Int(n) => Some(Value::int(*n)),
-            ExprKind::Float(x) => Some(Value::Float(Some(*x))),
-            ExprKind::Str(text) => Some(Value::Str(text.clone())),
-            ExprKind::Bool(value) => Some(Value::bool(*value)),
+            ExprKind::Int(n) => Some(ConstValue::int(*n)),
+            ExprKind::Float(x) => Some(ConstValue::Float(Some(*x))),
+            ExprKind::Str(text) => Some(ConstValue::Str(text.clone())),
+            ExprKind::Bool(value) => Some(ConstValue::bool(*value)),
             ExprKind::Call(callee, args) if callee.as_name() == Some("first") => {
                 args.iter().find_map(|arg| self.value(&arg.value))
             }
@@ -46,33 +46,33 @@ impl Config {
                 let (a, b) = (self.number(a)?, self.number(b)?);
                 use lang::ast::BinaryOp;
                 Some(match op {
-                    BinaryOp::Mul => whole(a * b),
-                    BinaryOp::Add => whole(a + b),
-                    BinaryOp::FloorDiv => whole((a / b).floor()),
+                    BinaryOp::Mul => int_if_integral(a * b),
+                    BinaryOp::Add => int_if_integral(a + b),
+                    BinaryOp::FloorDiv => int_if_integral((a / b).floor()),
                     _ => return None,
                 })
             }
             _ => match &expr.as_path()?.to_string()[..] {
-                "rope_parameters" => constant(&self.rope()?),
-                path => constant(self.field(path)?),
+                "rope_parameters" => constant_from_json(&self.rope_parameters()?),
+                path => constant_from_json(self.field(path)?),
             },
         }
     }
 
     fn number(&self, expr: &Expr) -> Option<f64> {
         match self.value(expr)? {
-            Value::Float(x) => x,
+            ConstValue::Float(x) => x,
             other => other.as_int().map(|n| n as f64),
         }
     }
 
     /// How positions are rotated, with what stands outside of it in some files.
-    fn rope(&self) -> Option<Json> {
+    fn rope_parameters(&self) -> Option<Json> {
         let inside = |name: &str| self.json.get(name).and_then(Json::as_object);
         let mut rope = inside("rope_parameters").or_else(|| inside("rope_scaling"))?.clone();
-        rope.retain(|name, value| !value.is_null() && !crate::config_fields::ROPE_UNREAD.contains(&name.as_str()));
+        rope.retain(|name, value| !value.is_null() && !crate::config_fields::UNREAD_ROPE_FIELDS.contains(&name.as_str()));
         for inner in rope.values_mut().filter_map(Json::as_object_mut) {
-            inner.retain(|name, _| !crate::config_fields::ROPE_UNREAD.contains(&name.as_str()));
+            inner.retain(|name, _| !crate::config_fields::UNREAD_ROPE_FIELDS.contains(&name.as_str()));
         }
         let original = "original_max_position_embeddings";
         if let (false, Some(outside)) = (rope.contains_key(original), self.json.get(original)) {
@@ -98,16 +98,16 @@ impl Config {
 }
 
 /// The key under which transformers writes floats that JSON does not have.
-const FLOAT: &str = "__float__";
+const FLOAT_KEY: &str = "__float__";
 
 /// A text with Python's `Infinity` and `-Infinity` outside of strings as objects that name them.
-fn tagged(text: &str) -> String {
+fn tag_infinities(text: &str) -> String {
     let mut found = String::new();
     let (mut rest, mut inside) = (text, false);
     while let Some(c) = rest.chars().next() {
         let word = ["-Infinity", "Infinity"].into_iter().find(|word| !inside && rest.starts_with(word));
         if let Some(word) = word {
-            found.push_str(&format!("{{\"{FLOAT}\": \"{word}\"}}"));
+            found.push_str(&format!("{{\"{FLOAT_KEY}\": \"{word}\"}}"));
             rest = &rest[word.len()..];
             continue;
         }
@@ -121,28 +121,28 @@ fn tagged(text: &str) -> String {
 }
 
 /// A number without a fraction is an int.
-fn whole(x: f64) -> Value {
-    if x.fract() == 0.0 { Value::int(x as i64) } else { Value::Float(Some(x)) }
+fn int_if_integral(x: f64) -> ConstValue {
+    if x.fract() == 0.0 { ConstValue::int(x as i64) } else { ConstValue::Float(Some(x)) }
 }
 
 /// A field as a constant of the language; an object is a list of pairs.
-pub(crate) fn constant(json: &Json) -> Option<Value> {
+pub(crate) fn constant_from_json(json: &Json) -> Option<ConstValue> {
     match json {
-        Json::Bool(value) => Some(Value::bool(*value)),
+        Json::Bool(value) => Some(ConstValue::bool(*value)),
         Json::Number(number) => match number.as_i64() {
-            Some(n) => Some(Value::int(n)),
-            None => number.as_f64().map(|x| Value::Float(Some(x))),
+            Some(n) => Some(ConstValue::int(n)),
+            None => number.as_f64().map(|x| ConstValue::Float(Some(x))),
         },
-        Json::String(text) => Some(Value::Str(text.clone())),
-        Json::Array(items) => items.iter().map(constant).collect::<Option<_>>().map(Value::List),
-        Json::Object(fields) if fields.len() == 1 && fields.contains_key(FLOAT) => {
-            let word = fields.get(FLOAT).and_then(Json::as_str)?;
-            word.parse().ok().map(|x| Value::Float(Some(x)))
+        Json::String(text) => Some(ConstValue::Str(text.clone())),
+        Json::Array(items) => items.iter().map(constant_from_json).collect::<Option<_>>().map(ConstValue::List),
+        Json::Object(fields) if fields.len() == 1 && fields.contains_key(FLOAT_KEY) => {
+            let word = fields.get(FLOAT_KEY).and_then(Json::as_str)?;
+            word.parse().ok().map(|x| ConstValue::Float(Some(x)))
         }
         Json::Object(fields) => {
             let pair =
-                |(name, value): (&String, &Json)| Some(Value::List(vec![Value::Str(name.clone()), constant(value)?]));
-            fields.iter().map(pair).collect::<Option<_>>().map(Value::List)
+                |(name, value): (&String, &Json)| Some(ConstValue::List(vec![ConstValue::Str(name.clone()), constant_from_json(value)?]));
+            fields.iter().map(pair).collect::<Option<_>>().map(ConstValue::List)
         }
         Json::Null => None,
     }
@@ -150,14 +150,14 @@ pub(crate) fn constant(json: &Json) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::{constant, tagged};
+    use super::{constant_from_json, tag_infinities};
 
     #[test]
     fn infinities_of_python_are_read() {
         let text = r#"{"a": [0.0, Infinity], "b": -Infinity, "c": "Infinity \" Infinity"}"#;
-        let json: serde_json::Value = serde_json::from_str(&tagged(text)).expect("JSON");
-        assert_eq!(constant(&json["a"]).expect("a list").to_string(), "[0, inf]");
-        assert_eq!(constant(&json["b"]).expect("a number").to_string(), "-inf");
+        let json: serde_json::Value = serde_json::from_str(&tag_infinities(text)).expect("JSON");
+        assert_eq!(constant_from_json(&json["a"]).expect("a list").to_string(), "[0, inf]");
+        assert_eq!(constant_from_json(&json["b"]).expect("a number").to_string(), "-inf");
         assert_eq!(json["c"], "Infinity \" Infinity");
     }
 }

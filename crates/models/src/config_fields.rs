@@ -5,13 +5,13 @@
 
 use crate::config::Config;
 use lang::ast::{ConfigEntry, ConfigValue, Expr, ExprKind};
-use lang::consteval::Value;
+use lang::consteval::ConstValue;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
 /// Names, tokens, what the class returns, how weights begin, and dropout: evaluation has none, and training here has what its
 /// own settings say.
-const IRRELEVANT: &[&str] = &[
+const IGNORED_FIELDS: &[&str] = &[
     // What the files are.
     "_name_or_path",
     "_commit_hash",
@@ -140,7 +140,7 @@ const IRRELEVANT: &[&str] = &[
 ];
 
 /// Fields of published files that no class of transformers reads, or not for what it computes, each with the reason.
-const UNREAD: &[(&str, &str)] = &[
+const UNREAD_FIELDS: &[(&str, &str)] = &[
     ("is_llama_config", "a mark of the program that converted the file"),
     ("_num_labels", "the number of classes, which `id2label` says"),
     ("eos_token_ids", "an older name of `eos_token_id`"),
@@ -185,10 +185,10 @@ const UNREAD: &[(&str, &str)] = &[
 ];
 
 /// Fields inside of a scaling of rotations that transformers doesn't read: YaRN's `finetuned` says how the weights were made.
-pub(crate) const ROPE_UNREAD: &[&str] = &["finetuned"];
+pub(crate) const UNREAD_ROPE_FIELDS: &[&str] = &["finetuned"];
 
 /// Quantised checkpoints by their `quant_method`: what the weights are, and what reads them.
-const QUANTIZED: &[(&str, &str, &str)] = &[
+const QUANT_METHODS: &[(&str, &str, &str)] = &[
     ("gptq", "integers of 2 to 8 bits with scales of groups (GPTQ)", "transformers with gptqmodel, vLLM"),
     ("awq", "integers of 4 bits with scales of groups (AWQ)", "transformers with gptqmodel or autoawq, vLLM"),
     ("bitsandbytes", "blocks of 4 bits (NF4, FP4) or rows of 8 bits", "transformers with bitsandbytes, vLLM"),
@@ -219,7 +219,7 @@ const QUANTIZED: &[(&str, &str, &str)] = &[
 ];
 
 /// Why a quantised checkpoint is refused, and what to do.
-fn quantized(fields: &serde_json::Map<String, Json>) -> Result<(), String> {
+fn check_quantization(fields: &serde_json::Map<String, Json>) -> Result<(), String> {
     let names = ["quantization_config", "compression_config"];
     let found = names.iter().find_map(|name| Some((name, fields.get(*name).filter(|value| !value.is_null())?)));
     let Some((name, value)) = found else { return Ok(()) };
@@ -229,7 +229,7 @@ fn quantized(fields: &serde_json::Map<String, Json>) -> Result<(), String> {
     if method == Some("tensorloom") {
         return Ok(());
     }
-    let known = method.and_then(|method| QUANTIZED.iter().find(|(known, _, _)| *known == method));
+    let known = method.and_then(|method| QUANT_METHODS.iter().find(|(known, _, _)| *known == method));
     let what = match (known, method) {
         (Some((method, what, readers)), _) => {
             format!("its weights are quantised by {method}: {what}, which {readers} read")
@@ -243,7 +243,7 @@ fn quantized(fields: &serde_json::Map<String, Json>) -> Result<(), String> {
 }
 
 /// Fields that change what is computed, with the values that mean what is computed anyway.
-fn meant(architecture: &str, field: &str) -> Option<Vec<Json>> {
+fn supported_values(architecture: &str, field: &str) -> Option<Vec<Json>> {
     Some(match (architecture, field) {
         ("T5ForConditionalGeneration" | "WhisperForConditionalGeneration", "is_encoder_decoder") => vec![json!(true)],
         (_, "is_encoder_decoder" | "tie_encoder_decoder" | "add_cross_attention") => vec![json!(false)],
@@ -283,7 +283,7 @@ fn meant(architecture: &str, field: &str) -> Option<Vec<Json>> {
 }
 
 /// Fields that say nothing to one class: they follow from others there, or are about parts that it does not have.
-fn says_nothing(architecture: &str, field: &str) -> bool {
+fn is_redundant(architecture: &str, field: &str) -> bool {
     let headless = |name: &str| name.starts_with("ViT") || name.ends_with("SequenceClassification");
     match (architecture, field) {
         ("Mamba2ForCausalLM", "chunk_size" | "time_step_rank") => true,
@@ -314,7 +314,7 @@ fn says_nothing(architecture: &str, field: &str) -> bool {
 }
 
 /// What a field has to say that nobody reads, if anything.
-pub(crate) fn refuse(config: &Config, architecture: &str, entries: &[ConfigEntry]) -> Result<(), String> {
+pub(crate) fn check_fields(config: &Config, architecture: &str, entries: &[ConfigEntry]) -> Result<(), String> {
     let Some(fields) = config.json.as_object() else { return Ok(()) };
     let mut used = read_fields(entries);
     if used.contains("rope_parameters") || used.iter().any(|path| path.starts_with("rope_parameters.")) {
@@ -325,8 +325,8 @@ pub(crate) fn refuse(config: &Config, architecture: &str, entries: &[ConfigEntry
             used.insert("partial_rotary_factor".to_string());
         }
     }
-    quantized(fields)?;
-    twice(&config.json)?;
+    check_quantization(fields)?;
+    check_duplicates(&config.json)?;
     // Gemma 3's model extends that of Gemma 2, which has it; transformers' class keeps it and bounds no score.
     let capped = fields.get("attn_logit_softcapping").filter(|value| !value.is_null());
     if let (Some(value), "Gemma3ForCausalLM") = (capped, architecture) {
@@ -334,11 +334,11 @@ pub(crate) fn refuse(config: &Config, architecture: &str, entries: &[ConfigEntry
             "`attn_logit_softcapping` is {value}, which Gemma 3 does not have: only null is supported"
         ));
     }
-    unread(config, architecture, "", fields, &used)
+    unread_fields(config, architecture, "", fields, &used)
 }
 
 /// The same for the fields of an object, whose names begin with `prefix`.
-fn unread(
+fn unread_fields(
     config: &Config,
     architecture: &str,
     prefix: &str,
@@ -347,25 +347,25 @@ fn unread(
 ) -> Result<(), String> {
     for (field, value) in fields {
         let name = &format!("{prefix}{field}");
-        if used.contains(name) || value.is_null() || IRRELEVANT.contains(&field.as_str()) {
+        if used.contains(name) || value.is_null() || IGNORED_FIELDS.contains(&field.as_str()) {
             continue;
         }
-        if UNREAD.iter().any(|(known, _)| known == field) || names_quantization(field) {
+        if UNREAD_FIELDS.iter().any(|(known, _)| known == field) || names_quantization(field) {
             continue;
         }
         let inside = format!("{name}.");
         if let (Json::Object(inner), true) = (value, used.iter().any(|path| path.starts_with(&inside))) {
-            unread(config, architecture, &inside, inner, used)?;
+            unread_fields(config, architecture, &inside, inner, used)?;
             continue;
         }
-        if says_nothing(architecture, name) {
+        if is_redundant(architecture, name) {
             continue;
         }
         if name == "layer_types" {
-            layer_types(config, value)?;
+            check_layer_types(config, value)?;
             continue;
         }
-        match meant(architecture, field) {
+        match supported_values(architecture, field) {
             Some(values) if values.iter().any(|meant| meant == value) => {}
             Some(values) => {
                 let known: Vec<String> = values.iter().map(Json::to_string).collect();
@@ -389,7 +389,7 @@ fn names_quantization(field: &str) -> bool {
 }
 
 /// Settings of rotations that stand in two places must agree: only one of them is read.
-fn twice(json: &Json) -> Result<(), String> {
+fn check_duplicates(json: &Json) -> Result<(), String> {
     let field = |name: &str| json.get(name).filter(|value| !value.is_null());
     let Some(rope) = field("rope_parameters") else { return Ok(()) };
     let both = ["rope_theta", "partial_rotary_factor"].map(|name| (name, rope.get(name)));
@@ -404,12 +404,12 @@ fn twice(json: &Json) -> Result<(), String> {
 }
 
 /// Whether a field's value is of the kind that its parameter takes, which the parameter's default shows.
-pub(crate) fn fits(name: &str, value: &Value, default: Option<&Value>) -> Result<(), String> {
-    let number = |value: &Value| value.as_int().is_some() || matches!(value, Value::Float(_));
+pub(crate) fn check_value_kind(name: &str, value: &ConstValue, default: Option<&ConstValue>) -> Result<(), String> {
+    let number = |value: &ConstValue| value.as_int().is_some() || matches!(value, ConstValue::Float(_));
     let (fits, wanted) = match default {
-        Some(Value::Bool(_)) => (matches!(value, Value::Bool(_)), "true or false"),
-        Some(Value::Str(_)) => (matches!(value, Value::Str(_)), "a word"),
-        Some(Value::Float(_)) => (number(value), "a number"),
+        Some(ConstValue::Bool(_)) => (matches!(value, ConstValue::Bool(_)), "true or false"),
+        Some(ConstValue::Str(_)) => (matches!(value, ConstValue::Str(_)), "a word"),
+        Some(ConstValue::Float(_)) => (number(value), "a number"),
         Some(default) if default.as_int().is_some() => (value.as_int().is_some(), "a whole number"),
         _ => return Ok(()),
     };
@@ -417,7 +417,7 @@ pub(crate) fn fits(name: &str, value: &Value, default: Option<&Value>) -> Result
 }
 
 /// Kinds of layers say no more than the windows do.
-fn layer_types(config: &Config, value: &Json) -> Result<(), String> {
+fn check_layer_types(config: &Config, value: &Json) -> Result<(), String> {
     let field = |name: &str| config.json.get(name).filter(|value| !value.is_null());
     let windows =
         field("use_sliding_window").and_then(Json::as_bool).unwrap_or(false) && field("sliding_window").is_some();
@@ -443,19 +443,19 @@ fn read_fields(entries: &[ConfigEntry]) -> BTreeSet<String> {
         let ConfigValue::Map(pairs) = &entry.value else { continue };
         for pair in pairs {
             if let ConfigValue::Expr(expr) = &pair.value {
-                collect(expr, &mut found);
+                collect_fields(expr, &mut found);
             }
         }
     }
     found
 }
 
-fn collect(expr: &Expr, found: &mut BTreeSet<String>) {
+fn collect_fields(expr: &Expr, found: &mut BTreeSet<String>) {
     match &expr.peel().kind {
-        ExprKind::Call(_, args) => args.iter().for_each(|arg| collect(&arg.value, found)),
+        ExprKind::Call(_, args) => args.iter().for_each(|arg| collect_fields(&arg.value, found)),
         ExprKind::Binary(_, a, b) => {
-            collect(a, found);
-            collect(b, found);
+            collect_fields(a, found);
+            collect_fields(b, found);
         }
         _ => {
             found.extend(expr.peel().as_path().map(|path| path.to_string()));

@@ -7,31 +7,31 @@
 use crate::adapter::Adapter;
 use crate::asserts;
 use crate::error::{Error, Result};
-use crate::insert_adapter::adapted;
-use crate::last_token::last_row;
+use crate::insert_adapter::insert_adapter;
+use crate::last_token::select_last_token;
 use crate::model::Model;
-use crate::session::{Buffer, Session};
+use crate::session::{Buffer, ProgramSession};
 use crate::sharded::Sharded;
 use compiler::Backend;
 use dist::Comm;
-use lang::lower::{Lowered, Observation, Options};
+use lang::lower::{Lowered, Observation, LowerOptions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use training::named_tensor::from_bytes;
 
 /// Capacities are multiples of this, so that few programs serve many lengths.
-const BLOCK: usize = 64;
+const CAPACITY_BLOCK: usize = 64;
 
 /// Ids of a prompt that are run at once: products are as fast with so many as with more, and activations of long prompts would take
 /// more memory than small models.
-const PART: usize = 256;
+const PREFILL_CHUNK: usize = 256;
 
 /// Ids up to which weights are used where the file has them. That saves a second for each gigabyte before the first token; copies
 /// stand in larger pages, which make each token a tenth faster.
-const SHORT: usize = 1024;
+const MAX_IN_PLACE_TOKENS: usize = 1024;
 
 /// Programs that are kept where they take turns.
-const KEPT: usize = 3;
+const MAX_PROGRAMS: usize = 3;
 
 /// A sequence with what is needed to go on with it.
 pub struct DecodeSession<'a> {
@@ -43,25 +43,25 @@ pub struct DecodeSession<'a> {
     capacity: usize,
     ids: Vec<i32>,
     /// The program that ran last comes first, and has the caches.
-    steps: Vec<Step>,
+    steps: Vec<DecodeProgram>,
     /// The caches, while no program has them.
-    held: Option<Vec<Buffer>>,
+    detached_caches: Option<Vec<Buffer>>,
     /// Whether several ids are scored now and then.
-    guesses: bool,
-    ran: Duration,
+    speculative: bool,
+    last_run_time: Duration,
     /// How ranks share the model.
-    divided: Option<Sharded>,
+    sharded: Option<Sharded>,
 }
 
 impl Model {
     /// An empty sequence that may grow to `most` ids.
-    pub fn decoding<'a>(&'a self, most: usize, backend: &'a dyn Backend) -> Result<DecodeSession<'a>> {
-        self.decoding_among(most, backend, None)
+    pub fn decode_session<'a>(&'a self, most: usize, backend: &'a dyn Backend) -> Result<DecodeSession<'a>> {
+        self.decode_session_sharded(most, backend, None)
     }
 
     /// The same as one of several ranks, which share the model as the mesh of `comm` says; the backend must talk through it.
     /// All ranks make the same calls and get the same logits.
-    pub fn decoding_among<'a>(
+    pub fn decode_session_sharded<'a>(
         &'a self,
         most: usize,
         backend: &'a dyn Backend,
@@ -70,34 +70,34 @@ impl Model {
         if let Some(longest) = self.max_positions().filter(|longest| most > *longest) {
             return Err(Error::Input(format!("a sequence of {most} ids: the model takes at most {longest}")));
         }
-        let divided = comm.filter(|comm| comm.mesh().ranks() > 1).map(|comm| Sharded::of(self, comm)).transpose()?;
+        let divided = comm.filter(|comm| comm.mesh().ranks() > 1).map(|comm| Sharded::new(self, comm)).transpose()?;
         let params = match &divided {
             Some(divided) => divided.upload(self, backend)?,
-            None if most <= SHORT => self.upload_in_place(backend)?,
+            None if most <= MAX_IN_PLACE_TOKENS => self.upload_in_place(backend)?,
             None => self.upload(backend)?,
         };
-        Ok(DecodeSession { divided, ..self.decoding_on(params, None, most, backend) })
+        Ok(DecodeSession { sharded: divided, ..self.decode_session_on(params, None, most, backend) })
     }
 
     /// The same with parameters that are on the device already, those of an adapter in front of them.
-    pub(crate) fn decoding_on<'a>(
+    pub(crate) fn decode_session_on<'a>(
         &'a self,
         params: Vec<Buffer>,
         adapter: Option<&'a Adapter>,
         most: usize,
         backend: &'a dyn Backend,
     ) -> DecodeSession<'a> {
-        let capacity = most.max(1).next_multiple_of(BLOCK);
+        let capacity = most.max(1).next_multiple_of(CAPACITY_BLOCK);
         let (ids, steps, held, ran) = (Vec::new(), Vec::new(), None, Duration::ZERO);
         let (guesses, divided) = (false, None);
-        DecodeSession { model: self, adapter, backend, params, capacity, ids, steps, held, guesses, ran, divided }
+        DecodeSession { model: self, adapter, backend, params, capacity, ids, steps, detached_caches: held, speculative: guesses, last_run_time: ran, sharded: divided }
     }
 
     /// What a sequence runs: the model's graph, with the adapter beside it.
-    fn lower_adapted(&self, adapter: Option<&Adapter>, count: usize, options: &Options) -> Result<Lowered> {
+    fn lower_adapted(&self, adapter: Option<&Adapter>, count: usize, options: &LowerOptions) -> Result<Lowered> {
         let Some(adapter) = adapter else { return self.lower_with(1, count, options) };
         let mut lowered = self.architecture.lower_with(1, count, options)?;
-        let graph = adapted(&lowered.graph, false, adapter, false)?;
+        let graph = insert_adapter(&lowered.graph, false, adapter, false)?;
         lowered.graph = self.read_packed(&graph, adapter.values.len())?;
         Ok(lowered)
     }
@@ -111,7 +111,7 @@ impl DecodeSession<'_> {
 
     /// How long the last call ran, without compiling.
     pub fn last_run_time(&self) -> Duration {
-        self.ran
+        self.last_run_time
     }
 
     /// Whether every call runs the whole sequence.
@@ -121,43 +121,43 @@ impl DecodeSession<'_> {
 
     /// Compiles what a call with this many ids will need, if it is not there.
     pub fn prepare(&mut self, count: usize) -> Result<()> {
-        if self.recomputes_prefix() { Ok(()) } else { self.choose(self.part(count), false) }
+        if self.recomputes_prefix() { Ok(()) } else { self.select_program(self.prefill_count(count), false) }
     }
 
     /// How many of so many ids are run at once.
-    fn part(&self, count: usize) -> usize {
-        if count <= PART || self.recomputes_prefix() || self.model.architecture.rotates_by_length() {
+    fn prefill_count(&self, count: usize) -> usize {
+        if count <= PREFILL_CHUNK || self.recomputes_prefix() || self.model.architecture.rotates_by_length() {
             return count.max(1);
         }
-        count.div_ceil(count.div_ceil(PART))
+        count.div_ceil(count.div_ceil(PREFILL_CHUNK))
     }
 
     /// Puts the program for so many ids first.
-    fn choose(&mut self, count: usize, all: bool) -> Result<()> {
-        let fits = |step: &Step| step.count == count && (step.all == all || count == 1);
+    fn select_program(&mut self, count: usize, all: bool) -> Result<()> {
+        let fits = |step: &DecodeProgram| step.count == count && (step.score_all == all || count == 1);
         // The program of a prompt is not needed again; those of guesses are.
-        self.guesses |= all && count > 1;
+        self.speculative |= all && count > 1;
         let step = match self.steps.iter().position(fits) {
             Some(0) => return Ok(()),
             Some(at) => self.steps.remove(at),
             None => {
                 // One program makes room for the next, which goes on in its caches.
-                if !self.guesses {
-                    self.held = self.steps.iter().find(|step| step.holds).map(Step::caches).or(self.held.take());
+                if !self.speculative {
+                    self.detached_caches = self.steps.iter().find(|step| step.owns_caches).map(DecodeProgram::caches).or(self.detached_caches.take());
                     self.steps.clear();
                 }
-                let step = Step::cached(self, count, all)?;
+                let step = DecodeProgram::cached(self, count, all)?;
                 cpu::trim_heap();
                 step
             }
         };
-        self.held = None;
+        self.detached_caches = None;
         self.steps.insert(0, step);
         let (first, rest) = self.steps.split_at_mut(1);
-        if let Some(last) = rest.iter_mut().find(|step| step.holds) {
+        if let Some(last) = rest.iter_mut().find(|step| step.owns_caches) {
             first[0].take_caches(last);
         }
-        self.steps.truncate(if self.guesses { KEPT } else { 1 });
+        self.steps.truncate(if self.speculative { MAX_PROGRAMS } else { 1 });
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl DecodeSession<'_> {
         if before + ids.len() > self.capacity {
             return Err(Error::Input(format!("the sequence was to have at most {} ids", self.capacity)));
         }
-        for part in ids.chunks(self.part(ids.len())) {
+        for part in ids.chunks(self.prefill_count(ids.len())) {
             match self.run(part, false) {
                 Ok(found) => rows = found,
                 Err(error) => {
@@ -177,9 +177,9 @@ impl DecodeSession<'_> {
                     return Err(error);
                 }
             }
-            ran += self.ran;
+            ran += self.last_run_time;
         }
-        self.ran = ran;
+        self.last_run_time = ran;
         Ok(rows.pop().unwrap_or_default())
     }
 
@@ -209,26 +209,26 @@ impl DecodeSession<'_> {
         let again = self
             .model
             .architecture
-            .long_from()
+            .long_rope_threshold()
             .is_some_and(|from| before > 0 && before <= from && self.ids.len() > from);
         if again {
             self.steps.clear();
-            self.held = None;
+            self.detached_caches = None;
         }
         let (new, position) = match again || self.recomputes_prefix() {
             true => (self.ids.clone(), 0),
             false => (ids.to_vec(), before),
         };
         if self.recomputes_prefix() {
-            self.steps = vec![Step::whole(self, new.len())?];
+            self.steps = vec![DecodeProgram::full_sequence(self, new.len())?];
         } else {
-            self.choose(new.len(), all)?;
+            self.select_program(new.len(), all)?;
         }
         let Some(step) = self.steps.first_mut() else { return Err(Error::Input("nothing to run".into())) };
         let started = Instant::now();
         let rows = step.run(&new, position);
-        self.ran = started.elapsed();
-        self.model.check_whole()?;
+        self.last_run_time = started.elapsed();
+        self.model.check_in_place_reads()?;
         let mut rows = rows?;
         let asked = if all { ids.len() } else { 1 };
         Ok(rows.split_off(rows.len().saturating_sub(asked)))
@@ -237,50 +237,50 @@ impl DecodeSession<'_> {
 
 /// A program for some ids. Its inputs are parameters, ids and, with caches, position, caches and, where one row alone is scored,
 /// that row; its outputs logits, caches.
-struct Step {
-    session: Session,
+struct DecodeProgram {
+    session: ProgramSession,
     count: usize,
     /// Whether all rows are scored.
-    all: bool,
+    score_all: bool,
     params: usize,
     /// None where the whole sequence is run.
     caches: Option<usize>,
     by_position: bool,
     /// Whether its caches are those of the sequence.
-    holds: bool,
+    owns_caches: bool,
     /// What is shown beside the results, from this output on.
     observed: (usize, Vec<Observation>),
 }
 
-impl Step {
+impl DecodeProgram {
     /// Appends `count` ids to caches.
-    fn cached(of: &DecodeSession<'_>, count: usize, all: bool) -> Result<Step> {
-        let DecodeSession { model, adapter, backend, ref params, capacity, ref divided, ref held, .. } = *of;
+    fn cached(of: &DecodeSession<'_>, count: usize, all: bool) -> Result<DecodeProgram> {
+        let DecodeSession { model, adapter, backend, ref params, capacity, sharded: ref divided, detached_caches: ref held, .. } = *of;
         // Nobody asks for derivatives: composites of their own would only be in the way.
-        let options = Options {
+        let options = LowerOptions {
             dtype: model.dtype,
             decode: Some(capacity),
             asserts: true,
             custom_backward: false,
-            ..Options::default()
+            ..LowerOptions::default()
         };
         let lowered = model.lower_adapted(adapter, count, &options)?;
         let all = all || count == 1;
-        let graph = if all { lowered.graph } else { last_row(&lowered.graph, 1)? };
+        let graph = if all { lowered.graph } else { select_last_token(&lowered.graph, 1)? };
         let (n, caches) = (params.len(), lowered.caches.len());
         let results = lowered.outputs.len();
         let graph = match divided {
-            Some(divided) => divided.local(&graph, &lowered.caches, results)?,
+            Some(divided) => divided.local_graph(&graph, &lowered.caches, results)?,
             None => graph,
         };
         let own = graph.input_types();
         let donate: Vec<_> = (0..caches).map(|i| (n + 2 + i, results + i)).collect();
         let places = held.iter().flatten().enumerate().map(|(i, buffer)| (n + 2 + i, buffer.clone()));
-        let session = Session::holding(&graph, backend, params, donate, &places.collect::<Vec<_>>())?;
-        let observed = (results + caches, lowered.observed);
+        let session = ProgramSession::with_resident_inputs(&graph, backend, params, donate, &places.collect::<Vec<_>>())?;
+        let observed = (results + caches, lowered.observations);
         let by_position = lowered.caches.iter().all(|ty| ty.rank() == 4 && ty.shape[2] == capacity);
         let caches = Some(caches);
-        let step = Step { session, count, all, params: n, caches, by_position, holds: true, observed };
+        let step = DecodeProgram { session, count, score_all: all, params: n, caches, by_position, owns_caches: true, observed };
         let fresh = if held.is_some() { 0 } else { lowered.caches.len() };
         for i in n + 2..n + 2 + fresh {
             step.session.bindings.inputs[i].write(0, &vec![0; own[i].bytes()])?;
@@ -289,18 +289,18 @@ impl Step {
     }
 
     /// Runs a sequence of `count` ids from its beginning.
-    fn whole(of: &DecodeSession<'_>, count: usize) -> Result<Step> {
-        let DecodeSession { model, adapter, backend, ref params, ref divided, .. } = *of;
-        let options = Options { dtype: model.dtype, asserts: true, ..Options::default() };
+    fn full_sequence(of: &DecodeSession<'_>, count: usize) -> Result<DecodeProgram> {
+        let DecodeSession { model, adapter, backend, ref params, sharded: ref divided, .. } = *of;
+        let options = LowerOptions { dtype: model.dtype, asserts: true, ..LowerOptions::default() };
         let lowered = model.lower_adapted(adapter, count, &options)?;
         let graph = match divided {
-            Some(divided) => divided.local(&lowered.graph, &[], lowered.outputs.len())?,
+            Some(divided) => divided.local_graph(&lowered.graph, &[], lowered.outputs.len())?,
             None => lowered.graph,
         };
-        let session = Session::new(&graph, backend, params)?;
-        let observed = (lowered.outputs.len(), lowered.observed);
+        let session = ProgramSession::new(&graph, backend, params)?;
+        let observed = (lowered.outputs.len(), lowered.observations);
         let (params, by_position) = (params.len(), true);
-        Ok(Step { session, count, all: true, params, caches: None, by_position, holds: true, observed })
+        Ok(DecodeProgram { session, count, score_all: true, params, caches: None, by_position, owns_caches: true, observed })
     }
 
     /// Runs ids at a position; gives the logits behind each, or behind the last.
@@ -309,12 +309,12 @@ impl Step {
         self.session.write_ints(self.params, ids.iter().copied())?;
         if let Some(caches) = self.caches {
             self.session.write_ints(self.params + 1, std::iter::once(position))?;
-            if !self.all {
+            if !self.score_all {
                 self.session.write_ints(self.params + 2 + caches, std::iter::once(ids.len() as i32 - 1))?;
             }
         }
         self.session.run()?;
-        asserts::check(&self.session, &self.observed.1, self.observed.0)?;
+        asserts::check_assertions(&self.session, &self.observed.1, self.observed.0)?;
         let (ty, bytes) = self.session.read(0)?;
         self.session.swap();
         let values = from_bytes(&bytes, ty.dtype);
@@ -329,10 +329,10 @@ impl Step {
     }
 
     /// Goes on where another program stopped: caches have the same types.
-    fn take_caches(&mut self, other: &mut Step) {
+    fn take_caches(&mut self, other: &mut DecodeProgram) {
         for i in 0..self.caches.unwrap_or(0) {
-            self.session.trade(self.params + 2 + i, &mut other.session, other.params + 2 + i);
+            self.session.exchange_input(self.params + 2 + i, &mut other.session, other.params + 2 + i);
         }
-        (self.holds, other.holds) = (true, false);
+        (self.owns_caches, other.owns_caches) = (true, false);
     }
 }

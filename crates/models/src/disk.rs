@@ -1,18 +1,18 @@
 //! Files of the language on disk, behind the standard library.
 
 use crate::error::{Error, Result};
-use lang::library::WithLibrary;
-use lang::resolve::{Loaded, Loader, Program};
+use lang::library::LibraryLoader;
+use lang::resolve::{LoadedFile, Loader, ModuleProgram};
 use std::path::{Path, PathBuf};
 use training::files;
 
 /// Files on disk, by path without extension (§4.7.1): beside the program's own file, in the folders above it up to the one
 /// with `module.lock`, in the current directory, then in the folders of `LOOM_PATH`.
-struct Disk {
+struct DiskLoader {
     folder: PathBuf,
 }
 
-impl Disk {
+impl DiskLoader {
     /// Where paths start, in order.
     fn roots(&self) -> Vec<PathBuf> {
         let mut roots = vec![self.folder.clone()];
@@ -36,15 +36,15 @@ impl Disk {
     }
 }
 
-impl Loader for Disk {
-    fn read(&self, path: &str, major: Option<u32>) -> Option<Loaded> {
+impl Loader for DiskLoader {
+    fn read(&self, path: &str, major: Option<u32>) -> Option<LoadedFile> {
         let file = self.file(path, major)?;
-        let text = files::read_text(&file, files::TEXT).ok()?;
+        let text = files::read_text(&file, files::MAX_TEXT_BYTES).ok()?;
         let version = match major {
-            None => format!("local@{:08x}", fingerprint(&text)),
+            None => format!("local@{:08x}", fnv1a(&text)),
             Some(major) => format!("v{major}.0.0"),
         };
-        Some(Loaded { name: file.display().to_string(), text, version })
+        Some(LoadedFile { name: file.display().to_string(), text, version })
     }
 
     fn list(&self, folder: &str) -> Vec<String> {
@@ -61,12 +61,12 @@ impl Loader for Disk {
     }
 
     fn lock(&self) -> Option<String> {
-        files::read_text(&self.folder.join("module.lock"), files::TEXT).ok()
+        files::read_text(&self.folder.join("module.lock"), files::MAX_TEXT_BYTES).ok()
     }
 
-    fn fault(&self, path: &str, major: Option<u32>) -> Option<String> {
+    fn read_error(&self, path: &str, major: Option<u32>) -> Option<String> {
         let file = self.file(path, major)?;
-        match files::read_text(&file, files::TEXT) {
+        match files::read_text(&file, files::MAX_TEXT_BYTES) {
             Ok(_) => None,
             Err(training::Error::File(error)) => Some(format!("{}: {}", file.display(), error.reason)),
             Err(other) => Some(other.to_string()),
@@ -75,31 +75,31 @@ impl Loader for Disk {
 }
 
 /// FNV-1a: enough to see that a file has changed.
-fn fingerprint(text: &str) -> u32 {
+fn fnv1a(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Loads a file, or a file of the library by its path or a model's name: `std/models/llama`, `llama`.
-pub fn load_program(name: &str) -> Result<Program> {
+pub fn load_program(name: &str) -> Result<ModuleProgram> {
     let path = name.strip_suffix(".module").unwrap_or(name);
     let file = PathBuf::from(format!("{path}.module"));
     if file.is_file() {
         // What can't be read is no missing import: say why.
-        files::read_text(&file, files::TEXT)?;
+        files::read_text(&file, files::MAX_TEXT_BYTES)?;
         let folder = file.parent().unwrap_or(Path::new("")).to_path_buf();
         let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or(path);
-        return Ok(Program::load(stem, &WithLibrary(Disk { folder })));
+        return Ok(ModuleProgram::load(stem, &LibraryLoader(DiskLoader { folder })));
     }
     let model = format!("std/models/{path}");
     let known = lang::library::files().find(|known| *known == path || *known == model);
     match known {
-        Some(known) => Ok(Program::load(known, &WithLibrary(Disk { folder: PathBuf::new() }))),
+        Some(known) => Ok(ModuleProgram::load(known, &LibraryLoader(DiskLoader { folder: PathBuf::new() }))),
         None => Err(unreadable(&file)),
     }
 }
 
 /// Writes down which versions the imports of a file resolved to, beside the file.
-pub fn write_lock(name: &str, program: &Program) -> Result<PathBuf> {
+pub fn write_lock(name: &str, program: &ModuleProgram) -> Result<PathBuf> {
     let path = Path::new(name).parent().unwrap_or(Path::new("")).join("module.lock");
     let mut lock = program.lock.clone();
     // The file itself is no import of its own.

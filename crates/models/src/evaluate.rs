@@ -2,12 +2,12 @@
 
 use crate::asserts;
 use crate::error::{Error, Result};
-use crate::mapping::Function;
+use crate::mapping::ElementTransform;
 use crate::model::Model;
-use crate::session::Session;
+use crate::session::ProgramSession;
 use compiler::Backend;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
-use lang::lower::{Lowered, Options, Shown, mean_cross_entropy};
+use lang::lower::{Lowered, LowerOptions, ObservationKind, mean_cross_entropy};
 use training::NamedTensor;
 use training::named_tensor::{from_bytes, to_bytes};
 
@@ -36,7 +36,7 @@ pub struct Captured {
 }
 
 /// Results that are states, as transformers calls them.
-const STATES: [&str; 2] = ["last_hidden_state", "pooler_output"];
+const STATE_OUTPUTS: [&str; 2] = ["last_hidden_state", "pooler_output"];
 
 impl Model {
     /// The graph from parameters and ids (`i32[batch, steps]`) to logits, and the parameters' values under their paths.
@@ -46,7 +46,7 @@ impl Model {
 
     /// The same, with the names of the inputs behind the parameters.
     pub fn named_graph(&self, batch: usize, steps: usize) -> Result<(Graph, Vec<NamedTensor>, Vec<String>)> {
-        let options = Options { dtype: self.dtype, ..Options::default() };
+        let options = LowerOptions { dtype: self.dtype, ..LowerOptions::default() };
         let lowered = self.architecture.lower_with(batch, steps, &options)?;
         let mut graph = lowered.graph;
         let logits = graph.outputs()[..1].to_vec();
@@ -66,29 +66,29 @@ impl Model {
         if let Some(labels) = labels {
             self.check_labels(labels, ids.len(), steps)?;
         }
-        let options = Options { dtype: self.dtype, asserts: true, ..Options::default() };
+        let options = LowerOptions { dtype: self.dtype, asserts: true, ..LowerOptions::default() };
         let lowered = self.lower_with(ids.len(), steps, &options)?;
         let (n, results) = (self.param_inputs(), lowered.graph.output_types().len());
         // What is packed has no gradient.
         let all = (0..self.params.len()).filter(|&i| self.params[i].ty.dtype.is_float() && self.packed(i).is_none());
         let wide: Vec<usize> = all.collect();
-        let floats: Vec<usize> = wide.iter().map(|&i| (0..i).map(|j| self.parts_of(j)).sum()).collect();
+        let floats: Vec<usize> = wide.iter().map(|&i| (0..i).map(|j| self.inputs_of(j)).sum()).collect();
         let graph = match labels {
             None => lowered.graph.clone(),
             Some(_) => {
-                let loss = loss_of(&lowered.graph, ids.len(), steps)?;
+                let loss = loss_graph(&lowered.graph, ids.len(), steps)?;
                 transform::value_and_grad(&loss, &floats)?
             }
         };
         let params = self.upload(backend)?;
-        let mut session = Session::new(&graph, backend, &params)?;
+        let mut session = ProgramSession::new(&graph, backend, &params)?;
         session.write_ints(n, ids.iter().flatten().copied())?;
         if let Some(labels) = labels {
             session.write_ints(n + 1, labels.iter().flatten().copied())?;
         }
         session.run()?;
-        asserts::check(&session, &lowered.observed, usize::from(labels.is_some()) + lowered.outputs.len())?;
-        let named = |session: &Session, output: usize, name: &str| -> Result<NamedTensor> {
+        asserts::check_assertions(&session, &lowered.observations, usize::from(labels.is_some()) + lowered.outputs.len())?;
+        let named = |session: &ProgramSession, output: usize, name: &str| -> Result<NamedTensor> {
             let (ty, bytes) = session.read(output)?;
             Ok(NamedTensor { name: name.to_string(), shape: ty.shape.to_vec(), dtype: ty.dtype, bytes })
         };
@@ -101,13 +101,13 @@ impl Model {
     }
 
     /// Gradients of these parameters, which are outputs from `first` on, as tensors of the checkpoint.
-    pub(crate) fn named_gradients(&self, session: &Session, first: usize, wide: &[usize]) -> Result<Vec<NamedTensor>> {
+    pub(crate) fn named_gradients(&self, session: &ProgramSession, first: usize, wide: &[usize]) -> Result<Vec<NamedTensor>> {
         let mut gradients = Vec::new();
         for (output, &i) in wide.iter().enumerate() {
             let (param, pieces) = (&self.params[i], &self.pieces[i]);
             let (ty, bytes) = session.read(first + output)?;
             let values = from_bytes(&bytes, ty.dtype);
-            let weights = match pieces.iter().all(|piece| piece.function == Function::Identity) {
+            let weights = match pieces.iter().all(|piece| piece.function == ElementTransform::Identity) {
                 true => Vec::new(),
                 false => self.rounded(i)?,
             };
@@ -116,7 +116,7 @@ impl Model {
                     name: format!("grad.{}", piece.tensor),
                     shape: piece.shape.clone(),
                     dtype: ty.dtype,
-                    bytes: to_bytes(&piece.take_gradient(&param.ty.shape, &values, &weights), ty.dtype),
+                    bytes: to_bytes(&piece.read_gradient_from(&param.ty.shape, &values, &weights), ty.dtype),
                 });
             }
         }
@@ -131,15 +131,15 @@ impl Model {
             return Err(Error::Input("a loss needs sequences of at least two ids".into()));
         }
         let batch = batch.clamp(1, rows.len());
-        let options = Options { dtype: self.dtype, ..Options::default() };
+        let options = LowerOptions { dtype: self.dtype, ..LowerOptions::default() };
         let lowered = self.lower_with(batch, steps, &options)?;
-        let loss = loss_of(&lowered.graph, batch, steps)?;
+        let loss = loss_graph(&lowered.graph, batch, steps)?;
         let mut alone = Builder::new();
         let inputs: Vec<Value> = loss.input_types().into_iter().map(|t| alone.graph.input(t)).collect();
         let outs = alone.inline(&loss, &inputs)?;
         let params = self.upload(backend)?;
         let n = params.len();
-        let mut session = Session::new(&alone.finish(&outs[..1]), backend, &params)?;
+        let mut session = ProgramSession::new(&alone.finish(&outs[..1]), backend, &params)?;
         let (mut sum, mut count) = (0.0, 0.0);
         // What doesn't fill a batch is left out.
         for rows in rows.chunks_exact(batch) {
@@ -166,26 +166,26 @@ impl Model {
         if let Some(labels) = labels {
             self.check_labels(labels, ids.len(), steps)?;
         }
-        let options = Options { dtype: self.dtype, probes: true, asserts: true, ..Options::default() };
+        let options = LowerOptions { dtype: self.dtype, probes: true, asserts: true, ..LowerOptions::default() };
         let lowered = self.lower_with(ids.len(), steps, &options)?;
         let n = self.param_inputs();
-        let (graph, taps) = probes(&lowered, n, labels.is_some().then_some((ids.len(), steps)))?;
+        let (graph, taps) = probe_graph(&lowered, n, labels.is_some().then_some((ids.len(), steps)))?;
         let params = self.upload(backend)?;
-        let mut session = Session::new(&graph, backend, &params)?;
+        let mut session = ProgramSession::new(&graph, backend, &params)?;
         session.write_ints(n, ids.iter().flatten().copied())?;
         if let Some(labels) = labels {
             session.write_ints(n + 1, labels.iter().flatten().copied())?;
         }
         session.run()?;
-        asserts::check(&session, &lowered.observed, 0)?;
-        let shown = lowered.observed.iter().chain(&lowered.tapped[..taps]).enumerate();
+        asserts::check_assertions(&session, &lowered.observations, 0)?;
+        let shown = lowered.observations.iter().chain(&lowered.gradient_probes[..taps]).enumerate();
         let mut found = Vec::new();
         let mut holds = true;
         for (output, observation) in shown {
-            if observation.shown == Shown::Condition {
+            if observation.kind == ObservationKind::Condition {
                 holds = session.read(output)?.1.first().is_some_and(|byte| *byte != 0);
             }
-            if let Shown::Probe { name, capture, conditional, .. } = &observation.shown {
+            if let ObservationKind::Probe { name, capture, conditional, .. } = &observation.kind {
                 if *conditional && !holds {
                     continue;
                 }
@@ -199,7 +199,7 @@ impl Model {
     }
 
     /// Whether ids are all that the model needs.
-    pub(crate) fn takes_ids(&self) -> Result<()> {
+    pub(crate) fn check_takes_token_ids(&self) -> Result<()> {
         let needed: Vec<String> =
             self.architecture.inputs().into_iter().filter(|i| !i.optional).map(|i| format!("`{}`", i.name)).collect();
         let ids = self.architecture.input_types(1, 1, self.dtype)?.first().is_some_and(|ty| ty.dtype == DType::I32);
@@ -214,8 +214,8 @@ impl Model {
     }
 
     /// Whether the first result scores ids: an encoder without a head gives states.
-    pub(crate) fn scores_ids(&self) -> Result<()> {
-        match self.architecture.outputs().first().filter(|name| STATES.contains(&&name[..])) {
+    pub(crate) fn check_has_lm_head(&self) -> Result<()> {
+        match self.architecture.outputs().first().filter(|name| STATE_OUTPUTS.contains(&&name[..])) {
             Some(name) => Err(Error::Input(format!(
                 "{} gives `{name}`, no scores of ids: use a model with a head for them",
                 self.architecture.name
@@ -228,7 +228,7 @@ impl Model {
     pub(crate) fn check_ids(&self, ids: &[Vec<i32>]) -> Result<usize> {
         // A model that decodes step by step takes ids and nothing else.
         if self.limits.not_incremental.is_some() {
-            self.takes_ids()?;
+            self.check_takes_token_ids()?;
         }
         let steps = ids.first().map_or(0, Vec::len);
         if steps == 0 {
@@ -240,7 +240,7 @@ impl Model {
                 other.len()
             )));
         }
-        self.check_known(ids.iter().flatten())?;
+        self.check_token_ids(ids.iter().flatten())?;
         if let Some(most) = self.max_positions().filter(|most| steps > *most) {
             return Err(Error::Input(format!("a sequence of {steps} ids: the model takes at most {most}")));
         }
@@ -249,7 +249,7 @@ impl Model {
 
     /// The longest sequence that there are positions for.
     pub(crate) fn max_positions(&self) -> Option<usize> {
-        self.architecture.longest().into_iter().chain(self.limits.max_positions).min()
+        self.architecture.max_positions().into_iter().chain(self.limits.max_positions).min()
     }
 
     fn check_labels(&self, labels: &[Vec<i32>], batch: usize, steps: usize) -> Result<()> {
@@ -259,19 +259,19 @@ impl Model {
         if steps < 2 {
             return Err(Error::Input("a loss needs sequences of at least two ids".into()));
         }
-        self.check_scored(labels.iter().flatten())
+        self.check_labels_in_range(labels.iter().flatten())
     }
 
     /// Ids and labels of a batch.
     pub(crate) fn check_batch(&self, ids: &[i32], labels: &[i32]) -> Result<()> {
-        self.check_known(ids.iter())?;
-        self.check_scored(labels.iter())
+        self.check_token_ids(ids.iter())?;
+        self.check_labels_in_range(labels.iter())
     }
 
     /// Ids must be rows of every table that they are looked up in.
-    pub(crate) fn check_known<'a>(&self, mut ids: impl Iterator<Item = &'a i32>) -> Result<()> {
+    pub(crate) fn check_token_ids<'a>(&self, mut ids: impl Iterator<Item = &'a i32>) -> Result<()> {
         let Some(size) = self.vocabulary().filter(|size| *size > 0) else { return Ok(()) };
-        match ids.find(|id| !within(**id, size)) {
+        match ids.find(|id| !in_range(**id, size)) {
             Some(id) => {
                 Err(Error::Input(format!("id {id} is not in the vocabulary of {size}: ids are from 0 to {}", size - 1)))
             }
@@ -280,11 +280,11 @@ impl Model {
     }
 
     /// Labels must be among what the model scores, or -100.
-    fn check_scored<'a>(&self, mut labels: impl Iterator<Item = &'a i32>) -> Result<()> {
+    fn check_labels_in_range<'a>(&self, mut labels: impl Iterator<Item = &'a i32>) -> Result<()> {
         let Some(size) = self.limits.classes.or_else(|| self.vocabulary()).filter(|size| *size > 0) else {
             return Ok(());
         };
-        match labels.find(|id| **id != -100 && !within(**id, size)) {
+        match labels.find(|id| **id != -100 && !in_range(**id, size)) {
             Some(id) => Err(Error::Input(format!(
                 "label {id} is neither -100 nor in the vocabulary: labels are from 0 to {}",
                 size - 1
@@ -294,14 +294,14 @@ impl Model {
     }
 }
 
-fn within(id: i32, size: usize) -> bool {
+fn in_range(id: i32, size: usize) -> bool {
     usize::try_from(id).is_ok_and(|id| id < size)
 }
 
 /// What probes show, from parameters, ids and, for the sizes of labels, labels: forward ones, then gradients. Also how many
 /// of the latter there are.
-fn probes(lowered: &Lowered, params: usize, labels: Option<(usize, usize)>) -> ir::Result<(Graph, usize)> {
-    let (results, shown) = (lowered.outputs.len(), lowered.observed.len());
+fn probe_graph(lowered: &Lowered, params: usize, labels: Option<(usize, usize)>) -> ir::Result<(Graph, usize)> {
+    let (results, shown) = (lowered.outputs.len(), lowered.observations.len());
     let mut b = Builder::new();
     let types = lowered.graph.input_types();
     let mut inputs: Vec<Value> = types[..=params].iter().map(|t| b.graph.input(t.clone())).collect();
@@ -312,9 +312,9 @@ fn probes(lowered: &Lowered, params: usize, labels: Option<(usize, usize)>) -> i
         let outs = b.inline(&lowered.graph, &inputs)?;
         return Ok((b.finish(&outs[results..results + shown]), 0));
     };
-    let loss = loss_of(&lowered.graph, batch, steps)?;
+    let loss = loss_graph(&lowered.graph, batch, steps)?;
     // Inputs of the loss: parameters, ids, what is zero, labels.
-    let wrt: Vec<usize> = (params + 1..params + 1 + lowered.tapped.len()).collect();
+    let wrt: Vec<usize> = (params + 1..params + 1 + lowered.gradient_probes.len()).collect();
     let graph = transform::value_and_grad(&loss, &wrt)?;
     let given = b.graph.input(Type::new(DType::I32, &[batch, steps]));
     for ty in &types[params + 1..] {
@@ -324,14 +324,14 @@ fn probes(lowered: &Lowered, params: usize, labels: Option<(usize, usize)>) -> i
     let outs = b.inline(&graph, &inputs)?;
     let gradients = &outs[outs.len() - wrt.len()..];
     let mut all = outs[1 + results..1 + results + shown].to_vec();
-    for (tap, gradient) in lowered.tapped.iter().zip(gradients) {
-        all.push(tap.of_gradient(&mut b, *gradient)?);
+    for (tap, gradient) in lowered.gradient_probes.iter().zip(gradients) {
+        all.push(tap.capture_gradient(&mut b, *gradient)?);
     }
     Ok((b.finish(&all), wrt.len()))
 }
 
 /// Loss and all results from all inputs and labels behind them: each position predicts the next one's label.
-fn loss_of(forward: &Graph, batch: usize, steps: usize) -> ir::Result<Graph> {
+fn loss_graph(forward: &Graph, batch: usize, steps: usize) -> ir::Result<Graph> {
     let mut b = Builder::new();
     let inputs: Vec<Value> = forward.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let labels = b.graph.input(Type::new(DType::I32, &[batch, steps]));

@@ -3,10 +3,10 @@
 use crate::checkpoint::dtype_of;
 use crate::companions::weights_in;
 use crate::error::{Error, Result};
-use crate::init::cut;
-use crate::mapping::{Sources, exports};
-use crate::model::{Model, Piece};
-use crate::tensor_file;
+use crate::init::split_sources;
+use crate::mapping::{ParamSources, exports};
+use crate::model::{Model, CheckpointSlice};
+use crate::mmap_file;
 use ir::DType;
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,12 +15,12 @@ use training::files;
 use training::named_tensor::to_bytes;
 
 /// What names of packed parameters' parts begin with.
-pub(crate) const PACKED: &str = "packed.";
+pub(crate) const PACKED_PREFIX: &str = "packed.";
 
 /// The file of weights, and that of a quantised model. It has another name so that other programs, which would take it for a whole
 /// model and draw the rest at random, find no weights.
-pub(crate) const FILE: &str = "model.safetensors";
-pub(crate) const PACKED_FILE: &str = "tensorloom.safetensors";
+pub(crate) const WEIGHTS_FILE: &str = "model.safetensors";
+pub(crate) const QUANTIZED_WEIGHTS_FILE: &str = "tensorloom.safetensors";
 
 /// Removes what an earlier model left under the other name.
 fn remove_if_there(path: &Path) -> Result<()> {
@@ -33,22 +33,22 @@ fn remove_if_there(path: &Path) -> Result<()> {
 impl Model {
     /// Writes `config.json` and `model.safetensors` into a directory, which is made if need be. What is packed is written wide.
     pub fn export(&self, dir: &Path) -> Result<()> {
-        files::make_folder(dir)?;
-        write_tensors(&dir.join(FILE), &self.wide_tensors(false)?)?;
-        remove_if_there(&dir.join(PACKED_FILE))?;
+        files::create_dir_all(dir)?;
+        write_tensors(&dir.join(WEIGHTS_FILE), &self.dequantized_tensors(false)?)?;
+        remove_if_there(&dir.join(QUANTIZED_WEIGHTS_FILE))?;
         Ok(files::write(&dir.join("config.json"), format!("{:#}\n", self.config).as_bytes())?)
     }
 
     /// Writes the directory of a quantised model: what is packed stays so, under the names of the parameters, in
     /// `tensorloom.safetensors`. A model without packed parameters is exported.
     pub fn save_quantized(&self, dir: &Path) -> Result<()> {
-        files::make_folder(dir)?;
-        let mut tensors = self.wide_tensors(true)?;
+        files::create_dir_all(dir)?;
+        let mut tensors = self.dequantized_tensors(true)?;
         let mut list = serde_json::Map::new();
         for (i, param) in self.params.iter().enumerate() {
             let Some(packed) = self.stored_packed(i) else { continue };
             for (part, (ty, bytes)) in packed.types.iter().zip(&packed.parts).enumerate() {
-                let (name, shape) = (format!("{PACKED}{}.{part}", param.path), ty.shape.to_vec());
+                let (name, shape) = (format!("{PACKED_PREFIX}{}.{part}", param.path), ty.shape.to_vec());
                 tensors.push(NamedTensor { name, shape, dtype: ty.dtype, bytes: bytes.clone() });
             }
             let (format, group) = (packed.packing.format.name(), packed.packing.group);
@@ -57,14 +57,14 @@ impl Model {
         if list.is_empty() {
             return self.export(dir);
         }
-        if let Some(name) = weights_in(dir).iter().find(|name| ![FILE, PACKED_FILE].contains(&name.as_str())) {
+        if let Some(name) = weights_in(dir).iter().find(|name| ![WEIGHTS_FILE, QUANTIZED_WEIGHTS_FILE].contains(&name.as_str())) {
             let what = "weights of another model, which other programs would load: choose another directory";
             return Err(Error::file(&dir.join(name), what));
         }
         let list = serde_json::Value::Object(list).to_string();
         let texts = HashMap::from([("format".to_string(), "pt".to_string()), ("packed".to_string(), list)]);
-        tensor_file::write(&dir.join(PACKED_FILE), &tensors, texts)?;
-        remove_if_there(&dir.join(FILE))?;
+        mmap_file::write(&dir.join(QUANTIZED_WEIGHTS_FILE), &tensors, texts)?;
+        remove_if_there(&dir.join(WEIGHTS_FILE))?;
         let mut config = self.config.clone();
         if let Some(fields) = config.as_object_mut() {
             // transformers skips a method that it doesn't know with a warning; it has to miss the file of weights, too.
@@ -74,7 +74,7 @@ impl Model {
     }
 
     /// The tensors of a HuggingFace directory; without those of packed parameters, if so asked.
-    pub(crate) fn wide_tensors(&self, without_packed: bool) -> Result<Vec<NamedTensor>> {
+    pub(crate) fn dequantized_tensors(&self, without_packed: bool) -> Result<Vec<NamedTensor>> {
         let mut tensors: Vec<NamedTensor> = Vec::new();
         let exports = exports(&self.architecture, &self.params)?;
         for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
@@ -82,7 +82,7 @@ impl Model {
                 continue;
             }
             // `hf_export` has the last word; what it does not mention goes back where it came from.
-            let written = exports[i].as_ref().map(|sources| self.taken_apart(i, sources)).transpose()?;
+            let written = exports[i].as_ref().map(|sources| self.split_for_export(i, sources)).transpose()?;
             let pieces = written.as_ref().unwrap_or(pieces);
             let values = if self.dtype == DType::F32 { self.values(i)? } else { self.rounded(i)? };
             for piece in pieces {
@@ -98,7 +98,7 @@ impl Model {
                     name: piece.tensor.clone(),
                     shape: piece.shape.clone(),
                     dtype,
-                    bytes: to_bytes(&piece.take(&param.ty.shape, &values), dtype),
+                    bytes: to_bytes(&piece.read_from(&param.ty.shape, &values), dtype),
                 });
             }
         }
@@ -106,9 +106,9 @@ impl Model {
     }
 
     /// The pieces that `hf_export` takes a parameter apart into, in the format that it came in.
-    fn taken_apart(&self, param: usize, sources: &Sources) -> Result<Vec<Piece>> {
+    fn split_for_export(&self, param: usize, sources: &ParamSources) -> Result<Vec<CheckpointSlice>> {
         let stored = self.pieces[param].first().map(|piece| piece.stored);
-        let mut pieces = cut(&self.architecture, &self.params[param], sources)?;
+        let mut pieces = split_sources(&self.architecture, &self.params[param], sources)?;
         pieces.iter_mut().for_each(|piece| piece.stored = stored.unwrap_or(piece.stored));
         Ok(pieces)
     }
@@ -117,12 +117,12 @@ impl Model {
 /// Writes tensors as one safetensors file, whole or not at all.
 pub fn write_tensors(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
     // transformers asks for the format before it reads.
-    Ok(tensor_file::write(path, tensors, HashMap::from([("format".to_string(), "pt".to_string())]))?)
+    Ok(mmap_file::write(path, tensors, HashMap::from([("format".to_string(), "pt".to_string())]))?)
 }
 
 /// The tensors of a safetensors file.
 pub fn read_tensors(path: &Path) -> Result<Vec<NamedTensor>> {
-    let file = tensor_file::TensorFile::open(path)?;
+    let file = mmap_file::MmapTensorFile::open(path)?;
     let mut found = Vec::new();
     for name in file.names() {
         let Some(info) = file.info(&name) else { continue };

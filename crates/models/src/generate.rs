@@ -4,8 +4,8 @@ use crate::adapter::Adapter;
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::random::Random;
-use crate::sample::{History, Sampling};
+use crate::random::SplitMix64;
+use crate::sample::{TokenHistory, SamplingOptions};
 use crate::session::Buffer;
 use compiler::Backend;
 use dist::Comm;
@@ -18,11 +18,11 @@ pub struct Generation {
     /// The new ids.
     pub ids: Vec<i32>,
     /// From the call to the first token, compiling included.
-    pub first: Duration,
+    pub time_to_first_token: Duration,
     /// Running the prompt, without compiling.
-    pub prompt: Duration,
+    pub prompt_time: Duration,
     /// Running all tokens after the first, without compiling.
-    pub rest: Duration,
+    pub decode_time: Duration,
     /// Of the tokens that a smaller model guessed, those that were right, and all.
     pub draft_accepted: (usize, usize),
 }
@@ -31,7 +31,7 @@ pub struct Generation {
 #[derive(Clone, Default)]
 pub struct GenerateOptions<'a> {
     /// How tokens are chosen.
-    pub sampling: Option<Sampling>,
+    pub sampling: Option<SamplingOptions>,
     /// The form that the text must have.
     pub constraint: Option<Constraint>,
     /// Ids that end a text, where a form says when it may end.
@@ -44,27 +44,27 @@ pub struct GenerateOptions<'a> {
 
 /// Chooses token after token, whoever computed the logits.
 pub(crate) struct TokenSampler {
-    sampling: Sampling,
-    random: Random,
-    history: History,
+    sampling: SamplingOptions,
+    random: SplitMix64,
+    history: TokenHistory,
     constraint: Option<Constraint>,
     ends: Vec<i32>,
 }
 
 impl TokenSampler {
     pub(crate) fn new(writing: &GenerateOptions<'_>, prompt: &[i32]) -> TokenSampler {
-        let sampling = writing.sampling.unwrap_or(Sampling::GREEDY);
+        let sampling = writing.sampling.unwrap_or(SamplingOptions::GREEDY);
         let constraint = writing.constraint.clone();
-        let (random, history) = (sampling.random(), History::of(prompt));
+        let (random, history) = (sampling.generator(), TokenHistory::from_prompt(prompt));
         TokenSampler { sampling, random, history, constraint, ends: writing.eos_ids.to_vec() }
     }
 
-    pub(crate) fn next(&mut self, mut logits: Vec<f32>) -> i32 {
-        self.sampling.penalise(&mut logits, &self.history);
+    pub(crate) fn sample_next(&mut self, mut logits: Vec<f32>) -> i32 {
+        self.sampling.apply_penalties(&mut logits, &self.history);
         if let Some(constraint) = &self.constraint {
             constraint.mask(&mut logits, &self.ends);
         }
-        let id = self.sampling.choose(&logits, &mut self.random) as i32;
+        let id = self.sampling.sample(&logits, &mut self.random) as i32;
         self.history.push(id);
         if let Some(constraint) = &mut self.constraint {
             constraint.push(id);
@@ -72,15 +72,15 @@ impl TokenSampler {
         id
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.constraint.as_ref().is_some_and(Constraint::is_over)
+    pub(crate) fn is_finished(&self) -> bool {
+        self.constraint.as_ref().is_some_and(Constraint::is_finished)
     }
 }
 
 impl Model {
     /// The most probable continuation of a prompt.
     pub fn generate(&self, prompt: &[i32], max_new: usize, backend: &dyn Backend) -> Result<Generation> {
-        self.generate_with(prompt, max_new, &Sampling::GREEDY, backend, &mut |_| true)
+        self.generate_with(prompt, max_new, &SamplingOptions::GREEDY, backend, &mut |_| true)
     }
 
     /// A continuation of a prompt. Each new id is shown to `heard` at once, which says whether to go on.
@@ -88,7 +88,7 @@ impl Model {
         &self,
         prompt: &[i32],
         max_new: usize,
-        sampling: &Sampling,
+        sampling: &SamplingOptions,
         backend: &dyn Backend,
         on_token: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
@@ -108,11 +108,11 @@ impl Model {
         backend: &dyn Backend,
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
-        self.write_on(None, prompt, max_new, writing, backend, heard)
+        self.generate_on(None, prompt, max_new, writing, backend, heard)
     }
 
     /// The same, perhaps with parameters that are on the device already, those of an adapter in front of them.
-    pub(crate) fn write_on(
+    pub(crate) fn generate_on(
         &self,
         given: Option<(Vec<Buffer>, Option<&Adapter>)>,
         prompt: &[i32],
@@ -123,23 +123,23 @@ impl Model {
     ) -> Result<Generation> {
         let started = Instant::now();
         let length = self.check_ids(&[prompt.to_vec()])?;
-        self.scores_ids()?;
+        self.check_has_lm_head()?;
         if let Some(most) = self.max_positions().filter(|most| length + max_new > *most) {
             return Err(Error::Input(format!(
                 "{length} ids and {max_new} new ones: the model takes at most {most} in all"
             )));
         }
         let zero = Duration::ZERO;
-        let mut found = Generation { ids: Vec::new(), first: zero, prompt: zero, rest: zero, draft_accepted: (0, 0) };
+        let mut found = Generation { ids: Vec::new(), time_to_first_token: zero, prompt_time: zero, decode_time: zero, draft_accepted: (0, 0) };
         let mut choosing = TokenSampler::new(writing, prompt);
         let mut guesser = match writing.draft {
             Some((draft, count)) if max_new > 1 => Some(DraftModel::new(draft, count, prompt, self, max_new, backend)?),
             _ => None,
         };
-        let room = guesser.as_ref().map_or(0, |guesser| guesser.count);
-        let among = |most: usize| self.decoding_among(most, backend, writing.ranks.clone());
+        let room = guesser.as_ref().map_or(0, |guesser| guesser.num_draft_tokens);
+        let among = |most: usize| self.decode_session_sharded(most, backend, writing.ranks.clone());
         let mut decoding = match given {
-            Some((params, adapter)) => self.decoding_on(params, adapter, length + max_new, backend),
+            Some((params, adapter)) => self.decode_session_on(params, adapter, length + max_new, backend),
             None => among(length + max_new + room).or_else(|_| among(length + max_new))?,
         };
         let mut input = prompt.to_vec();
@@ -147,8 +147,8 @@ impl Model {
             // The prompt alone, then the last token with guesses behind it.
             let guesses = match &mut guesser {
                 Some(guesser) if !found.ids.is_empty() => {
-                    let most = (max_new - found.ids.len() - 1).min(guesser.count);
-                    if most == guesser.count { guesser.guess(&found.ids)? } else { Vec::new() }
+                    let most = (max_new - found.ids.len() - 1).min(guesser.num_draft_tokens);
+                    if most == guesser.num_draft_tokens { guesser.propose(&found.ids)? } else { Vec::new() }
                 }
                 _ => Vec::new(),
             };
@@ -159,19 +159,19 @@ impl Model {
                 false => decoding.append_scored(&input)?,
             };
             if found.ids.is_empty() {
-                found.prompt = decoding.last_run_time();
+                found.prompt_time = decoding.last_run_time();
             } else {
-                found.rest += decoding.last_run_time();
+                found.decode_time += decoding.last_run_time();
             }
             found.draft_accepted.1 += guesses.len();
             let mut on = true;
             for (i, logits) in rows.into_iter().enumerate() {
-                let id = choosing.next(logits);
+                let id = choosing.sample_next(logits);
                 found.ids.push(id);
                 if found.ids.len() == 1 {
-                    found.first = started.elapsed();
+                    found.time_to_first_token = started.elapsed();
                 }
-                on = heard(id) && !choosing.is_over();
+                on = heard(id) && !choosing.is_finished();
                 if !on || found.ids.len() == max_new || guesses.get(i) != Some(&id) {
                     break;
                 }
@@ -194,7 +194,7 @@ impl Model {
 /// A smaller model that runs ahead.
 struct DraftModel<'a> {
     decoding: crate::decoding::DecodeSession<'a>,
-    count: usize,
+    num_draft_tokens: usize,
     prompt: Vec<i32>,
 }
 
@@ -215,19 +215,19 @@ impl<'a> DraftModel<'a> {
             )));
         }
         for (model, name) in [(draft, "draft"), (of, "model")] {
-            if let Some(why) = model.runs_whole() {
+            if let Some(why) = model.full_recompute_reason() {
                 return Err(Error::Input(format!(
                     "the {name} runs its whole sequence for each token ({why}): no use guessing"
                 )));
             }
         }
         let count = count.max(1);
-        let decoding = draft.decoding(prompt.len() + most + count + 1, backend)?;
-        Ok(DraftModel { decoding, count, prompt: prompt.to_vec() })
+        let decoding = draft.decode_session(prompt.len() + most + count + 1, backend)?;
+        Ok(DraftModel { decoding, num_draft_tokens: count, prompt: prompt.to_vec() })
     }
 
     /// The tokens that may follow.
-    fn guess(&mut self, new: &[i32]) -> Result<Vec<i32>> {
+    fn propose(&mut self, new: &[i32]) -> Result<Vec<i32>> {
         let text: Vec<i32> = self.prompt.iter().chain(new).copied().collect();
         let same = self.decoding.ids().iter().zip(&text).take_while(|(a, b)| a == b).count().min(text.len() - 1);
         self.decoding.truncate(same)?;
@@ -245,9 +245,9 @@ impl<'a> DraftModel<'a> {
             }
         };
         loop {
-            let best = Sampling::GREEDY.choose(&logits, &mut Sampling::GREEDY.random()) as i32;
+            let best = SamplingOptions::GREEDY.sample(&logits, &mut SamplingOptions::GREEDY.generator()) as i32;
             guesses.push(best);
-            if guesses.len() == self.count {
+            if guesses.len() == self.num_draft_tokens {
                 return Ok(guesses);
             }
             logits = self.decoding.append(&[best])?;

@@ -73,7 +73,7 @@ struct Step {
 impl Step {
     /// Gives every live value of a graph what it is in the step; none where it can't be.
     fn walk(&mut self, graph: &Graph, short: &Graph, have: &mut BTreeMap<Value, Tracked>) -> Result<Option<()>> {
-        let live = graph.live();
+        let live = graph.live_values();
         if graph.nodes().len() != short.nodes().len() {
             return Ok(None);
         }

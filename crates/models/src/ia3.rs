@@ -2,7 +2,7 @@
 //!
 //! Both are a factor of the weight: of its rows (and the bias), or of its columns.
 
-use crate::adapter::{means, names};
+use crate::adapter::{matches_target, string_list};
 use crate::error::{Error, Result};
 use serde_json::Value as Json;
 
@@ -47,9 +47,9 @@ impl Ia3Options {
     pub(crate) fn read(config: &Json) -> std::result::Result<Ia3Options, String> {
         let feedforward = match config.get("feedforward_modules") {
             None | Some(Json::Null) => Vec::new(),
-            Some(_) => names(config, "feedforward_modules")?,
+            Some(_) => string_list(config, "feedforward_modules")?,
         };
-        Ia3Options { targets: names(config, "target_modules")?, feedforward }.checked()
+        Ia3Options { targets: string_list(config, "target_modules")?, feedforward }.checked()
     }
 
     fn checked(self) -> std::result::Result<Ia3Options, String> {
@@ -61,7 +61,7 @@ impl Ia3Options {
 
     /// Whether a module's inputs are multiplied.
     pub(crate) fn is_feedforward(&self, module: &str) -> bool {
-        self.feedforward.iter().any(|name| means(name, module))
+        self.feedforward.iter().any(|name| matches_target(name, module))
     }
 
     /// A weight at (out, in) times its factor.

@@ -3,32 +3,32 @@
 use crate::architecture::Architecture;
 use crate::budget;
 use crate::error::{Error, Result};
-use crate::mapping::{Part, Slice, Sources, sources};
-use crate::model::{Model, Piece};
-use crate::random::Random;
+use crate::mapping::{SourceTensor, ParamSlice, ParamSources, sources};
+use crate::model::{Model, CheckpointSlice};
+use crate::random::SplitMix64;
 use crate::weight::Weight;
 use ir::DType;
-use lang::consteval::Value;
-use lang::lower::{Init, Parameter};
+use lang::consteval::ConstValue;
+use lang::lower::{ParamInit, Parameter};
 use safetensors::Dtype;
 use training::named_tensor::to_bytes;
 
 impl Model {
     /// A model with random parameters.
-    pub fn fresh(architecture: Architecture, dtype: DType, seed: u64) -> Result<Model> {
+    pub fn new_random(architecture: Architecture, dtype: DType, seed: u64) -> Result<Model> {
         let params = architecture.lower(1, 1, dtype, None)?.params;
-        budget::fresh(&params, dtype)?;
+        budget::check_new_model(&params, dtype)?;
         let layers = architecture.size("n_layers").unwrap_or(1).max(1);
-        let mut random = Random::new(seed, 1);
+        let mut random = SplitMix64::new(seed, 1);
         let mut weights = Vec::new();
         for param in &params {
             // Not rounded to the compute dtype: training starts from what was drawn.
-            let values = draw(&architecture, param, layers, &mut random);
-            weights.push(Weight::Held(DType::F32, to_bytes(&values, DType::F32)));
+            let values = init_values(&architecture, param, layers, &mut random);
+            weights.push(Weight::InMemory(DType::F32, to_bytes(&values, DType::F32)));
         }
         let found = sources(&architecture, &params)?;
         let pairs = params.iter().zip(&found);
-        let pieces = pairs.map(|(param, sources)| cut(&architecture, param, sources)).collect::<Result<_>>()?;
+        let pieces = pairs.map(|(param, sources)| split_sources(&architecture, param, sources)).collect::<Result<_>>()?;
         let config = architecture.to_config();
         let limits = architecture.limits(dtype);
         Ok(Model {
@@ -46,12 +46,12 @@ impl Model {
 }
 
 /// First values of a parameter, by its name and rank.
-pub(crate) fn draw(architecture: &Architecture, param: &Parameter, layers: usize, random: &mut Random) -> Vec<f32> {
+pub(crate) fn init_values(architecture: &Architecture, param: &Parameter, layers: usize, random: &mut SplitMix64) -> Vec<f32> {
     let n = param.ty.numel();
     match param.init {
-        Init::Zeros => return vec![0.0; n],
-        Init::Ones => return vec![1.0; n],
-        Init::Usual => {}
+        ParamInit::Zeros => return vec![0.0; n],
+        ParamInit::Ones => return vec![1.0; n],
+        ParamInit::Default => {}
     }
     let last = param.path.rsplit('.').next().unwrap_or(&param.path);
     let norm = param.ty.rank() == 1 && (last == "weight" || last.ends_with("norm_weight"));
@@ -60,12 +60,12 @@ pub(crate) fn draw(architecture: &Architecture, param: &Parameter, layers: usize
         ("A_log", 2) => (0..n).map(|i| ((i % param.ty.shape[1] + 1) as f32).ln()).collect(),
         ("D", 1) => vec![1.0; n],
         ("dt_bias", 1) => {
-            let step = |random: &mut Random| (1e-3f64.ln() + random.unit() * (0.1f64 / 1e-3).ln()).exp();
+            let step = |random: &mut SplitMix64| (1e-3f64.ln() + random.uniform() * (0.1f64 / 1e-3).ln()).exp();
             (0..n).map(|_| step(random).exp_m1().ln() as f32).collect()
         }
         ("A_log", 1) => (0..n).map(|i| ((i + 1) as f32).ln()).collect(),
         // Gemma's norms multiply by one more than their weight.
-        (_, 1) if norm && architecture.given.get("unit_offset") == Some(&Value::bool(true)) => vec![0.0; n],
+        (_, 1) if norm && architecture.constants.get("unit_offset") == Some(&ConstValue::bool(true)) => vec![0.0; n],
         _ if norm || last.ends_with("_factors") => vec![1.0; n],
         (_, 0 | 1) => vec![0.0; n],
         _ => {
@@ -82,13 +82,13 @@ pub(crate) fn draw(architecture: &Architecture, param: &Parameter, layers: usize
 }
 
 /// The HuggingFace tensors of a parameter, with the shapes that they will have.
-pub(crate) fn cut(architecture: &Architecture, param: &Parameter, sources: &Sources) -> Result<Vec<Piece>> {
-    let stacked = matches!(sources, Sources::Stacked(_));
+pub(crate) fn split_sources(architecture: &Architecture, param: &Parameter, sources: &ParamSources) -> Result<Vec<CheckpointSlice>> {
+    let stacked = matches!(sources, ParamSources::Stacked(_));
     let shape = &param.ty.shape[usize::from(stacked)..];
     let mut pieces = Vec::new();
     for (i, slice) in sources.slices().iter().enumerate() {
         let mut start = 0;
-        for (part, size) in slice.parts.iter().zip(sizes(architecture, param, shape, slice)?) {
+        for (part, size) in slice.parts.iter().zip(part_sizes(architecture, param, shape, slice)?) {
             let mut own = shape.to_vec();
             if let Some(along) = own.get_mut(slice.dim) {
                 *along = size;
@@ -96,7 +96,7 @@ pub(crate) fn cut(architecture: &Architecture, param: &Parameter, sources: &Sour
             if part.transposed {
                 own.reverse();
             }
-            pieces.push(Piece {
+            pieces.push(CheckpointSlice {
                 tensor: part.tensor.clone(),
                 shape: own,
                 stored: Dtype::F32,
@@ -113,7 +113,7 @@ pub(crate) fn cut(architecture: &Architecture, param: &Parameter, sources: &Sour
 }
 
 /// Sizes of the parts along the dimension they are joined on: queries, keys and values by their heads, others equal.
-fn sizes(architecture: &Architecture, param: &Parameter, shape: &[usize], slice: &Slice) -> Result<Vec<usize>> {
+fn part_sizes(architecture: &Architecture, param: &Parameter, shape: &[usize], slice: &ParamSlice) -> Result<Vec<usize>> {
     let total = shape.get(slice.dim).copied().unwrap_or(1);
     // `split` says which part takes what.
     if let Some(ranges) =
@@ -128,7 +128,7 @@ fn sizes(architecture: &Architecture, param: &Parameter, shape: &[usize], slice:
         }
         return Ok(ranges.iter().map(|(start, end)| end - start).collect());
     }
-    let heads = |part: &Part| {
+    let heads = |part: &SourceTensor| {
         let module = part.tensor.rsplit('.').nth(1).unwrap_or("");
         match module.chars().next() {
             Some('q') => architecture.size("heads"),

@@ -1,7 +1,7 @@
 //! A model's graph with an adapter: low-rank updates beside the products that read the adapted matrix, so that no gradient
 //! of the whole matrix is needed; factors, and updates of what is read otherwise, on the parameter itself.
 
-use crate::adapter::{Adapter, AdapterOptions, Place};
+use crate::adapter::{Adapter, AdapterOptions, AdaptedMatrix};
 use crate::error::{Error, Result};
 use crate::lora::LoraOptions;
 use ir::ops::{Call, Dot, Remat};
@@ -13,7 +13,7 @@ use training::step::key_type;
 
 /// A forward graph whose first inputs are the adapter's tensors; then come its own. In training, an adapter with dropout
 /// needs a key, the last input, unless the forward graph already ends with one (`keyed`).
-pub(crate) fn adapted(forward: &Graph, keyed: bool, adapter: &Adapter, training: bool) -> Result<Graph> {
+pub(crate) fn insert_adapter(forward: &Graph, keyed: bool, adapter: &Adapter, training: bool) -> Result<Graph> {
     let mut b = Builder::new();
     let tensors: Vec<Value> = adapter.tensors().into_iter().map(|(_, ty)| b.graph.input(ty)).collect();
     let mut inputs: Vec<Value> = forward.input_types().into_iter().map(|ty| b.graph.input(ty)).collect();
@@ -23,14 +23,14 @@ pub(crate) fn adapted(forward: &Graph, keyed: bool, adapter: &Adapter, training:
         (true, true) => inputs.last().copied(),
         (true, false) => Some(b.graph.input(key_type())),
     };
-    let parts = adapter.places.iter().zip(tensors.chunks_exact(adapter.tensors_per_place()));
-    let mut updates = Updates { options: None, share, key, of: BTreeMap::new() };
+    let parts = adapter.matrices.iter().zip(tensors.chunks_exact(adapter.tensors_per_matrix()));
+    let mut updates = AdapterUpdates { options: None, dropout: share, key, updates: BTreeMap::new() };
     for (index, (place, values)) in parts.enumerate() {
         match &adapter.options {
             AdapterOptions::Lora(options) if is_product(forward, forward.inputs()[place.param]) => {
-                let update = Update { start: place.piece.start, stream: index, ab: values.to_vec() };
+                let update = LowRankUpdate { start: place.slice.start, stream: index, ab: values.to_vec() };
                 updates.options = Some(options.clone());
-                updates.of.entry(inputs[place.param]).or_default().push(update);
+                updates.updates.entry(inputs[place.param]).or_default().push(update);
             }
             AdapterOptions::Lora(_) if share > 0.0 => {
                 return Err(Error::Input(format!(
@@ -38,10 +38,10 @@ pub(crate) fn adapted(forward: &Graph, keyed: bool, adapter: &Adapter, training:
                     place.module
                 )));
             }
-            AdapterOptions::Lora(options) => updated(&mut b, &mut inputs[place.param], place, options, values)?,
+            AdapterOptions::Lora(options) => update_weight(&mut b, &mut inputs[place.param], place, options, values)?,
             AdapterOptions::Ia3(options) => {
                 let rows = !options.is_feedforward(&place.module);
-                multiplied(&mut b, &mut inputs, place, rows, values[0])?;
+                scale_rows(&mut b, &mut inputs, place, rows, values[0])?;
             }
         }
     }
@@ -53,7 +53,7 @@ pub(crate) fn adapted(forward: &Graph, keyed: bool, adapter: &Adapter, training:
 pub(crate) fn is_product(graph: &Graph, value: Value) -> bool {
     let reads = graph.nodes().iter().filter(|node| node.args.contains(&value));
     let fits = |node: &Node| match &node.op {
-        Op::Dot(dot) => node.args[1] == value && node.args[0] != value && projects(dot, graph.ty(node.args[0]).rank()),
+        Op::Dot(dot) => node.args[1] == value && node.args[0] != value && is_projection(dot, graph.ty(node.args[0]).rank()),
         op => body(op).is_some_and(|body| {
             let inside = node.args.iter().zip(body.inputs()).filter(|(arg, _)| **arg == value);
             inside.into_iter().all(|(_, input)| is_product(body, *input))
@@ -81,15 +81,15 @@ pub(crate) fn is_expert_product(graph: &Graph, value: Value) -> bool {
 }
 
 /// Whether the results of products with a matrix are ranked before any other product reads them: a router of experts.
-pub(crate) fn chooses(graph: &Graph, matrix: Value) -> bool {
-    let given: Vec<Part> =
-        graph.inputs().iter().map(|v| if *v == matrix { Part::Matrix } else { Part::Other }).collect();
-    follow(graph, &given).is_none()
+pub(crate) fn is_router(graph: &Graph, matrix: Value) -> bool {
+    let given: Vec<MatrixRole> =
+        graph.inputs().iter().map(|v| if *v == matrix { MatrixRole::Matrix } else { MatrixRole::Other }).collect();
+    propagate_roles(graph, &given).is_none()
 }
 
 /// What a value is to the matrix that is followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum MatrixRole {
     Other,
     Matrix,
     /// Made of a product with it, without a further product.
@@ -97,27 +97,27 @@ enum Part {
 }
 
 /// What a graph's results are; none where scores are ranked inside.
-fn follow(graph: &Graph, given: &[Part]) -> Option<Vec<Part>> {
-    let mut parts: BTreeMap<Value, Part> = graph.inputs().iter().copied().zip(given.iter().copied()).collect();
-    let part = |parts: &BTreeMap<Value, Part>, v: &Value| parts.get(v).copied().unwrap_or(Part::Other);
+fn propagate_roles(graph: &Graph, given: &[MatrixRole]) -> Option<Vec<MatrixRole>> {
+    let mut parts: BTreeMap<Value, MatrixRole> = graph.inputs().iter().copied().zip(given.iter().copied()).collect();
+    let part = |parts: &BTreeMap<Value, MatrixRole>, v: &Value| parts.get(v).copied().unwrap_or(MatrixRole::Other);
     for node in graph.nodes() {
-        let args: Vec<Part> = node.args.iter().map(|v| part(&parts, v)).collect();
-        let scores = args.contains(&Part::Scores);
+        let args: Vec<MatrixRole> = node.args.iter().map(|v| part(&parts, v)).collect();
+        let scores = args.contains(&MatrixRole::Scores);
         let outs = match &node.op {
             Op::TopK(_) | Op::Sort(_) if scores => return None,
-            Op::Dot(_) if args.contains(&Part::Matrix) => vec![Part::Scores],
-            Op::Dot(_) | Op::RaggedDot(_) => vec![Part::Other],
+            Op::Dot(_) if args.contains(&MatrixRole::Matrix) => vec![MatrixRole::Scores],
+            Op::Dot(_) | Op::RaggedDot(_) => vec![MatrixRole::Other],
             op => match body(op) {
-                Some(body) if args.iter().any(|part| *part != Part::Other) => follow(body, &args)?,
-                _ => vec![if scores { Part::Scores } else { Part::Other }; node.outs.len()],
+                Some(body) if args.iter().any(|part| *part != MatrixRole::Other) => propagate_roles(body, &args)?,
+                _ => vec![if scores { MatrixRole::Scores } else { MatrixRole::Other }; node.outs.len()],
             },
         };
-        parts.extend(node.outs.iter().copied().zip(outs).filter(|(_, part)| *part != Part::Other));
+        parts.extend(node.outs.iter().copied().zip(outs).filter(|(_, part)| *part != MatrixRole::Other));
     }
     Some(graph.outputs().iter().map(|v| part(&parts, v)).collect())
 }
 
-fn projects(dot: &Dot, rank: usize) -> bool {
+fn is_projection(dot: &Dot, rank: usize) -> bool {
     dot.lhs_batch.is_empty() && dot.rhs_contract[..] == [1] && dot.lhs_contract[..] == [rank - 1]
 }
 
@@ -133,7 +133,7 @@ fn body(op: &Op) -> Option<&Arc<Graph>> {
 
 /// A low-rank update of some rows of a matrix.
 #[derive(Clone)]
-struct Update {
+struct LowRankUpdate {
     start: usize,
     /// Number of its random stream.
     stream: usize,
@@ -142,14 +142,14 @@ struct Update {
 
 /// Matrices of the graph at hand with their updates.
 #[derive(Clone)]
-struct Updates {
+struct AdapterUpdates {
     options: Option<LoraOptions>,
-    share: f64,
+    dropout: f64,
     key: Option<Value>,
-    of: BTreeMap<Value, Vec<Update>>,
+    updates: BTreeMap<Value, Vec<LowRankUpdate>>,
 }
 
-impl Updates {
+impl AdapterUpdates {
     fn inline(&self, b: &mut Builder, graph: &Graph, args: &[Value]) -> ir::Result<Vec<Value>> {
         graph.inline_with(args, |node, operands| {
             let here = std::mem::replace(&mut b.loc, node.loc.clone());
@@ -160,26 +160,26 @@ impl Updates {
     }
 
     fn node(&self, b: &mut Builder, op: &Op, operands: &[Value]) -> ir::Result<Values> {
-        if !operands.iter().any(|operand| self.of.contains_key(operand)) {
+        if !operands.iter().any(|operand| self.updates.contains_key(operand)) {
             return b.emit(op.clone(), operands);
         }
         match op {
             Op::Dot(_) => {
                 let mut y = b.one(op.clone(), operands)?;
-                for update in self.of.get(&operands[1]).into_iter().flatten() {
-                    y = self.added(b, operands[0], y, update)?;
+                for update in self.updates.get(&operands[1]).into_iter().flatten() {
+                    y = self.add_update(b, operands[0], y, update)?;
                 }
                 Ok([y].into_iter().collect())
             }
             // Its derivative knows nothing of the update: what it computes is differentiated instead.
             Op::Composite(composite) => self.inline(b, &composite.body, operands).map(Values::from_vec),
             Op::Call(call) => {
-                let (inner, further) = self.inside(b, &call.body, operands)?;
+                let (inner, further) = self.inline_body(b, &call.body, operands)?;
                 b.emit(Call::new(inner).into(), &[operands, &further].concat())
             }
             Op::Remat(remat) => {
-                let (inner, further) = self.inside(b, &remat.body, operands)?;
-                let remat = Remat::with(inner, remat.policy.clone());
+                let (inner, further) = self.inline_body(b, &remat.body, operands)?;
+                let remat = Remat::with_policy(inner, remat.policy.clone());
                 b.emit(remat.into(), &[operands, &further].concat())
             }
             _ => b.emit(op.clone(), operands),
@@ -187,7 +187,7 @@ impl Updates {
     }
 
     /// The body of a call with its updates, and the operands that it needs beside its own.
-    fn inside(&self, b: &Builder, body: &Graph, operands: &[Value]) -> ir::Result<(Graph, Vec<Value>)> {
+    fn inline_body(&self, b: &Builder, body: &Graph, operands: &[Value]) -> ir::Result<(Graph, Vec<Value>)> {
         let mut inner = Builder::new();
         let args: Vec<Value> = operands.iter().map(|v| inner.graph.input(b.ty(*v))).collect();
         let mut further = Vec::new();
@@ -195,58 +195,58 @@ impl Updates {
             further.push(outside);
             inner.graph.input(b.ty(outside))
         };
-        let mut updates = Updates { of: BTreeMap::new(), ..self.clone() };
+        let mut updates = AdapterUpdates { updates: BTreeMap::new(), ..self.clone() };
         updates.key = self.key.map(|key| carry(&mut inner, key));
         for (operand, arg) in operands.iter().zip(&args) {
-            for update in self.of.get(operand).into_iter().flatten() {
+            for update in self.updates.get(operand).into_iter().flatten() {
                 let ab = update.ab.iter().map(|v| carry(&mut inner, *v)).collect();
-                updates.of.entry(*arg).or_default().push(Update { ab, ..update.clone() });
+                updates.updates.entry(*arg).or_default().push(LowRankUpdate { ab, ..update.clone() });
             }
         }
         let outs = updates.inline(&mut inner, body, &args)?;
         Ok((inner.finish(&outs), further))
     }
 
-    fn added(&self, b: &mut Builder, x: Value, y: Value, update: &Update) -> ir::Result<Value> {
+    fn add_update(&self, b: &mut Builder, x: Value, y: Value, update: &LowRankUpdate) -> ir::Result<Value> {
         let Some(options) = &self.options else { return Ok(y) };
         let mut seen = x;
         if let Some(key) = self.key {
             let stream = b.scalar(DType::U32, update.stream as f64)?;
-            seen = dropout(b, x, key, stream, self.share)?;
+            seen = dropout(b, x, key, stream, self.dropout)?;
         }
         let change = options.delta(b, seen, &update.ab)?;
-        training::lora::add(b, y, change, update.start)
+        training::lora::add_delta(b, y, change, update.start)
     }
 }
 
 /// The low-rank update of a parameter itself.
-fn updated(b: &mut Builder, weight: &mut Value, place: &Place, options: &LoraOptions, ab: &[Value]) -> ir::Result<()> {
+fn update_weight(b: &mut Builder, weight: &mut Value, place: &AdaptedMatrix, options: &LoraOptions, ab: &[Value]) -> ir::Result<()> {
     let dtype = b.ty(*weight).dtype;
-    let update = training::lora::matrix(b, [ab[0], ab[1]], options.scale())?;
+    let update = training::lora::delta_weight(b, [ab[0], ab[1]], options.scale())?;
     let update = b.cast(update, dtype)?;
-    let update = placed(b, update, *weight, place.piece.dim, place.piece.start, 0.0)?;
+    let update = pad_into(b, update, *weight, place.slice.dim, place.slice.start, 0.0)?;
     *weight = b.add(*weight, update)?;
     Ok(())
 }
 
 /// A matrix times a factor for each row, with its bias, or for each column.
-fn multiplied(b: &mut Builder, inputs: &mut [Value], place: &Place, rows: bool, factor: Value) -> ir::Result<()> {
+fn scale_rows(b: &mut Builder, inputs: &mut [Value], place: &AdaptedMatrix, rows: bool, factor: Value) -> ir::Result<()> {
     let weight = inputs[place.param];
     let n = b.ty(factor).numel();
     let factor = b.cast(factor, b.ty(weight).dtype)?;
     let factor = b.reshape(factor, &[n])?;
     let wide = b.broadcast(factor, &place.shape, &[usize::from(!rows)])?;
-    let wide = placed(b, wide, weight, place.piece.dim, place.piece.start, 1.0)?;
+    let wide = pad_into(b, wide, weight, place.slice.dim, place.slice.start, 1.0)?;
     inputs[place.param] = b.mul(weight, wide)?;
     if let (true, Some((param, piece))) = (rows, &place.bias) {
-        let factor = placed(b, factor, inputs[*param], 0, piece.start, 1.0)?;
+        let factor = pad_into(b, factor, inputs[*param], 0, piece.start, 1.0)?;
         inputs[*param] = b.mul(inputs[*param], factor)?;
     }
     Ok(())
 }
 
 /// A part at its place along an axis of a larger tensor that is otherwise constant.
-fn placed(b: &mut Builder, part: Value, whole: Value, axis: usize, start: usize, other: f64) -> ir::Result<Value> {
+fn pad_into(b: &mut Builder, part: Value, whole: Value, axis: usize, start: usize, other: f64) -> ir::Result<Value> {
     let (own, ty) = (b.ty(part), b.ty(whole));
     let (mut low, mut high) = (vec![0; ty.rank()], vec![0; ty.rank()]);
     low[axis] = start as i64;

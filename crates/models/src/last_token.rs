@@ -10,7 +10,7 @@ use ir::{Builder, DType, Graph, GraphBuilder, Shape, Type, Value};
 use std::collections::BTreeMap;
 
 /// The graph with one more input, the row (i32), and a first output that has it alone along `axis`.
-pub(crate) fn last_row(graph: &Graph, axis: usize) -> Result<Graph> {
+pub(crate) fn select_last_token(graph: &Graph, axis: usize) -> Result<Graph> {
     let mut b = Builder::new();
     let inputs: Vec<Value> = graph.input_types().into_iter().map(|ty| b.graph.input(ty)).collect();
     let row = b.graph.input(Type::new(DType::I32, &[]));
@@ -22,14 +22,14 @@ pub(crate) fn last_row(graph: &Graph, axis: usize) -> Result<Graph> {
         map.extend(node.outs.iter().copied().zip(outs));
     }
     let Some((&first, rest)) = graph.outputs().split_first() else { return Ok(b.finish(&[])) };
-    let mut rows = Rows { graph, map: &map, row, done: BTreeMap::new() };
-    let one = rows.of(&mut b, first, axis, 0)?;
+    let mut rows = RowSelector { graph, map: &map, row, done: BTreeMap::new() };
+    let one = rows.select(&mut b, first, axis, 0)?;
     let outs: Vec<Value> = std::iter::once(one).chain(rest.iter().map(|out| map[out])).collect();
     Ok(b.finish(&outs))
 }
 
 /// What the first result is a product of, whole, as the only output: hidden states, where a head gives logits.
-pub(crate) fn before_head(graph: &Graph) -> Option<Value> {
+pub(crate) fn head_input(graph: &Graph) -> Option<Value> {
     let mut at = *graph.outputs().first()?;
     loop {
         let node = graph.node_of(at)?;
@@ -53,9 +53,9 @@ fn is_constant(graph: &Graph, value: Value) -> bool {
 }
 
 /// Deeper chains than this end in a slice.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
-struct Rows<'a> {
+struct RowSelector<'a> {
     graph: &'a Graph,
     /// Whole values in the new graph.
     map: &'a BTreeMap<Value, Value>,
@@ -63,13 +63,13 @@ struct Rows<'a> {
     done: BTreeMap<(Value, usize), Value>,
 }
 
-impl Rows<'_> {
+impl RowSelector<'_> {
     /// The row of a value along an axis.
-    fn of(&mut self, b: &mut Builder, value: Value, axis: usize, depth: usize) -> ir::Result<Value> {
+    fn select(&mut self, b: &mut Builder, value: Value, axis: usize, depth: usize) -> ir::Result<Value> {
         if let Some(done) = self.done.get(&(value, axis)) {
             return Ok(*done);
         }
-        let found = match self.moved(b, value, axis, depth)? {
+        let found = match self.select_operands(b, value, axis, depth)? {
             Some(found) => found,
             None => {
                 let ty = self.graph.ty(value);
@@ -85,8 +85,8 @@ impl Rows<'_> {
     }
 
     /// The same by the row of what the value is computed from, where it is.
-    fn moved(&mut self, b: &mut Builder, value: Value, axis: usize, depth: usize) -> ir::Result<Option<Value>> {
-        let Some(node) = self.graph.node_of(value).filter(|node| depth < DEEPEST && node.outs.len() == 1) else {
+    fn select_operands(&mut self, b: &mut Builder, value: Value, axis: usize, depth: usize) -> ir::Result<Option<Value>> {
+        let Some(node) = self.graph.node_of(value).filter(|node| depth < MAX_DEPTH && node.outs.len() == 1) else {
             return Ok(None);
         };
         let shape = &self.graph.ty(value).shape;
@@ -97,7 +97,7 @@ impl Rows<'_> {
                 }
                 let mut args = Vec::new();
                 for arg in &node.args {
-                    args.push(self.of(b, *arg, axis, depth + 1)?);
+                    args.push(self.select(b, *arg, axis, depth + 1)?);
                 }
                 b.loc = node.loc.clone();
                 Ok(Some(b.one(op.clone(), &args)?))
@@ -108,7 +108,7 @@ impl Rows<'_> {
                 let Some(own) = axis.checked_sub(dot.lhs_batch.len()).and_then(|n| free.nth(n)) else {
                     return Ok(None);
                 };
-                let left = self.of(b, node.args[0], own, depth + 1)?;
+                let left = self.select(b, node.args[0], own, depth + 1)?;
                 b.loc = node.loc.clone();
                 Ok(Some(b.one(op.clone(), &[left, self.map[&node.args[1]]])?))
             }
@@ -116,7 +116,7 @@ impl Rows<'_> {
                 let from = match dims.iter().position(|d| *d == axis) {
                     None => self.map[&node.args[0]],
                     Some(own) if self.graph.ty(node.args[0]).shape[own] == shape[axis] && shape[axis] > 1 => {
-                        self.of(b, node.args[0], own, depth + 1)?
+                        self.select(b, node.args[0], own, depth + 1)?
                     }
                     Some(_) => return Ok(None),
                 };
@@ -149,9 +149,9 @@ mod tests {
         let wide = b.broadcast(bias, &[1, 5, 7], &[2]).expect("fits");
         let y = b.add(y, wide).expect("fits");
         let whole = b.finish(&[y, x]);
-        let one = last_row(&whole, 1).expect("rewritten");
+        let one = select_last_token(&whole, 1).expect("rewritten");
         assert_eq!(one.ty(one.outputs()[0]).shape[..], [1, 1, 7]);
-        let products = one.live();
+        let products = one.live_values();
         let large = one.nodes().iter().any(|n| {
             matches!(n.op, Op::Dot(_)) && products[n.outs[0].0 as usize] && one.ty(n.outs[0]).shape[..] == [1, 5, 7]
         });
@@ -167,6 +167,6 @@ mod tests {
             let want: Vec<_> = (0..7).map(|i| all[0].get(row * 7 + i)).collect();
             assert_eq!(found[0].scalars().collect::<Vec<_>>(), want);
         }
-        assert_eq!(before_head(&whole), whole.node_of(y).and_then(|n| whole.node_of(n.args[0])).map(|n| n.args[0]));
+        assert_eq!(head_input(&whole), whole.node_of(y).and_then(|n| whole.node_of(n.args[0])).map(|n| n.args[0]));
     }
 }

@@ -1,13 +1,13 @@
 //! LoRA: `W + α/r · B·A`.
 
-use crate::adapter::names;
+use crate::adapter::string_list;
 use crate::error::{Error, Result};
-use crate::random::Random;
+use crate::random::SplitMix64;
 use ir::{Builder, Value};
 use serde_json::Value as Json;
 
 /// A higher rank than that of any matrix is a mistake.
-const MOST_RANK: usize = 1 << 16;
+const MAX_RANK: usize = 1 << 16;
 
 /// What may be chosen about a low-rank adapter.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,8 +32,8 @@ impl LoraOptions {
             match word.split_once('=') {
                 None if in_targets => options.targets.push(word.to_string()),
                 Some(("rank", value)) => {
-                    let rank = value.parse().ok().filter(|rank| (1..=MOST_RANK).contains(rank));
-                    let what = || format!("the rank `{value}` is not a positive number up to {MOST_RANK}");
+                    let rank = value.parse().ok().filter(|rank| (1..=MAX_RANK).contains(rank));
+                    let what = || format!("the rank `{value}` is not a positive number up to {MAX_RANK}");
                     options.rank = rank.ok_or_else(|| fault(what()))?;
                 }
                 Some(("alpha", value)) => {
@@ -72,8 +72,8 @@ impl LoraOptions {
             return Err("adapters with trained biases are not supported yet".into());
         }
         let rank = config.get("r").and_then(Json::as_u64).ok_or("no rank `r`")?;
-        if !(1..=MOST_RANK as u64).contains(&rank) {
-            return Err(format!("the rank `r` is {rank}, which is not from 1 to {MOST_RANK}"));
+        if !(1..=MAX_RANK as u64).contains(&rank) {
+            return Err(format!("the rank `r` is {rank}, which is not from 1 to {MAX_RANK}"));
         }
         let alpha = config.get("lora_alpha").and_then(Json::as_f64).filter(|alpha| alpha.is_finite());
         let alpha = alpha.ok_or("no number `lora_alpha`")?;
@@ -81,7 +81,7 @@ impl LoraOptions {
         if !(0.0..1.0).contains(&dropout) {
             return Err(format!("`lora_dropout` is {dropout}, which is not from 0 to below 1"));
         }
-        Ok(LoraOptions { rank: rank as usize, alpha, dropout, targets: names(config, "target_modules")? })
+        Ok(LoraOptions { rank: rank as usize, alpha, dropout, targets: string_list(config, "target_modules")? })
     }
 
     pub(crate) fn scale(&self) -> f64 {
@@ -89,14 +89,14 @@ impl LoraOptions {
     }
 
     /// A and B before training: B is zero.
-    pub(crate) fn fresh(&self, [out, inner]: [usize; 2], random: &mut Random) -> [Vec<f32>; 2] {
+    pub(crate) fn init_matrices(&self, [out, inner]: [usize; 2], random: &mut SplitMix64) -> [Vec<f32>; 2] {
         let bound = 1.0 / (inner as f64).sqrt();
-        let a = (0..self.rank * inner).map(|_| (bound * (2.0 * random.unit() - 1.0)) as f32).collect();
+        let a = (0..self.rank * inner).map(|_| (bound * (2.0 * random.uniform() - 1.0)) as f32).collect();
         [a, vec![0.0; out * self.rank]]
     }
 
     /// A weight at (out, in) with the update added.
-    pub(crate) fn merged<'a>(
+    pub(crate) fn merge_into<'a>(
         &self,
         [_, inner]: [usize; 2],
         values: &'a [Vec<f32>],
@@ -111,7 +111,7 @@ impl LoraOptions {
 
     /// What is added to a projection of `x` `[.., in]`: `[.., out]`.
     pub(crate) fn delta(&self, b: &mut Builder, x: Value, ab: &[Value]) -> ir::Result<Value> {
-        training::lora::update(b, x, [ab[0], ab[1]], self.scale())
+        training::lora::delta(b, x, [ab[0], ab[1]], self.scale())
     }
 }
 

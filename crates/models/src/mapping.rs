@@ -3,27 +3,27 @@
 use crate::architecture::Architecture;
 use crate::error::{Error, Result};
 use lang::ast::{Expr, ExprKind, WeightMapping, WeightPart, WeightSpec};
-use lang::consteval::Value;
-use lang::diagnostic::{Style, render_all};
+use lang::consteval::ConstValue;
+use lang::diagnostic::{ColorStyle, render_all};
 use lang::lower::Parameter;
 use lang::template;
 
 /// A tensor of the checkpoint as part of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct SourceTensor {
     /// Its HuggingFace name.
     pub tensor: String,
     /// Whether it is stored transposed.
     pub transposed: bool,
     /// What is done to its elements.
-    pub function: Function,
+    pub function: ElementTransform,
     /// The range of the parameter that it takes, where `split` says so.
     pub range: Option<(usize, usize)>,
 }
 
 /// What `transform("tensor", fn: name)` does to each element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Function {
+pub enum ElementTransform {
     /// Nothing.
     #[default]
     Identity,
@@ -35,12 +35,12 @@ pub enum Function {
     NegateExp,
 }
 
-impl Function {
-    fn named(name: &str) -> Option<Function> {
+impl ElementTransform {
+    fn from_name(name: &str) -> Option<ElementTransform> {
         Some(match name {
-            "negate" => Function::Negate,
-            "exp" => Function::Exp,
-            "negate_exp" => Function::NegateExp,
+            "negate" => ElementTransform::Negate,
+            "exp" => ElementTransform::Exp,
+            "negate_exp" => ElementTransform::NegateExp,
             _ => return None,
         })
     }
@@ -49,39 +49,39 @@ impl Function {
     pub(crate) fn apply(self, x: f32) -> f32 {
         let wide = f64::from(x);
         match self {
-            Function::Identity => x,
-            Function::Negate => -x,
-            Function::Exp => wide.exp() as f32,
-            Function::NegateExp => -wide.exp() as f32,
+            ElementTransform::Identity => x,
+            ElementTransform::Negate => -x,
+            ElementTransform::Exp => wide.exp() as f32,
+            ElementTransform::NegateExp => -wide.exp() as f32,
         }
     }
 
     /// From the parameter to the checkpoint.
-    pub(crate) fn undo(self, y: f32) -> f32 {
+    pub(crate) fn invert(self, y: f32) -> f32 {
         let wide = f64::from(y);
         match self {
-            Function::Identity => y,
-            Function::Negate => -y,
-            Function::Exp => wide.ln() as f32,
-            Function::NegateExp => (-wide).ln() as f32,
+            ElementTransform::Identity => y,
+            ElementTransform::Negate => -y,
+            ElementTransform::Exp => wide.ln() as f32,
+            ElementTransform::NegateExp => (-wide).ln() as f32,
         }
     }
 
     /// The slope at the place where the parameter is `y`.
-    pub(crate) fn slope(self, y: f32) -> f32 {
+    pub(crate) fn derivative_at(self, y: f32) -> f32 {
         match self {
-            Function::Identity => 1.0,
-            Function::Negate => -1.0,
-            Function::Exp | Function::NegateExp => y,
+            ElementTransform::Identity => 1.0,
+            ElementTransform::Negate => -1.0,
+            ElementTransform::Exp | ElementTransform::NegateExp => y,
         }
     }
 }
 
 /// Parts that stand one after the other along a dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slice {
+pub struct ParamSlice {
     /// The parts in order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SourceTensor>,
     /// Along which dimension.
     pub dim: usize,
     /// Whether a checkpoint may do without it.
@@ -90,44 +90,44 @@ pub struct Slice {
 
 /// What a parameter is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sources {
+pub enum ParamSources {
     /// All of it.
-    Whole(Slice),
+    Whole(ParamSlice),
     /// One slice for each index of the first dimension, such as an expert.
-    Stacked(Vec<Slice>),
+    Stacked(Vec<ParamSlice>),
 }
 
-impl Sources {
+impl ParamSources {
     /// The slices in order.
-    pub fn slices(&self) -> &[Slice] {
+    pub fn slices(&self) -> &[ParamSlice] {
         match self {
-            Sources::Whole(slice) => std::slice::from_ref(slice),
-            Sources::Stacked(slices) => slices,
+            ParamSources::Whole(slice) => std::slice::from_ref(slice),
+            ParamSources::Stacked(slices) => slices,
         }
     }
 }
 
 /// The sources of every parameter, in order.
 /// A model without a mapping keeps the names of its text.
-pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<Sources>> {
+pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<ParamSources>> {
     let mappings = architecture.mappings();
     if mappings.is_empty() {
-        let own = |p: &Parameter| Part {
+        let own = |p: &Parameter| SourceTensor {
             tensor: p.path.clone(),
             transposed: false,
-            function: Function::Identity,
+            function: ElementTransform::Identity,
             range: None,
         };
-        let whole = |p: &Parameter| Slice { parts: vec![own(p)], dim: 0, optional: false };
-        return Ok(params.iter().map(|p| Sources::Whole(whole(p))).collect());
+        let whole = |p: &Parameter| ParamSlice { parts: vec![own(p)], dim: 0, optional: false };
+        return Ok(params.iter().map(|p| ParamSources::Whole(whole(p))).collect());
     }
-    let mapped = params.iter().map(|param| match source(architecture, &mappings, param)? {
+    let mapped = params.iter().map(|param| match param_source(architecture, &mappings, param)? {
         Some(found) => Ok(found),
         // What an annotation brings is not in the base model's checkpoint, and goes by its own name.
         None if param.adapter => {
-            let (tensor, function) = (param.path.clone(), Function::Identity);
-            let part = Part { tensor, transposed: false, function, range: None };
-            Ok(Sources::Whole(Slice { parts: vec![part], dim: 0, optional: true }))
+            let (tensor, function) = (param.path.clone(), ElementTransform::Identity);
+            let part = SourceTensor { tensor, transposed: false, function, range: None };
+            Ok(ParamSources::Whole(ParamSlice { parts: vec![part], dim: 0, optional: true }))
         }
         None => Err(Error::Unmapped { model: architecture.name.clone(), parameter: param.path.clone() }),
     });
@@ -135,26 +135,26 @@ pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Resu
 }
 
 /// What `hf_export` makes of each parameter; `None` where it says nothing, no parts where it leaves the parameter out.
-pub(crate) fn exports(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<Option<Sources>>> {
+pub(crate) fn exports(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<Option<ParamSources>>> {
     let exports = architecture.exports();
-    params.iter().map(|param| source(architecture, &exports, param)).collect()
+    params.iter().map(|param| param_source(architecture, &exports, param)).collect()
 }
 
-fn source(architecture: &Architecture, mappings: &[WeightMapping], param: &Parameter) -> Result<Option<Sources>> {
+fn param_source(architecture: &Architecture, mappings: &[WeightMapping], param: &Parameter) -> Result<Option<ParamSources>> {
     for mapping in mappings {
         let Some((bound, free)) = bind(mapping, &param.path) else {
             continue;
         };
-        let filled = |extra: Option<(&str, usize)>| -> Result<Slice> {
+        let filled = |extra: Option<(&str, usize)>| -> Result<ParamSlice> {
             let mut values = bound.clone();
             values.extend(extra.map(|(name, index)| (name.to_string(), index)));
-            slice(architecture, &mapping.spec, &values, mapping.path.optional)
+            build_slice(architecture, &mapping.spec, &values, mapping.path.optional)
         };
         let found = match &free {
-            None => Sources::Whole(filled(None)?),
+            None => ParamSources::Whole(filled(None)?),
             Some(name) => {
                 let count = param.ty.shape.first().copied().unwrap_or(0);
-                Sources::Stacked((0..count).map(|i| filled(Some((name, i)))).collect::<Result<Vec<_>>>()?)
+                ParamSources::Stacked((0..count).map(|i| filled(Some((name, i)))).collect::<Result<Vec<_>>>()?)
             }
         };
         return Ok(Some(found));
@@ -163,9 +163,9 @@ fn source(architecture: &Architecture, mappings: &[WeightMapping], param: &Param
 }
 
 /// The value of a constant expression of a mapping.
-fn constant(architecture: &Architecture, expr: &Expr) -> Result<Value> {
-    lang::lower::constant(&architecture.program, architecture.item, &architecture.given, expr)
-        .map_err(|found| Error::Language(render_all(&architecture.program.sources, &[*found], Style::Plain)))
+fn constant(architecture: &Architecture, expr: &Expr) -> Result<ConstValue> {
+    lang::lower::constant(&architecture.program, architecture.item, &architecture.constants, expr)
+        .map_err(|found| Error::Language(render_all(&architecture.program.sources, &[*found], ColorStyle::Plain)))
 }
 
 type Bindings = Vec<(String, usize)>;
@@ -206,21 +206,21 @@ fn bind(mapping: &WeightMapping, path: &str) -> Option<(Bindings, Option<String>
 }
 
 /// A tensor's name with its expressions filled in: placeholders, and the model's parameters, such as `{2 * layer}` or `{prefix}`.
-fn named(architecture: &Architecture, text: &str, values: &Bindings) -> Result<String> {
+fn format_name(architecture: &Architecture, text: &str, values: &Bindings) -> Result<String> {
     let wrong = |words: &str| Error::Input(format!("{}: `{text}` in a weight mapping {words}", architecture.name));
     let mut name = String::new();
     for piece in template::pieces(text).map_err(|words| wrong(&format!("is no name: {words}")))? {
         match piece {
-            template::Piece::Text(text) => name.push_str(text),
-            template::Piece::Value(word, expr) => match values.iter().find(|(known, _)| known == word) {
+            template::NamePiece::Text(text) => name.push_str(text),
+            template::NamePiece::Value(word, expr) => match values.iter().find(|(known, _)| known == word) {
                 Some((_, value)) => name.push_str(&value.to_string()),
                 None => {
-                    let mut given = architecture.given.clone();
-                    given.extend(values.iter().map(|(name, value)| (name.clone(), Value::int(*value as i64))));
+                    let mut given = architecture.constants.clone();
+                    given.extend(values.iter().map(|(name, value)| (name.clone(), ConstValue::int(*value as i64))));
                     let found = lang::lower::constant(&architecture.program, architecture.item, &given, &expr);
                     match found.map_err(|found| wrong(&format!("has no value: {}", found.message)))? {
-                        Value::Str(text) | Value::Word(text) => name.push_str(&text),
-                        Value::Int(n) => name.push_str(&n.to_string()),
+                        ConstValue::Str(text) | ConstValue::Identifier(text) => name.push_str(&text),
+                        ConstValue::Int(n) => name.push_str(&n.to_string()),
                         other => return Err(wrong(&format!("would have {} in a name", other.kind()))),
                     }
                 }
@@ -230,12 +230,12 @@ fn named(architecture: &Architecture, text: &str, values: &Bindings) -> Result<S
     Ok(name)
 }
 
-fn slice(architecture: &Architecture, spec: &WeightSpec, values: &Bindings, optional: bool) -> Result<Slice> {
-    let part = |text: &str| -> Result<Part> {
-        let tensor = named(architecture, text, values)?;
-        Ok(Part { tensor, transposed: false, function: Function::Identity, range: None })
+fn build_slice(architecture: &Architecture, spec: &WeightSpec, values: &Bindings, optional: bool) -> Result<ParamSlice> {
+    let part = |text: &str| -> Result<SourceTensor> {
+        let tensor = format_name(architecture, text, values)?;
+        Ok(SourceTensor { tensor, transposed: false, function: ElementTransform::Identity, range: None })
     };
-    let size = |value: Option<Value>| value.and_then(|n| n.as_int()).and_then(|n| usize::try_from(n).ok());
+    let size = |value: Option<ConstValue>| value.and_then(|n| n.as_int()).and_then(|n| usize::try_from(n).ok());
     let unfit = |expr: &Expr, what: &str| {
         let text = architecture.program.sources.slice(expr.span);
         Error::Input(format!("{}: `{text}` in a weight mapping is not {what}", architecture.name))
@@ -245,57 +245,57 @@ fn slice(architecture: &Architecture, spec: &WeightSpec, values: &Bindings, opti
         Some(expr) => size(Some(constant(architecture, expr)?)).ok_or_else(|| unfit(expr, "a dimension")),
     };
     match spec {
-        WeightSpec::Direct(text) => Ok(Slice { parts: vec![part(&text.value)?], dim: 0, optional }),
+        WeightSpec::Direct(text) => Ok(ParamSlice { parts: vec![part(&text.value)?], dim: 0, optional }),
         WeightSpec::Fuse { parts, dim, .. } => {
             let parts = parts.iter().map(|text| part(&text.value)).collect::<Result<_>>()?;
-            Ok(Slice { parts, dim: along(dim)?, optional })
+            Ok(ParamSlice { parts, dim: along(dim)?, optional })
         }
         WeightSpec::Split { parts, dim, .. } => {
             let mut ranged = Vec::new();
             for (text, range) in parts {
                 let ends = match constant(architecture, range)? {
-                    Value::List(ends) if ends.len() == 2 => (size(ends.first().cloned()), size(ends.get(1).cloned())),
+                    ConstValue::List(ends) if ends.len() == 2 => (size(ends.first().cloned()), size(ends.get(1).cloned())),
                     _ => (None, None),
                 };
                 let (Some(start), Some(end)) = ends else { return Err(unfit(range, "a range such as `[0, n]`")) };
-                let before = ranged.last().map_or(0, |part: &Part| part.range.map_or(0, |range| range.1));
+                let before = ranged.last().map_or(0, |part: &SourceTensor| part.range.map_or(0, |range| range.1));
                 if start != before || end <= start {
                     return Err(unfit(range, &format!("the next range: it starts at {before} and is not empty")));
                 }
-                ranged.push(Part { range: Some((start, end)), ..part(&text.value)? });
+                ranged.push(SourceTensor { range: Some((start, end)), ..part(&text.value)? });
             }
-            Ok(Slice { parts: ranged, dim: along(dim)?, optional })
+            Ok(ParamSlice { parts: ranged, dim: along(dim)?, optional })
         }
         WeightSpec::Transform { source, function, .. } => {
             let mut part = part(&source.value)?;
             match function.name.as_str() {
                 "transpose" => part.transposed = true,
                 name => {
-                    let known = Function::named(name);
+                    let known = ElementTransform::from_name(name);
                     let unknown = || Error::Input(format!("{}: no function `{name}` of weights", architecture.name));
                     part.function = known.ok_or_else(unknown)?;
                 }
             }
-            Ok(Slice { parts: vec![part], dim: 0, optional })
+            Ok(ParamSlice { parts: vec![part], dim: 0, optional })
         }
         // Another parameter holds it: the language makes them one, and an export leaves it out.
-        WeightSpec::TiedTo { .. } => Ok(Slice { parts: Vec::new(), dim: 0, optional }),
+        WeightSpec::TiedTo { .. } => Ok(ParamSlice { parts: Vec::new(), dim: 0, optional }),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Function;
+    use super::ElementTransform;
 
     #[test]
     fn functions_undo_themselves_and_know_their_slopes() {
-        for function in [Function::Identity, Function::Negate, Function::Exp, Function::NegateExp] {
+        for function in [ElementTransform::Identity, ElementTransform::Negate, ElementTransform::Exp, ElementTransform::NegateExp] {
             for x in [-1.5f32, 0.25, 2.0] {
                 let y = function.apply(x);
-                assert!((function.undo(y) - x).abs() < 1e-6, "{function:?}");
+                assert!((function.invert(y) - x).abs() < 1e-6, "{function:?}");
                 let step = 1e-3;
                 let slope = (function.apply(x + step) - function.apply(x - step)) / (2.0 * step);
-                assert!((function.slope(y) - slope).abs() < 2e-3, "{function:?}: {slope}");
+                assert!((function.derivative_at(y) - slope).abs() < 2e-3, "{function:?}: {slope}");
             }
         }
     }

@@ -2,18 +2,18 @@
 
 use crate::architecture::Architecture;
 use crate::budget;
-use crate::checkpoint::{Checkpoint, inexact};
+use crate::checkpoint::{Checkpoint, first_inexact};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::init::{cut, draw};
-use crate::mapping::{Function, Slice, sources};
+use crate::init::{split_sources, init_values};
+use crate::mapping::{ElementTransform, ParamSlice, sources};
 use crate::pooling::Pooling;
-use crate::random::Random;
+use crate::random::SplitMix64;
 use crate::special_tokens::SpecialTokens;
 use crate::weight::Weight;
 use ir::DType;
-use lang::lower::{Limits, Parameter};
-use lang::resolve::Program;
+use lang::lower::{SequenceLimits, Parameter};
+use lang::resolve::ModuleProgram;
 use safetensors::Dtype;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use training::named_tensor::to_bytes;
 
 /// A tensor of the checkpoint and its place in a parameter.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct CheckpointSlice {
     /// HuggingFace name.
     pub(crate) tensor: String,
     /// HuggingFace shape.
@@ -31,7 +31,7 @@ pub(crate) struct Piece {
     /// The dtype that it was stored in.
     pub(crate) stored: Dtype,
     pub(crate) transposed: bool,
-    pub(crate) function: Function,
+    pub(crate) function: ElementTransform,
     /// The index of the first dimension that it belongs to, for stacked parameters.
     pub(crate) index: Option<usize>,
     /// Where it begins along this dimension of the parameter.
@@ -50,8 +50,8 @@ pub struct Model {
     pub dtype: DType,
     pub(crate) weights: Vec<Weight>,
     pub(crate) checkpoint: Option<Arc<Checkpoint>>,
-    pub(crate) limits: Limits,
-    pub(crate) pieces: Vec<Vec<Piece>>,
+    pub(crate) limits: SequenceLimits,
+    pub(crate) pieces: Vec<Vec<CheckpointSlice>>,
     pub(crate) config: Json,
     /// How embeddings are made of states.
     pub(crate) pooling: Pooling,
@@ -60,12 +60,12 @@ pub struct Model {
 impl Model {
     /// Reads a directory, or a GGUF file; either everything fits, or nothing is loaded.
     pub fn load(dir: &Path, dtype: DType) -> Result<Model> {
-        Model::load_by(dir, dtype, None)
+        Model::load_with_module(dir, dtype, None)
     }
 
     /// The same by a model of one's own: its `hf_config` says which fields of `config.json` are its parameters, its `hf_mapping`
     /// which tensors. What is exported carries it along.
-    pub fn load_by(dir: &Path, dtype: DType, module: Option<Program>) -> Result<Model> {
+    pub fn load_with_module(dir: &Path, dtype: DType, module: Option<ModuleProgram>) -> Result<Model> {
         if crate::gguf::is_gguf(dir) {
             return match module {
                 None => Model::load_gguf(dir, dtype),
@@ -77,11 +77,11 @@ impl Model {
 
     /// A model whose head is none of words: read as the first of these architectures that the library has, with zeros where
     /// the head would be.
-    pub(crate) fn load_headless(dir: &Path, dtype: DType, names: &[String]) -> Result<Model> {
+    pub(crate) fn load_without_lm_head(dir: &Path, dtype: DType, names: &[String]) -> Result<Model> {
         Model::load_as(dir, dtype, None, Some(names))
     }
 
-    fn load_as(dir: &Path, dtype: DType, module: Option<Program>, headless: Option<&[String]>) -> Result<Model> {
+    fn load_as(dir: &Path, dtype: DType, module: Option<ModuleProgram>, headless: Option<&[String]>) -> Result<Model> {
         let path = dir.join("config.json");
         let mut config = Config::read(&path)?;
         // Ours says that weights are packed, which the weights themselves say too.
@@ -94,40 +94,40 @@ impl Model {
             if let Some(fields) = config.json.as_object_mut() {
                 fields.insert("architectures".into(), vec![name.clone()].into());
             }
-            if Architecture::of(&config, &path).is_ok() {
+            if Architecture::from_config(&config, &path).is_ok() {
                 break;
             }
         }
         let mut architecture = match module {
-            None => Architecture::of(&config, &path)?,
+            None => Architecture::from_config(&config, &path)?,
             Some(program) => {
-                let own = Architecture::of_module(program, &config, &path)?;
-                if let (Some(fields), Some(carried)) = (config.json.as_object_mut(), own.carried()) {
+                let own = Architecture::from_program_config(program, &config, &path)?;
+                if let (Some(fields), Some(carried)) = (config.json.as_object_mut(), own.embedded_module()) {
                     fields.insert("tensorloom".into(), carried);
                 }
                 own
             }
         };
         let checkpoint = Checkpoint::open(dir)?;
-        let wrong = |error| of_config(error, &path);
-        leave_out(&mut architecture, &checkpoint, dtype).map_err(wrong)?;
+        let wrong = |error| config_error(error, &path);
+        drop_absent_params(&mut architecture, &checkpoint, dtype).map_err(wrong)?;
         let params = architecture.lower(1, 1, dtype, None).map_err(wrong)?.params;
         let packed = checkpoint.packed()?;
         // Packed parameters have fewer bytes than elements, at most eight elements a byte.
         let most = if packed.is_empty() { 1 } else { 8 };
-        budget::parameters(&params, checkpoint.elements().saturating_mul(most), &path)?;
+        budget::check_parameters(&params, checkpoint.elements().saturating_mul(most), &path)?;
         let sources = sources(&architecture, &params)?;
         let mut pieces = Vec::new();
         let mut weights = vec![Weight::Stored; params.len()];
         for (i, (param, sources)) in params.iter().zip(&sources).enumerate() {
-            let stacked = matches!(sources, crate::mapping::Sources::Stacked(_));
+            let stacked = matches!(sources, crate::mapping::ParamSources::Stacked(_));
             let mut found = Vec::new();
             // An adapter beside a base model starts without effect; a checkpoint that has it is read.
             let parts = sources.slices().iter().flat_map(|slice| &slice.parts);
             if param.adapter && !parts.into_iter().any(|part| checkpoint.get(&part.tensor).is_some()) {
-                let values = draw(&architecture, param, 1, &mut Random::new(0, 1 + i as u64));
-                weights[i] = Weight::Held(param.ty.dtype, to_bytes(&values, param.ty.dtype));
-                pieces.push(cut(&architecture, param, sources)?);
+                let values = init_values(&architecture, param, 1, &mut SplitMix64::new(0, 1 + i as u64));
+                weights[i] = Weight::InMemory(param.ty.dtype, to_bytes(&values, param.ty.dtype));
+                pieces.push(split_sources(&architecture, param, sources)?);
                 continue;
             }
             if let Some(packing) = packed.get(&param.path) {
@@ -141,15 +141,15 @@ impl Model {
                     });
                 }
                 weights[i] = Weight::Packed(Arc::new(found));
-                pieces.push(cut(&architecture, param, sources)?);
+                pieces.push(split_sources(&architecture, param, sources)?);
                 continue;
             }
             let mut parts = sources.slices().iter().flat_map(|slice| &slice.parts);
             if headless.is_some()
-                && parts.all(|p| HEADS.contains(&&p.tensor[..]) && checkpoint.get(&p.tensor).is_none())
+                && parts.all(|p| LM_HEAD_NAMES.contains(&&p.tensor[..]) && checkpoint.get(&p.tensor).is_none())
             {
-                weights[i] = Weight::Held(param.ty.dtype, vec![0; param.ty.bytes()]);
-                pieces.push(cut(&architecture, param, sources)?);
+                weights[i] = Weight::InMemory(param.ty.dtype, vec![0; param.ty.bytes()]);
+                pieces.push(split_sources(&architecture, param, sources)?);
                 continue;
             }
             for (i, slice) in sources.slices().iter().enumerate() {
@@ -170,7 +170,7 @@ impl Model {
     /// A parameter of whole numbers holds what the checkpoint has, or there is no model.
     fn check_whole_numbers(&self) -> Result<()> {
         for (i, param) in self.params.iter().enumerate().filter(|(_, param)| !param.ty.dtype.is_float()) {
-            if let Some(x) = inexact(&self.values(i)?, param.ty.dtype) {
+            if let Some(x) = first_inexact(&self.values(i)?, param.ty.dtype) {
                 return Err(Error::Input(format!(
                     "parameter `{}` is {}, but its tensor holds {x}: quantize the checkpoint, or leave out the dtype",
                     param.path, param.ty.dtype
@@ -186,15 +186,15 @@ impl Model {
     }
 
     /// Whether sequences may be longer than that, at the price of positions that training has not seen.
-    pub fn goes_on(&self) -> bool {
-        self.architecture.longest().is_none()
+    pub fn can_extrapolate(&self) -> bool {
+        self.architecture.max_positions().is_none()
     }
 
     /// The same model with the elements of every parameter given anew.
     pub(crate) fn with_values(&self, values: &[Vec<f32>]) -> Model {
         let held = values.iter().zip(&self.params);
         let weights =
-            held.map(|(values, param)| Weight::Held(param.ty.dtype, to_bytes(values, param.ty.dtype))).collect();
+            held.map(|(values, param)| Weight::InMemory(param.ty.dtype, to_bytes(values, param.ty.dtype))).collect();
         Model {
             architecture: self.architecture.clone(),
             params: self.params.clone(),
@@ -221,11 +221,11 @@ impl Model {
     }
 
     /// The model computing as a recipe says, in the place of its own.
-    pub fn following(mut self, recipe: lang::lower::Recipe) -> Model {
+    pub fn with_recipe(mut self, recipe: lang::lower::PrecisionRecipe) -> Model {
         self.architecture.recipe = Some(recipe);
         self.limits = self.architecture.limits(self.dtype);
         if let Ok(lowered) = self.architecture.lower(1, 1, self.dtype, None) {
-            self.params.iter_mut().zip(lowered.params).for_each(|(own, param)| own.few = param.few);
+            self.params.iter_mut().zip(lowered.params).for_each(|(own, param)| own.rounding = param.rounding);
         }
         self
     }
@@ -236,7 +236,7 @@ impl Model {
     }
 
     /// Why each new token runs the whole sequence again, if it does.
-    pub fn runs_whole(&self) -> Option<&str> {
+    pub fn full_recompute_reason(&self) -> Option<&str> {
         self.limits.not_incremental.as_deref()
     }
 
@@ -247,7 +247,7 @@ impl Model {
 }
 
 /// What a model of the library finds wrong is wrong in the configuration that chose its sizes.
-fn of_config(error: Error, path: &Path) -> Error {
+fn config_error(error: Error, path: &Path) -> Error {
     match error {
         Error::Language(text) => {
             let reason = format!("its sizes make no model: {}", first_line(&text));
@@ -264,7 +264,7 @@ pub(crate) fn first_line(findings: &str) -> &str {
 }
 
 /// Optional parameters none of whose tensors are in the checkpoint are `None`.
-fn leave_out(architecture: &mut Architecture, checkpoint: &Checkpoint, dtype: DType) -> Result<()> {
+fn drop_absent_params(architecture: &mut Architecture, checkpoint: &Checkpoint, dtype: DType) -> Result<()> {
     if !architecture.mappings().iter().any(|mapping| mapping.path.optional) {
         return Ok(());
     }
@@ -274,23 +274,23 @@ fn leave_out(architecture: &mut Architecture, checkpoint: &Checkpoint, dtype: DT
         let parts = || sources.slices().iter().flat_map(|slice| &slice.parts);
         let optional = sources.slices().iter().all(|slice| slice.optional);
         if optional && !parts().any(|part| known.contains(&part.tensor)) {
-            architecture.absent.insert(param.path.clone());
+            architecture.absent_weights.insert(param.path.clone());
         }
     }
     Ok(())
 }
 
 /// Heads that score a vocabulary.
-pub(crate) const HEADS: &[&str] = &["lm_head.weight", "embed_out.weight"];
+pub(crate) const LM_HEAD_NAMES: &[&str] = &["lm_head.weight", "embed_out.weight"];
 
 /// Tensors that no parameter is made of would be lost silently; buffers and tied heads are no loss.
-fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<Piece>], headless: bool) -> Result<()> {
+fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<CheckpointSlice>], headless: bool) -> Result<()> {
     const BUFFERS: &[&str] = &["inv_freq", ".attn.bias", ".masked_bias", ".attention.bias"];
     let used: BTreeSet<&str> = pieces.iter().flatten().map(|piece| &*piece.tensor).collect();
     let harmless = |name: &str| {
-        name.starts_with(crate::export::PACKED)
+        name.starts_with(crate::export::PACKED_PREFIX)
             || BUFFERS.iter().any(|end| name.ends_with(end))
-            || HEADS.contains(&name)
+            || LM_HEAD_NAMES.contains(&name)
             || headless && name == "score.weight"
     };
     let mut names = checkpoint.names();
@@ -305,8 +305,8 @@ fn find_slice(
     checkpoint: &Checkpoint,
     param: &Parameter,
     index: Option<usize>,
-    slice: &Slice,
-    found: &mut Vec<Piece>,
+    slice: &ParamSlice,
+    found: &mut Vec<CheckpointSlice>,
 ) -> Result<()> {
     let whole = &param.ty.shape[usize::from(index.is_some())..];
     let mut start = 0;
@@ -354,7 +354,7 @@ fn find_slice(
                 found: format!("{:?}", stored.shape),
             });
         }
-        found.push(Piece {
+        found.push(CheckpointSlice {
             tensor: part.tensor.clone(),
             shape: stored.shape.to_vec(),
             stored: stored.dtype,
@@ -378,9 +378,9 @@ fn find_slice(
     }
 }
 
-impl Piece {
+impl CheckpointSlice {
     /// Runs of elements that are consecutive both in the parameter and in the piece: start of each, length.
-    pub(crate) fn runs(&self, whole: &[usize]) -> (impl Iterator<Item = usize> + use<>, usize) {
+    pub(crate) fn contiguous_runs(&self, whole: &[usize]) -> (impl Iterator<Item = usize> + use<>, usize) {
         let (offset, whole) = match self.index {
             Some(i) => (i * whole[1..].iter().product::<usize>(), &whole[1..]),
             None => (0, whole),
@@ -398,7 +398,7 @@ impl Piece {
     }
 
     /// Writes the piece's elements into the parameter's.
-    pub(crate) fn place(&self, whole: &[usize], data: &mut [f32], values: &[f32]) {
+    pub(crate) fn write_into(&self, whole: &[usize], data: &mut [f32], values: &[f32]) {
         let turned;
         let values = if self.transposed {
             turned = transpose(values, self.shape[0], self.shape[1]);
@@ -406,7 +406,7 @@ impl Piece {
         } else {
             values
         };
-        let (starts, length) = self.runs(whole);
+        let (starts, length) = self.contiguous_runs(whole);
         for (at, from) in starts.zip(values.chunks_exact(length.max(1))) {
             for (to, from) in data[at..at + length].iter_mut().zip(from) {
                 *to = self.function.apply(*from);
@@ -415,24 +415,24 @@ impl Piece {
     }
 
     /// The piece's elements, out of the parameter's, in HuggingFace's layout.
-    pub(crate) fn take(&self, whole: &[usize], data: &[f32]) -> Vec<f32> {
-        let mut values = self.cut(whole, data);
-        values.iter_mut().for_each(|value| *value = self.function.undo(*value));
+    pub(crate) fn read_from(&self, whole: &[usize], data: &[f32]) -> Vec<f32> {
+        let mut values = self.extract(whole, data);
+        values.iter_mut().for_each(|value| *value = self.function.invert(*value));
         values
     }
 
     /// The gradient of the piece, out of the parameter's and the parameter itself.
-    pub(crate) fn take_gradient(&self, whole: &[usize], gradient: &[f32], data: &[f32]) -> Vec<f32> {
-        let mut values = self.cut(whole, gradient);
-        if self.function != Function::Identity {
-            let at = self.cut(whole, data);
-            values.iter_mut().zip(at).for_each(|(value, y)| *value *= self.function.slope(y));
+    pub(crate) fn read_gradient_from(&self, whole: &[usize], gradient: &[f32], data: &[f32]) -> Vec<f32> {
+        let mut values = self.extract(whole, gradient);
+        if self.function != ElementTransform::Identity {
+            let at = self.extract(whole, data);
+            values.iter_mut().zip(at).for_each(|(value, y)| *value *= self.function.derivative_at(y));
         }
         values
     }
 
-    fn cut(&self, whole: &[usize], data: &[f32]) -> Vec<f32> {
-        let (starts, length) = self.runs(whole);
+    fn extract(&self, whole: &[usize], data: &[f32]) -> Vec<f32> {
+        let (starts, length) = self.contiguous_runs(whole);
         let values: Vec<f32> = starts.flat_map(|at| data[at..at + length].iter().copied()).collect();
         if self.transposed { transpose(&values, self.shape[1], self.shape[0]) } else { values }
     }

@@ -21,10 +21,10 @@ impl ParamInfo {
 
 /// How input `i` of a graph is cut: columns, rows and heads by `tp`, experts by `ep`, or by `tp` where the mesh has no `ep`.
 /// What can't be cut into equal parts stays whole.
-pub(crate) fn by_shard(mesh: &Mesh, graph: &Graph, i: usize, about: ParamInfo) -> Sharding {
+pub(crate) fn param_sharding(mesh: &Mesh, graph: &Graph, i: usize, about: ParamInfo) -> Sharding {
     let ty = graph.ty(graph.inputs()[i]);
     let axis = |name: &str| mesh.axes().iter().position(|a| a.name == name && a.size > 1);
-    let mut placement = Sharding { layout: vec![DimSharding::default(); ty.rank()], stored: None };
+    let mut placement = Sharding { spec: vec![DimSharding::default(); ty.rank()], storage_sharding: None };
     let first = usize::from(about.stacked);
     let (dim, by) = match about.shard {
         Some(Shard::Column | Shard::Head) => (Some(first), axis("tp")),
@@ -34,28 +34,28 @@ pub(crate) fn by_shard(mesh: &Mesh, graph: &Graph, i: usize, about: ParamInfo) -
     };
     if let (Some(dim), Some(by)) = (dim.filter(|d| *d < ty.rank()), by) {
         let cut = DimSharding { axes: vec![by], segments: transform::segments(graph, i, dim) };
-        if cut.fits(mesh, ty.shape[dim]) {
-            placement.layout[dim] = cut;
+        if cut.divides(mesh, ty.shape[dim]) {
+            placement.spec[dim] = cut;
         }
     }
     placement
 }
 
 /// A rank's part of a whole tensor.
-pub(crate) fn part(placement: &Sharding, ty: &Type, mesh: &Mesh, rank: usize, whole: &[u8]) -> Vec<u8> {
-    let mut part = vec![0; placement.local(mesh, ty).bytes()];
+pub(crate) fn local_part(placement: &Sharding, ty: &Type, mesh: &Mesh, rank: usize, whole: &[u8]) -> Vec<u8> {
+    let mut part = vec![0; placement.local_type(mesh, ty).bytes()];
     let size = ty.dtype.size();
-    for_each_contiguous_run(&places(placement, ty, mesh, rank), ty, |at, own, n| {
+    for_each_contiguous_run(&axis_indices(placement, ty, mesh, rank), ty, |at, own, n| {
         part[own * size..(own + n) * size].copy_from_slice(&whole[at * size..(at + n) * size]);
     });
     part
 }
 
 /// For each axis of a tensor, which of its indices a rank has, in order.
-pub(crate) fn places(placement: &Sharding, ty: &Type, mesh: &Mesh, rank: usize) -> Vec<Vec<usize>> {
+pub(crate) fn axis_indices(placement: &Sharding, ty: &Type, mesh: &Mesh, rank: usize) -> Vec<Vec<usize>> {
     let mut all = Vec::new();
-    for (d, cut) in placement.layout.iter().enumerate() {
-        let (parts, at) = (cut.parts(mesh), mesh.index(rank, &cut.mesh_axes(mesh)));
+    for (d, cut) in placement.spec.iter().enumerate() {
+        let (parts, at) = (cut.num_shards(mesh), mesh.index(rank, &cut.mesh_axes(mesh)));
         let whole = [ty.shape[d]];
         let segments = if cut.segments.is_empty() { &whole[..] } else { &cut.segments };
         let (mut own, mut start) = (Vec::new(), 0);
@@ -64,7 +64,7 @@ pub(crate) fn places(placement: &Sharding, ty: &Type, mesh: &Mesh, rank: usize) 
             own.extend(start + at * each..start + (at + 1) * each);
             start += s;
         }
-        if let Some((dim, axes)) = &placement.stored
+        if let Some((dim, axes)) = &placement.storage_sharding
             && *dim == d
         {
             let parts: usize = axes.iter().map(|a| a.size).product();

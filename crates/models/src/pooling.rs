@@ -7,7 +7,7 @@ use training::files;
 
 /// What is made of the states of a text's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum PoolingMode {
     /// Their mean.
     Mean,
     /// The state of the first token.
@@ -23,39 +23,39 @@ pub(crate) enum Mode {
 }
 
 /// Fields of the older form of the file, which is a list of switches.
-const SWITCHES: [(&str, Mode); 6] = [
-    ("pooling_mode_cls_token", Mode::First),
-    ("pooling_mode_mean_tokens", Mode::Mean),
-    ("pooling_mode_max_tokens", Mode::Max),
-    ("pooling_mode_mean_sqrt_len_tokens", Mode::MeanSqrt),
-    ("pooling_mode_weightedmean_tokens", Mode::WeightedMean),
-    ("pooling_mode_lasttoken", Mode::Last),
+const MODE_FLAGS: [(&str, PoolingMode); 6] = [
+    ("pooling_mode_cls_token", PoolingMode::First),
+    ("pooling_mode_mean_tokens", PoolingMode::Mean),
+    ("pooling_mode_max_tokens", PoolingMode::Max),
+    ("pooling_mode_mean_sqrt_len_tokens", PoolingMode::MeanSqrt),
+    ("pooling_mode_weightedmean_tokens", PoolingMode::WeightedMean),
+    ("pooling_mode_lasttoken", PoolingMode::Last),
 ];
 
 /// Names of the newer form.
-const NAMES: [(&str, Mode); 6] = [
-    ("cls", Mode::First),
-    ("mean", Mode::Mean),
-    ("max", Mode::Max),
-    ("mean_sqrt_len_tokens", Mode::MeanSqrt),
-    ("weightedmean", Mode::WeightedMean),
-    ("lasttoken", Mode::Last),
+const MODE_NAMES: [(&str, PoolingMode); 6] = [
+    ("cls", PoolingMode::First),
+    ("mean", PoolingMode::Mean),
+    ("max", PoolingMode::Max),
+    ("mean_sqrt_len_tokens", PoolingMode::MeanSqrt),
+    ("weightedmean", PoolingMode::WeightedMean),
+    ("lasttoken", PoolingMode::Last),
 ];
 
 /// The pooling of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pooling {
-    pub(crate) mode: Mode,
+    pub(crate) mode: PoolingMode,
     /// Whether embeddings get the length 1.
     pub(crate) normalize: bool,
     /// Why the directory's embeddings can't be computed.
-    pub(crate) refused: Option<String>,
+    pub(crate) unsupported: Option<String>,
 }
 
 impl Default for Pooling {
     /// For models that say nothing of it.
     fn default() -> Pooling {
-        Pooling { mode: Mode::Mean, normalize: true, refused: None }
+        Pooling { mode: PoolingMode::Mean, normalize: true, unsupported: None }
     }
 }
 
@@ -69,7 +69,7 @@ impl Pooling {
                 false => Ok(Pooling::default()),
             };
         }
-        let refused = |why: String| Pooling { refused: Some(why), ..Pooling::default() };
+        let refused = |why: String| Pooling { unsupported: Some(why), ..Pooling::default() };
         let list: Json = read(&modules)?;
         let mut found = Pooling { normalize: false, ..Pooling::default() };
         let mut pooled = false;
@@ -77,7 +77,7 @@ impl Pooling {
             let field = |name: &str| module.get(name).and_then(Json::as_str).unwrap_or_default();
             match field("type").rsplit('.').next().unwrap_or_default() {
                 "Transformer" if field("path").is_empty() => {}
-                "Pooling" if !pooled && safe(field("path")) => {
+                "Pooling" if !pooled && is_inside_dir(field("path")) => {
                     (pooled, found) =
                         (true, Pooling { normalize: found.normalize, ..Pooling::read(dir, field("path"))? });
                 }
@@ -99,18 +99,18 @@ impl Pooling {
         let json: Json = read(&path)?;
         let fields: &Map<String, Json> = json.as_object().ok_or_else(|| Error::file(&path, "not a JSON object"))?;
         let named = fields.get("pooling_mode").filter(|value| !value.is_null());
-        let modes: Vec<Mode> = match named {
+        let modes: Vec<PoolingMode> = match named {
             Some(value) => {
                 let list = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
                 let mode =
-                    |value: &Json| NAMES.iter().find(|(name, _)| value.as_str() == Some(name)).map(|(_, mode)| *mode);
-                let known: Option<Vec<Mode>> = list.iter().map(mode).collect();
+                    |value: &Json| MODE_NAMES.iter().find(|(name, _)| value.as_str() == Some(name)).map(|(_, mode)| *mode);
+                let known: Option<Vec<PoolingMode>> = list.iter().map(mode).collect();
                 known.ok_or_else(|| {
-                    let known: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+                    let known: Vec<&str> = MODE_NAMES.iter().map(|(name, _)| *name).collect();
                     Error::file(&path, format!("`pooling_mode` is {value}: {} are known", known.join(", ")))
                 })?
             }
-            None => SWITCHES
+            None => MODE_FLAGS
                 .iter()
                 .filter(|(name, _)| fields.get(*name) == Some(&Json::Bool(true)))
                 .map(|(_, mode)| *mode)
@@ -120,7 +120,7 @@ impl Pooling {
         match &modes[..] {
             [mode] => found.mode = *mode,
             [] if named.is_none() => {}
-            modes => found.refused = Some(format!("{}: {} poolings beside each other", path.display(), modes.len())),
+            modes => found.unsupported = Some(format!("{}: {} poolings beside each other", path.display(), modes.len())),
         }
         Ok(found)
     }
@@ -129,14 +129,14 @@ impl Pooling {
     pub(crate) fn add(&self, pooled: &mut Vec<f64>, row: &[f32], n: usize, count: usize) {
         let row = row.iter().map(|x| f64::from(*x));
         let weight = match self.mode {
-            Mode::Mean | Mode::MeanSqrt | Mode::Max => 1.0,
-            Mode::First => f64::from(u8::from(n == 0)),
-            Mode::Last => f64::from(u8::from(n + 1 == count)),
-            Mode::WeightedMean => (n + 1) as f64,
+            PoolingMode::Mean | PoolingMode::MeanSqrt | PoolingMode::Max => 1.0,
+            PoolingMode::First => f64::from(u8::from(n == 0)),
+            PoolingMode::Last => f64::from(u8::from(n + 1 == count)),
+            PoolingMode::WeightedMean => (n + 1) as f64,
         };
         match self.mode {
             _ if pooled.is_empty() => *pooled = row.map(|x| x * weight).collect(),
-            Mode::Max => pooled.iter_mut().zip(row).for_each(|(most, x)| *most = most.max(x)),
+            PoolingMode::Max => pooled.iter_mut().zip(row).for_each(|(most, x)| *most = most.max(x)),
             _ => pooled.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * x),
         }
     }
@@ -145,10 +145,10 @@ impl Pooling {
     pub(crate) fn finish(&self, pooled: &[f64], count: usize) -> Vec<f32> {
         let count = count as f64;
         let divisor = match self.mode {
-            Mode::Mean => count,
-            Mode::MeanSqrt => count.sqrt(),
-            Mode::WeightedMean => count * (count + 1.0) / 2.0,
-            Mode::First | Mode::Last | Mode::Max => 1.0,
+            PoolingMode::Mean => count,
+            PoolingMode::MeanSqrt => count.sqrt(),
+            PoolingMode::WeightedMean => count * (count + 1.0) / 2.0,
+            PoolingMode::First | PoolingMode::Last | PoolingMode::Max => 1.0,
         };
         let length = match self.normalize {
             true => (pooled.iter().map(|x| x * x).sum::<f64>().sqrt() / divisor).max(f64::MIN_POSITIVE),
@@ -159,12 +159,12 @@ impl Pooling {
 }
 
 fn read(path: &Path) -> Result<Json> {
-    let text = files::read_text(path, files::TEXT)?;
+    let text = files::read_text(path, files::MAX_TEXT_BYTES)?;
     serde_json::from_str(&text).map_err(|e| Error::file(path, format!("not valid JSON: {e}")))
 }
 
 /// Whether a path of `modules.json` stays inside of the directory.
-fn safe(path: &str) -> bool {
+fn is_inside_dir(path: &str) -> bool {
     !path.is_empty() && Path::new(path).components().all(|part| matches!(part, std::path::Component::Normal(_)))
 }
 
@@ -231,7 +231,7 @@ mod tests {
                 .enumerate()
         {
             let dir = folder(&format!("refused{n}"), &modules, &config);
-            let why = Pooling::of_dir(&dir).expect("read").refused.expect("refused");
+            let why = Pooling::of_dir(&dir).expect("read").unsupported.expect("refused");
             assert!(why.contains(word), "{why}");
             std::fs::remove_dir_all(dir).expect("gone");
         }

@@ -2,39 +2,39 @@
 
 use crate::calibrate::{self, Calibration};
 use crate::error::{Error, Result};
-use crate::insert_adapter::{chooses, is_expert_product, is_product};
+use crate::insert_adapter::{is_router, is_expert_product, is_product};
 use crate::model::Model;
-use crate::packed::PackedWeight;
+use crate::quantized_weight::QuantizedWeight;
 use crate::weight::Weight;
-use ir::composites::quantized::{Format, Packing};
+use ir::composites::quantized::{QuantFormat, QuantScheme};
 use ir::{DType, Op};
 use std::str::FromStr;
 use std::sync::Arc;
 
 /// How a model's matrices are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scheme {
+pub struct QuantizationConfig {
     /// The format.
-    pub format: Format,
+    pub format: QuantFormat,
     /// Elements that share a scale; `None` for a scale for each row.
-    pub group: Option<usize>,
+    pub group_size: Option<usize>,
     /// The dtype of scales, where it is free.
-    pub scale: DType,
+    pub scale_dtype: DType,
 }
 
-impl FromStr for Scheme {
+impl FromStr for QuantizationConfig {
     type Err = String;
 
     /// `q8`, `q4`, `nf4`, `fp8`, or the name of a format that graphs can write.
-    fn from_str(text: &str) -> std::result::Result<Scheme, String> {
-        let scheme = |format, group, scale| Scheme { format, group, scale };
+    fn from_str(text: &str) -> std::result::Result<QuantizationConfig, String> {
+        let scheme = |format, group, scale| QuantizationConfig { format, group_size: group, scale_dtype: scale };
         Ok(match text {
-            "q8" => scheme(Format::Q8_0, Some(32), DType::F16),
-            "q4" => scheme(Format::Q4_0, Some(32), DType::F16),
-            "nf4" => scheme(Format::Nf4, Some(64), DType::F32),
-            "fp8" => scheme(Format::Fp8E4M3, None, DType::F32),
-            other => match other.parse::<Format>() {
-                Ok(format) if format.has_quantizer() && format != Format::Nvfp4 => {
+            "q8" => scheme(QuantFormat::Q8_0, Some(32), DType::F16),
+            "q4" => scheme(QuantFormat::Q4_0, Some(32), DType::F16),
+            "nf4" => scheme(QuantFormat::Nf4, Some(64), DType::F32),
+            "fp8" => scheme(QuantFormat::Fp8E4M3, None, DType::F32),
+            other => match other.parse::<QuantFormat>() {
+                Ok(format) if format.has_quantizer() && format != QuantFormat::Nvfp4 => {
                     scheme(format, format.fixed_group().or(Some(64)), DType::F16)
                 }
                 Ok(format) => return Err(format!("can't be written ({format} is read only): take q8, q4, nf4 or fp8")),
@@ -49,19 +49,19 @@ impl Model {
     /// row by row, and its errors go through the whole model. A matrix that chooses experts stays as it is: a small error would send
     /// a token elsewhere. Says which matrices stay as they are, since their rows don't
     /// divide into groups.
-    pub fn quantize(&mut self, scheme: &Scheme) -> Result<Vec<String>> {
-        self.quantize_by(scheme, None)
+    pub fn quantize(&mut self, scheme: &QuantizationConfig) -> Result<Vec<String>> {
+        self.quantize_with_calibration(scheme, None)
     }
 
     /// The same with scales that fit what a text showed of the matrices' inputs.
-    pub fn quantize_by(&mut self, scheme: &Scheme, calibration: Option<&Calibration>) -> Result<Vec<String>> {
+    pub fn quantize_with_calibration(&mut self, scheme: &QuantizationConfig, calibration: Option<&Calibration>) -> Result<Vec<String>> {
         let graph = self.architecture.lower(1, 1, self.dtype, None)?.graph;
         let mut left = Vec::new();
         for i in 0..self.params.len() {
             let param = &self.params[i];
             let value = graph.inputs()[i];
             let experts = param.ty.rank() == 3 && is_expert_product(&graph, value);
-            let fits = experts || (param.ty.rank() == 2 && !chooses(&graph, value));
+            let fits = experts || (param.ty.rank() == 2 && !is_router(&graph, value));
             if !fits || !param.ty.dtype.is_float() || param.adapter || self.stored_packed(i).is_some() {
                 continue;
             }
@@ -70,11 +70,11 @@ impl Model {
             let multiplied = reads.clone().any(|n| !matches!(&n.op, Op::Composite(c) if c.name == "embedding"));
             let scheme = match (experts || is_product(&graph, value), looked_up && multiplied) {
                 (true, _) => *scheme,
-                (false, true) => Scheme { format: Format::Q8_0, group: Some(32), scale: DType::F16 },
+                (false, true) => QuantizationConfig { format: QuantFormat::Q8_0, group_size: Some(32), scale_dtype: DType::F16 },
                 (false, false) => continue,
             };
             let k = param.ty.shape[param.ty.rank() - 1];
-            let packing = Packing::new(scheme.format, Some(scheme.group.unwrap_or(k)))
+            let packing = QuantScheme::new(scheme.format, Some(scheme.group_size.unwrap_or(k)))
                 .map_err(|e| Error::Input(format!("`{}`: {e}", param.path)))?;
             if !k.is_multiple_of(packing.group) {
                 left.push(param.path.clone());
@@ -84,9 +84,9 @@ impl Model {
             if let Some(x) = values.iter().find(|x| !x.is_finite()) {
                 return Err(Error::Input(format!("`{}` holds {x}, which has no place among few bits", param.path)));
             }
-            let packed = match calibration.and_then(|c| c.of(i)).filter(|squares| squares.len() == k) {
-                Some(squares) => calibrate::pack(packing, &param.ty.shape, &values, scheme.scale, squares),
-                None => PackedWeight::pack(packing, &param.ty.shape, &values, scheme.scale),
+            let packed = match calibration.and_then(|c| c.for_param(i)).filter(|squares| squares.len() == k) {
+                Some(squares) => calibrate::quantize_calibrated(packing, &param.ty.shape, &values, scheme.scale_dtype, squares),
+                None => QuantizedWeight::pack(packing, &param.ty.shape, &values, scheme.scale_dtype),
             };
             let packed = packed.map_err(|e| Error::Input(format!("`{}`: {e}", param.path)))?;
             self.weights[i] = Weight::Packed(Arc::new(packed.with_separate_scales()));

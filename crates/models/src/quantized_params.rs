@@ -5,20 +5,20 @@
 
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::packed::PackedWeight;
+use crate::quantized_weight::QuantizedWeight;
 use crate::weight::Weight;
-use ir::composites::quantized::{Format, Packing};
+use ir::composites::quantized::{QuantFormat, QuantScheme};
 use ir::{DType, Scalar};
 use std::sync::Arc;
 use transform::{LowPrecision, Rounding, Scaling};
 
 impl Model {
     /// The model with the weights packed that are stored in few bits; those whose rows don't divide into its groups stay wide.
-    pub fn stored(mut self) -> Result<Model> {
+    pub fn with_quantized_params(mut self) -> Result<Model> {
         for i in 0..self.params.len() {
-            let (Some(how), None) = (self.params[i].few, self.stored_packed(i)) else { continue };
+            let (Some(how), None) = (self.params[i].rounding, self.stored_packed(i)) else { continue };
             let shape = self.params[i].ty.shape.to_vec();
-            let Some(packing) = packing(&how, &shape) else { continue };
+            let Some(packing) = packing_of(&how, &shape) else { continue };
             let values = self.rounded(i)?;
             let packed = pack(packing, &how, &shape, &values).map_err(Error::Input)?;
             self.weights[i] = Weight::Packed(Arc::new(packed));
@@ -28,45 +28,45 @@ impl Model {
 }
 
 /// Whether a weight is packed as a rounding gives it, so that a graph needs not round it again.
-pub(crate) fn is_rounded(how: &Rounding, packed: &PackedWeight) -> bool {
-    packing(how, &packed.shape) == Some(packed.packing)
+pub(crate) fn matches_rounding(how: &Rounding, packed: &QuantizedWeight) -> bool {
+    packing_of(how, &packed.shape) == Some(packed.packing)
 }
 
 /// The layout of what a rounding gives, if rows divide into its groups.
-fn packing(how: &Rounding, shape: &[usize]) -> Option<Packing> {
+fn packing_of(how: &Rounding, shape: &[usize]) -> Option<QuantScheme> {
     let k = shape.last().copied().filter(|k| *k > 0 && shape.len() == 2)?;
     let group = match how.scaling {
-        Scaling::Tensor | Scaling::Rows => k,
-        Scaling::Blocks(_, columns) => columns,
+        Scaling::PerTensor | Scaling::PerRow => k,
+        Scaling::PerBlock(_, columns) => columns,
     };
     let format = match (how.format, group) {
-        (LowPrecision::E4M3, _) => Format::Fp8E4M3,
-        (LowPrecision::E5M2, _) => Format::Fp8E5M2,
-        (LowPrecision::Int8, _) => Format::Int8,
-        (LowPrecision::Int4, _) => Format::Int4,
-        (LowPrecision::E2M1, 16) => Format::Nvfp4,
-        (LowPrecision::E2M1, 32) => Format::Mxfp4,
+        (LowPrecision::E4M3, _) => QuantFormat::Fp8E4M3,
+        (LowPrecision::E5M2, _) => QuantFormat::Fp8E5M2,
+        (LowPrecision::Int8, _) => QuantFormat::Int8,
+        (LowPrecision::Int4, _) => QuantFormat::Int4,
+        (LowPrecision::E2M1, 16) => QuantFormat::Nvfp4,
+        (LowPrecision::E2M1, 32) => QuantFormat::Mxfp4,
         (LowPrecision::E2M1, _) => return None,
     };
-    let packing = Packing::new(format, Some(group)).ok()?;
-    packing.parts(shape, DType::F32).ok().map(|_| packing)
+    let packing = QuantScheme::new(format, Some(group)).ok()?;
+    packing.part_types(shape, DType::F32).ok().map(|_| packing)
 }
 
 /// Codes and scales of a matrix.
 fn pack(
-    packing: Packing,
+    packing: QuantScheme,
     how: &Rounding,
     shape: &[usize],
     values: &[f32],
-) -> std::result::Result<PackedWeight, String> {
+) -> std::result::Result<QuantizedWeight, String> {
     let (n, k) = (shape[0], shape[1]);
-    let types = packing.parts(shape, DType::F32)?;
+    let types = packing.part_types(shape, DType::F32)?;
     let rows = match how.scaling {
-        Scaling::Tensor => n,
-        Scaling::Rows => 1,
-        Scaling::Blocks(rows, _) => rows,
+        Scaling::PerTensor => n,
+        Scaling::PerRow => 1,
+        Scaling::PerBlock(rows, _) => rows,
     };
-    let (groups, top) = (k / packing.group, how.format.most());
+    let (groups, top) = (k / packing.group, how.format.max_finite());
     // The largest magnitude of each block.
     let mut most = vec![0f32; n.div_ceil(rows) * groups];
     for (i, x) in values.iter().enumerate() {
@@ -81,16 +81,16 @@ fn pack(
     for row in 0..n {
         for group in 0..groups {
             let own = match how.scaling {
-                Scaling::Tensor => tensor,
+                Scaling::PerTensor => tensor,
                 _ => most[row / rows * groups + group],
             };
             let scale = match packing.format {
-                Format::Nvfp4 => {
+                QuantFormat::Nvfp4 => {
                     let code = Scalar::from_f64(DType::F8E4M3, f64::from((own / 6.0 / all).clamp(-448.0, 448.0)));
                     parts[1].push(code.bits() as u8);
                     code.to_f64() as f32 * all
                 }
-                Format::Mxfp4 => {
+                QuantFormat::Mxfp4 => {
                     let e = ((own.to_bits() >> 23) & 255).max(3) - 2;
                     parts[1].push(e as u8);
                     f32::from_bits(e << 23)
@@ -106,19 +106,19 @@ fn pack(
             codes.extend(values[from..from + packing.group].iter().map(|x| code(how.format, x / scale)));
         }
     }
-    if packing.format == Format::Nvfp4 {
+    if packing.format == QuantFormat::Nvfp4 {
         parts[2] = all.to_le_bytes().to_vec();
     }
     parts[0] = match how.format {
         LowPrecision::E2M1 | LowPrecision::Int4 => codes.chunks_exact(2).map(|c| c[0] | c[1] << 4).collect(),
         _ => codes,
     };
-    PackedWeight::new(packing, types, parts)
+    QuantizedWeight::new(packing, types, parts)
 }
 
 /// The code of the nearest number, ties to even.
 fn code(format: LowPrecision, y: f32) -> u8 {
-    let most = format.most() as f32;
+    let most = format.max_finite() as f32;
     let y = if y.is_nan() { 0.0 } else { y.clamp(-most, most) };
     match format {
         LowPrecision::E4M3 => Scalar::from_f64(DType::F8E4M3, f64::from(y)).bits() as u8,
@@ -160,26 +160,26 @@ mod tests {
         for format in LowPrecision::ALL {
             let blocks: &[Scaling] = match format {
                 LowPrecision::E2M1 => {
-                    &[Scaling::Blocks(1, 16), Scaling::Blocks(16, 16), Scaling::Blocks(32, 32), Scaling::Blocks(1, 32)]
+                    &[Scaling::PerBlock(1, 16), Scaling::PerBlock(16, 16), Scaling::PerBlock(32, 32), Scaling::PerBlock(1, 32)]
                 }
                 _ => &[
-                    Scaling::Tensor,
-                    Scaling::Rows,
-                    Scaling::Blocks(1, 32),
-                    Scaling::Blocks(32, 32),
-                    Scaling::Blocks(7, 8),
+                    Scaling::PerTensor,
+                    Scaling::PerRow,
+                    Scaling::PerBlock(1, 32),
+                    Scaling::PerBlock(32, 32),
+                    Scaling::PerBlock(7, 8),
                 ],
             };
             for scaling in blocks {
                 for margin in [0.0, 0.125] {
-                    let how = Rounding { margin, ..Rounding::new(format).scaled(*scaling) };
+                    let how = Rounding { margin, ..Rounding::new(format).with_scaling(*scaling) };
                     let mut b = Builder::new();
                     let v = b.graph.input(ty.clone());
-                    let y = transform::rounded(&mut b, v, 1, &how).expect("fits");
+                    let y = transform::round_operand(&mut b, v, 1, &how).expect("fits");
                     let want = interp::run(&b.finish(&[y]), std::slice::from_ref(&x)).expect("runs")[0].to_vec::<f32>();
-                    let packing = packing(&how, &[n, k]).expect("divides");
+                    let packing = packing_of(&how, &[n, k]).expect("divides");
                     let packed = pack(packing, &how, &[n, k], &values).expect("fits");
-                    assert!(is_rounded(&how, &packed));
+                    assert!(matches_rounding(&how, &packed));
                     for (i, (a, b)) in packed.values().iter().zip(&want).enumerate() {
                         assert_eq!(a, b, "{format:?} {scaling:?} {margin} at {i}");
                     }

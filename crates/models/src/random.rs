@@ -2,14 +2,14 @@
 
 /// SplitMix64: every state is good, and streams of different seeds don't meet in practice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Random {
+pub struct SplitMix64 {
     state: u64,
 }
 
-impl Random {
+impl SplitMix64 {
     /// A generator for a seed; `stream` keeps uses of one seed apart.
-    pub fn new(seed: u64, stream: u64) -> Random {
-        let mut random = Random { state: seed ^ stream.wrapping_mul(0xD1B5_4A32_D192_ED03) };
+    pub fn new(seed: u64, stream: u64) -> SplitMix64 {
+        let mut random = SplitMix64 { state: seed ^ stream.wrapping_mul(0xD1B5_4A32_D192_ED03) };
         random.state = random.next();
         random
     }
@@ -31,19 +31,19 @@ impl Random {
     }
 
     /// A number in [0, 1).
-    pub fn unit(&mut self) -> f64 {
+    pub fn uniform(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// One of several.
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub fn choice<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 
     /// A normal deviate, by Box and Muller.
     pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
     /// Puts items in random order.

@@ -3,21 +3,21 @@
 use crate::disk::load_program;
 use crate::error::{Error, Result};
 use lang::ast::Item;
-use lang::diagnostic::{Style, render_all};
-use lang::lower::{Format, POLICIES, Recipe};
+use lang::diagnostic::{ColorStyle, render_all};
+use lang::lower::{TensorFormat, POLICIES, PrecisionRecipe};
 
 /// The recipe that words name; none if there are none. Of a file it is the first, or `FILE.module:NAME`.
-pub fn recipe(text: &str) -> Result<Option<Recipe>> {
+pub fn parse_recipe(text: &str) -> Result<Option<PrecisionRecipe>> {
     if text.is_empty() {
         return Ok(None);
     }
-    if let Some(policy) = Recipe::of_policy(text) {
+    if let Some(policy) = PrecisionRecipe::model_policy(text) {
         return Ok(Some(policy));
     }
-    let read = |path: &str, name: Option<&str>| -> Result<Option<Recipe>> {
-        let recipe = of_file(path, name)?;
+    let read = |path: &str, name: Option<&str>| -> Result<Option<PrecisionRecipe>> {
+        let recipe = recipe_from_file(path, name)?;
         // Masters are f32, and a checkpoint has a dtype of its own: wide weights stay what they are.
-        Ok(Some(Recipe { stored: recipe.stored.filter(|stored| matches!(stored, Format::Few(_))), ..recipe }))
+        Ok(Some(PrecisionRecipe { stored: parse_recipe.stored.filter(|stored| matches!(stored, TensorFormat::LowPrecision(_))), ..parse_recipe }))
     };
     let (path, name) = match text.rsplit_once(".module:") {
         Some((path, name)) => (format!("{path}.module"), Some(name)),
@@ -32,25 +32,25 @@ pub fn recipe(text: &str) -> Result<Option<Recipe>> {
     Err(Error::Input(format!("`recipe {text}` is not known: {known}, or a .module file with a recipe{close}")))
 }
 
-fn of_file(path: &str, name: Option<&str>) -> Result<Recipe> {
+fn recipe_from_file(path: &str, name: Option<&str>) -> Result<PrecisionRecipe> {
     let program = load_program(path)?;
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
     found.retain(lang::Diagnostic::is_error);
     if !found.is_empty() {
-        return Err(Error::Language(render_all(&program.sources, &found, Style::Plain)));
+        return Err(Error::Language(render_all(&program.sources, &found, ColorStyle::Plain)));
     }
     let items = program.files.first().map_or(&[][..], |file| &file.ast.items);
     let recipes: Vec<_> = items
         .iter()
         .filter_map(|item| match item {
-            Item::Recipe(recipe) if !recipe.topology => Some(recipe),
+            Item::Recipe(recipe) if !parse_recipe.topology => Some(parse_recipe),
             _ => None,
         })
         .collect();
-    let chosen = recipes.iter().find(|recipe| name.is_none_or(|name| recipe.name.name == name));
+    let chosen = recipes.iter().find(|recipe| name.is_none_or(|name| parse_recipe.name.name == name));
     let Some(chosen) = chosen else {
-        let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name.name.as_str()).collect();
+        let names: Vec<&str> = recipes.iter().map(|recipe| parse_recipe.name.name.as_str()).collect();
         return Err(Error::Input(match (name, names.is_empty()) {
             (_, true) => format!("{path}: declares no recipe"),
             (name, false) => {
@@ -58,7 +58,7 @@ fn of_file(path: &str, name: Option<&str>) -> Result<Recipe> {
             }
         }));
     };
-    Recipe::of(chosen).map_err(|found| Error::Language(render_all(&program.sources, &[*found], Style::Plain)))
+    PrecisionRecipe::from_decl(chosen).map_err(|found| Error::Language(render_all(&program.sources, &[*found], ColorStyle::Plain)))
 }
 
 #[cfg(test)]
@@ -71,23 +71,23 @@ mod tests {
         let path = std::env::temp_dir().join(format!("tensorloom-recipe-{}.module", std::process::id()));
         let read = |body: &str| {
             std::fs::write(&path, format!("recipe Mine:\n{body}")).expect("written");
-            recipe(&path.display().to_string())
+            parse_recipe(&path.display().to_string())
         };
         let found = read(
             "  forward_activation_dtype: fp8_e4m3\n  backward_gradient_dtype: fp8_e5m2\n  accumulation_dtype: fp32\n  scaling_strategy: dynamic\n",
         );
-        assert_eq!(found.expect("good"), recipe("fp8_hybrid").expect("known"));
+        assert_eq!(found.expect("good"), parse_recipe("fp8_hybrid").expect("known"));
         let rows = read("  forward_activation_dtype: fp8_e4m3\n  scaling_strategy: per_channel\n").expect("good");
-        let few = rows.and_then(|r| r.few).expect("few bits");
-        assert_eq!((few.left.scaling, few.right.scaling), (Scaling::Tensor, Scaling::Rows));
+        let few = rows.and_then(|r| r.operand_rounding).expect("few bits");
+        assert_eq!((few.lhs.scaling, few.rhs.scaling), (Scaling::PerTensor, Scaling::PerRow));
         let late = read(
             "  forward_activation_dtype: fp8_e4m3\n  backward_gradient_dtype: fp8_e5m2\n  scaling_strategy: delayed\n  amax_history_len: 4\n  update_interval: 2\n  stochastic_rounding: true\n  optimizer_bits: 8\n",
         );
         let late = late.expect("good").expect("one");
         assert_eq!(late.optimizer_bits, Some(8));
-        let backward = late.few.and_then(|few| few.backward).expect("few bits");
+        let backward = late.operand_rounding.and_then(|few| few.cotangent).expect("few bits");
         assert!(backward.stochastic && backward.format == LowPrecision::E5M2);
-        assert_eq!(backward.delay, Some(DelayedScaling { history: 4, interval: 2 }));
+        assert_eq!(backward.delayed_scaling, Some(DelayedScaling { history: 4, interval: 2 }));
         for (body, says) in [
             ("  forward_activation_dtype: fp8_e4m3\n  scaling_strategy: delayd\n", "`delayed`"),
             ("  forward_activation_dtyp: fp8_e4m3\n", "`forward_activation_dtype`"),
@@ -105,9 +105,9 @@ mod tests {
             assert!(error.contains(says), "{error}");
         }
         read("  forward_activation_dtype: bf16\n").expect("good");
-        assert!(recipe(&format!("{}:Yours", path.display())).expect_err("unknown").to_string().contains("Mine"));
+        assert!(parse_recipe(&format!("{}:Yours", path.display())).expect_err("unknown").to_string().contains("Mine"));
         let _ = std::fs::remove_file(&path);
-        assert!(recipe("fp7").expect_err("unknown").to_string().contains("fp8_hybrid"));
-        assert_eq!(recipe("").expect("none"), None);
+        assert!(parse_recipe("fp7").expect_err("unknown").to_string().contains("fp8_hybrid"));
+        assert_eq!(parse_recipe("").expect("none"), None);
     }
 }

@@ -3,16 +3,16 @@
 use crate::asserts;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::session::Session;
+use crate::session::ProgramSession;
 use compiler::Backend;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
-use lang::lower::Options;
+use lang::lower::LowerOptions;
 use training::NamedTensor;
 use training::named_tensor::{from_bytes, to_bytes};
 
 /// What a run gives.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct ModelOutputs {
     /// The model's outputs under their names.
     pub outputs: Vec<NamedTensor>,
     /// `grad.<HuggingFace name>` for every tensor of the checkpoint, where cotangents were given.
@@ -22,7 +22,7 @@ pub struct Run {
 impl Model {
     /// Runs the model on tensors by the names of its inputs; optional ones may be left out. With cotangents (`d_<output>`, of an
     /// output's shape) also the gradients of the sum of outputs times cotangents.
-    pub fn run(&self, given: &[NamedTensor], cotangents: &[NamedTensor], backend: &dyn Backend) -> Result<Run> {
+    pub fn run(&self, given: &[NamedTensor], cotangents: &[NamedTensor], backend: &dyn Backend) -> Result<ModelOutputs> {
         let slots = self.architecture.inputs();
         let names = || slots.iter().map(|slot| format!("`{}`", slot.name)).collect::<Vec<_>>().join(", ");
         if let Some(unknown) = given.iter().find(|tensor| !slots.iter().any(|slot| slot.name == tensor.name)) {
@@ -37,7 +37,7 @@ impl Model {
                         let text = format!("`{}` has {:?}: it takes {} dimensions", slot.name, tensor.shape, ty.rank());
                         return Err(Error::Input(text));
                     }
-                    values.push(converted(tensor, ty.dtype)?);
+                    values.push(convert_tensor(tensor, ty.dtype)?);
                     types.push(Type::new(ty.dtype, &tensor.shape));
                 }
                 None if slot.optional => absent.push(slot.name.clone()),
@@ -47,28 +47,28 @@ impl Model {
             }
         }
         let absent = absent.into_iter().collect();
-        let options = Options { dtype: self.dtype, asserts: true, absent, ..Options::default() };
+        let options = LowerOptions { dtype: self.dtype, asserts: true, absent, ..LowerOptions::default() };
         let mut lowered = self.architecture.lower_for(&types, &options)?;
         lowered.graph = self.read_packed(&lowered.graph, 0)?;
         let (n, results) = (self.param_inputs(), lowered.graph.output_types());
         let all = (0..self.params.len()).filter(|&i| self.params[i].ty.dtype.is_float() && self.packed(i).is_none());
         let wide: Vec<usize> = all.collect();
-        let floats: Vec<usize> = wide.iter().map(|&i| (0..i).map(|j| self.parts_of(j)).sum()).collect();
-        let seeds = seeds(&lowered.outputs, &results, cotangents)?;
+        let floats: Vec<usize> = wide.iter().map(|&i| (0..i).map(|j| self.inputs_of(j)).sum()).collect();
+        let seeds = match_cotangents(&lowered.outputs, &results, cotangents)?;
         let graph = match seeds.is_empty() {
             true => lowered.graph.clone(),
-            false => transform::value_and_grad(&weighed(&lowered.graph, &seeds)?, &floats)?,
+            false => transform::value_and_grad(&weighted_sum_graph(&lowered.graph, &seeds)?, &floats)?,
         };
         let params = self.upload(backend)?;
-        let mut session = Session::new(&graph, backend, &params)?;
-        let seeded = seeds.iter().map(|(output, tensor)| converted(tensor, results[*output].dtype));
+        let mut session = ProgramSession::new(&graph, backend, &params)?;
+        let seeded = seeds.iter().map(|(output, tensor)| convert_tensor(tensor, results[*output].dtype));
         for (i, bytes) in values.into_iter().map(Ok).chain(seeded).enumerate() {
             session.bindings.inputs[n + i].write(0, &bytes?)?;
         }
         session.run()?;
         // With cotangents their sum comes first.
         let first = usize::from(!seeds.is_empty());
-        asserts::check(&session, &lowered.observed, first + lowered.outputs.len())?;
+        asserts::check_assertions(&session, &lowered.observations, first + lowered.outputs.len())?;
         let mut outputs = Vec::new();
         for (i, name) in lowered.outputs.iter().enumerate() {
             let (ty, bytes) = session.read(first + i)?;
@@ -78,12 +78,12 @@ impl Model {
             true => Vec::new(),
             false => self.named_gradients(&session, 1 + results.len(), &wide)?,
         };
-        Ok(Run { outputs, gradients })
+        Ok(ModelOutputs { outputs, gradients })
     }
 }
 
 /// The bytes of a tensor in another dtype: floats are rounded, whole numbers must stay what they are.
-pub(crate) fn converted(tensor: &NamedTensor, dtype: DType) -> Result<Vec<u8>> {
+pub(crate) fn convert_tensor(tensor: &NamedTensor, dtype: DType) -> Result<Vec<u8>> {
     if tensor.dtype == dtype {
         return Ok(tensor.bytes.clone());
     }
@@ -100,7 +100,7 @@ pub(crate) fn converted(tensor: &NamedTensor, dtype: DType) -> Result<Vec<u8>> {
 }
 
 /// Which output each cotangent belongs to.
-fn seeds<'a>(outputs: &[String], types: &[Type], given: &'a [NamedTensor]) -> Result<Vec<(usize, &'a NamedTensor)>> {
+fn match_cotangents<'a>(outputs: &[String], types: &[Type], given: &'a [NamedTensor]) -> Result<Vec<(usize, &'a NamedTensor)>> {
     let mut found = Vec::new();
     for tensor in given {
         let output = tensor.name.strip_prefix("d_").and_then(|name| outputs.iter().position(|known| known == name));
@@ -119,7 +119,7 @@ fn seeds<'a>(outputs: &[String], types: &[Type], given: &'a [NamedTensor]) -> Re
 }
 
 /// The sum of outputs times cotangents, which are inputs behind the others, and all outputs.
-fn weighed(forward: &Graph, seeds: &[(usize, &NamedTensor)]) -> ir::Result<Graph> {
+fn weighted_sum_graph(forward: &Graph, seeds: &[(usize, &NamedTensor)]) -> ir::Result<Graph> {
     let mut b = Builder::new();
     let inputs: Vec<Value> = forward.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let types = forward.output_types();
@@ -130,7 +130,7 @@ fn weighed(forward: &Graph, seeds: &[(usize, &NamedTensor)]) -> ir::Result<Graph
         let product = b.mul(outs[*output], seed)?;
         let wide = b.cast(product, types[*output].dtype.accumulator())?;
         let total = b.sum_all(wide)?;
-        sum = b.add_opt(sum, Some(total))?;
+        sum = b.add_optional(sum, Some(total))?;
     }
     let sum = match sum {
         Some(sum) => sum,

@@ -3,12 +3,12 @@
 //! The steps and their order are those of transformers: penalties, then temperature, top-k, top-p, min-p, typical. Each of
 //! the last four looks at what the ones before it left.
 
-use crate::random::Random;
+use crate::random::SplitMix64;
 use std::collections::BTreeMap;
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
+pub struct SamplingOptions {
     /// Logits are divided by it; 0 takes the most probable token.
     pub temperature: f64,
     /// Only so many of the most probable tokens; 0 takes all.
@@ -20,28 +20,28 @@ pub struct Sampling {
     /// Only the fewest tokens whose surprise is nearest to the expected one and whose probabilities reach this sum; 1 takes all.
     pub typical_p: f64,
     /// Logits of tokens that the text has are divided by it, or multiplied where they are negative; 1 changes nothing.
-    pub repetition: f64,
+    pub repetition_penalty: f64,
     /// Taken off the logits of new tokens that came already.
-    pub presence: f64,
+    pub presence_penalty: f64,
     /// Taken off the logits of new tokens each time that they came.
-    pub frequency: f64,
+    pub frequency_penalty: f64,
     /// Seed of the draws.
     pub seed: u64,
 }
 
 /// What a text has so far, as far as penalties ask.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub struct TokenHistory {
     /// Ids of the prompt and new ones.
     seen: std::collections::BTreeSet<i32>,
     /// How often each new id came.
     counts: BTreeMap<i32, u32>,
 }
 
-impl History {
+impl TokenHistory {
     /// A text that begins with a prompt.
-    pub fn of(prompt: &[i32]) -> History {
-        History { seen: prompt.iter().copied().collect(), counts: BTreeMap::new() }
+    pub fn from_prompt(prompt: &[i32]) -> TokenHistory {
+        TokenHistory { seen: prompt.iter().copied().collect(), counts: BTreeMap::new() }
     }
 
     /// One more new id.
@@ -51,39 +51,39 @@ impl History {
     }
 }
 
-impl Sampling {
+impl SamplingOptions {
     /// The most probable token, always.
-    pub const GREEDY: Sampling = Sampling {
+    pub const GREEDY: SamplingOptions = SamplingOptions {
         temperature: 0.0,
         top_k: 0,
         top_p: 1.0,
         min_p: 0.0,
         typical_p: 1.0,
-        repetition: 1.0,
-        presence: 0.0,
-        frequency: 0.0,
+        repetition_penalty: 1.0,
+        presence_penalty: 0.0,
+        frequency_penalty: 0.0,
         seed: 0,
     };
 
     /// The generator for one text.
-    pub fn random(&self) -> Random {
-        Random::new(self.seed, 3)
+    pub fn generator(&self) -> SplitMix64 {
+        SplitMix64::new(self.seed, 3)
     }
 
     /// Whether the text so far matters.
-    fn penalises(&self) -> bool {
-        self.repetition != 1.0 || self.presence != 0.0 || self.frequency != 0.0
+    fn has_penalties(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
     /// Lowers the logits of what the text already has.
-    pub fn penalise(&self, logits: &mut [f32], history: &History) {
-        if !self.penalises() {
+    pub fn apply_penalties(&self, logits: &mut [f32], history: &TokenHistory) {
+        if !self.has_penalties() {
             return;
         }
         let size = logits.len();
         let at = |id: i32| usize::try_from(id).ok().filter(|i| *i < size);
-        if self.repetition != 1.0 {
-            let factor = self.repetition as f32;
+        if self.repetition_penalty != 1.0 {
+            let factor = self.repetition_penalty as f32;
             let known: Vec<usize> = history.seen.iter().filter_map(|id| at(*id)).collect();
             for i in known {
                 logits[i] = if logits[i] < 0.0 { logits[i] * factor } else { logits[i] / factor };
@@ -91,16 +91,16 @@ impl Sampling {
         }
         let counts: Vec<(usize, u32)> = history.counts.iter().filter_map(|(id, n)| Some((at(*id)?, *n))).collect();
         for (i, n) in counts {
-            logits[i] -= (self.presence + self.frequency * f64::from(n)) as f32;
+            logits[i] -= (self.presence_penalty + self.frequency_penalty * f64::from(n)) as f32;
         }
     }
 
     /// The index that is chosen; among equal logits, the first.
-    pub fn choose(&self, logits: &[f32], random: &mut Random) -> usize {
+    pub fn sample(&self, logits: &[f32], random: &mut SplitMix64) -> usize {
         if self.temperature <= 0.0 {
-            return best(logits);
+            return argmax(logits);
         }
-        let mut ranked = Ranked::new(logits, if self.top_k > 0 { self.top_k } else { usize::MAX });
+        let mut ranked = RankedLogits::new(logits, if self.top_k > 0 { self.top_k } else { usize::MAX });
         let Some(first) = ranked.get(0) else { return 0 };
         let top = f64::from(logits[first]);
         let weight = |i: usize| ((f64::from(logits[i]) - top) / self.temperature).exp();
@@ -136,9 +136,9 @@ impl Sampling {
                 .map(|i| (i, weight(i) / total))
                 .filter(|(_, p)| *p > 0.0)
                 .collect();
-            return draw(&typical(all, self.typical_p), random).unwrap_or(first);
+            return draw_weighted(&typical_filter(all, self.typical_p), random).unwrap_or(first);
         }
-        let mut left = random.unit() * total;
+        let mut left = random.uniform() * total;
         let mut n = 0;
         while let Some(i) = ranked.get(n).filter(|_| n < kept) {
             left -= weight(i);
@@ -152,7 +152,7 @@ impl Sampling {
 }
 
 /// The fewest tokens whose surprise is nearest to the entropy and whose probabilities reach `share`.
-fn typical(mut all: Vec<(usize, f64)>, share: f64) -> Vec<(usize, f64)> {
+fn typical_filter(mut all: Vec<(usize, f64)>, share: f64) -> Vec<(usize, f64)> {
     let entropy: f64 = all.iter().map(|(_, p)| -p * p.ln()).sum();
     let distance = |p: f64| (-p.ln() - entropy).abs();
     all.sort_by(|a, b| distance(a.1).total_cmp(&distance(b.1)).then(a.0.cmp(&b.0)));
@@ -165,8 +165,8 @@ fn typical(mut all: Vec<(usize, f64)>, share: f64) -> Vec<(usize, f64)> {
     all
 }
 
-fn draw(from: &[(usize, f64)], random: &mut Random) -> Option<usize> {
-    let mut left = random.unit() * from.iter().map(|(_, w)| w).sum::<f64>();
+fn draw_weighted(from: &[(usize, f64)], random: &mut SplitMix64) -> Option<usize> {
+    let mut left = random.uniform() * from.iter().map(|(_, w)| w).sum::<f64>();
     let found = from.iter().find(|(_, w)| {
         left -= w;
         left < 0.0
@@ -175,16 +175,16 @@ fn draw(from: &[(usize, f64)], random: &mut Random) -> Option<usize> {
 }
 
 /// Indices by falling logit, sorted only as far as somebody looks: vocabularies are large, and choices are among few.
-struct Ranked<'a> {
+struct RankedLogits<'a> {
     logits: &'a [f32],
     order: Vec<u32>,
     sorted: usize,
 }
 
-impl Ranked<'_> {
-    fn new(logits: &[f32], most: usize) -> Ranked<'_> {
+impl RankedLogits<'_> {
+    fn new(logits: &[f32], most: usize) -> RankedLogits<'_> {
         let order: Vec<u32> = (0..logits.len() as u32).filter(|i| !logits[*i as usize].is_nan()).collect();
-        let mut ranked = Ranked { logits, order, sorted: 0 };
+        let mut ranked = RankedLogits { logits, order, sorted: 0 };
         if most < ranked.order.len() {
             ranked.sort_to(most);
             ranked.order.truncate(most);
@@ -220,18 +220,18 @@ impl Ranked<'_> {
     }
 }
 
-fn best(logits: &[f32]) -> usize {
+fn argmax(logits: &[f32]) -> usize {
     let larger = |best: (usize, f32), (i, &x): (usize, &f32)| if x > best.1 { (i, x) } else { best };
     logits.iter().enumerate().fold((0, f32::NEG_INFINITY), larger).0
 }
 
 /// The `count` most probable tokens with the logarithms of their probabilities, and that of `id`, whatever was chosen how.
-pub fn log_probabilities(logits: &[f32], id: i32, count: usize) -> (f64, Vec<(i32, f64)>) {
+pub fn top_logprobs(logits: &[f32], id: i32, count: usize) -> (f64, Vec<(i32, f64)>) {
     let top = logits.iter().copied().filter(|x| !x.is_nan()).fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().filter(|x| !x.is_nan()).map(|x| f64::from(x - top).exp()).sum();
     let normal = f64::from(top) + sum.ln();
     let of = |i: usize| f64::from(logits[i]) - normal;
-    let mut ranked = Ranked::new(logits, count);
+    let mut ranked = RankedLogits::new(logits, count);
     let best = (0..count).filter_map(|n| ranked.get(n)).map(|i| (i as i32, of(i))).collect();
     let own = usize::try_from(id).ok().filter(|i| *i < logits.len()).map_or(f64::NEG_INFINITY, of);
     (own, best)
@@ -241,13 +241,13 @@ pub fn log_probabilities(logits: &[f32], id: i32, count: usize) -> (f64, Vec<(i3
 mod tests {
     use super::*;
 
-    const PLAIN: Sampling = Sampling { temperature: 1.0, seed: 7, ..Sampling::GREEDY };
+    const PLAIN: SamplingOptions = SamplingOptions { temperature: 1.0, seed: 7, ..SamplingOptions::GREEDY };
 
-    fn shares(sampling: Sampling, logits: &[f32]) -> Vec<f64> {
-        let mut random = sampling.random();
+    fn shares(sampling: SamplingOptions, logits: &[f32]) -> Vec<f64> {
+        let mut random = sampling.generator();
         let mut counts = vec![0.0; logits.len()];
         for _ in 0..20_000 {
-            counts[sampling.choose(logits, &mut random)] += 1.0 / 20_000.0;
+            counts[sampling.sample(logits, &mut random)] += 1.0 / 20_000.0;
         }
         counts
     }
@@ -265,41 +265,41 @@ mod tests {
     fn draws_follow_the_probabilities_that_are_left() {
         let logits = logits();
         close(shares(PLAIN, &logits), [0.1, 0.2, 0.5, 0.2]);
-        close(shares(Sampling { top_k: 2, ..PLAIN }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
-        close(shares(Sampling { top_p: 0.7, ..PLAIN }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
-        close(shares(Sampling { min_p: 0.3, ..PLAIN }, &logits), [0.0, 2.0 / 9.0, 5.0 / 9.0, 2.0 / 9.0]);
-        close(shares(Sampling { top_k: 3, top_p: 0.7, ..PLAIN }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
-        close(shares(Sampling::GREEDY, &logits), [0.0, 0.0, 1.0, 0.0]);
+        close(shares(SamplingOptions { top_k: 2, ..PLAIN }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
+        close(shares(SamplingOptions { top_p: 0.7, ..PLAIN }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
+        close(shares(SamplingOptions { min_p: 0.3, ..PLAIN }, &logits), [0.0, 2.0 / 9.0, 5.0 / 9.0, 2.0 / 9.0]);
+        close(shares(SamplingOptions { top_k: 3, top_p: 0.7, ..PLAIN }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
+        close(shares(SamplingOptions::GREEDY, &logits), [0.0, 0.0, 1.0, 0.0]);
         // Entropy 1.2206; surprises 2.30, 1.61, 0.69, 1.61: the two of 0.2 are nearest, then 0.5.
-        close(shares(Sampling { typical_p: 0.3, ..PLAIN }, &logits), [0.0, 0.5, 0.0, 0.5]);
-        close(shares(Sampling { typical_p: 0.8, ..PLAIN }, &logits), [0.0, 2.0 / 9.0, 5.0 / 9.0, 2.0 / 9.0]);
+        close(shares(SamplingOptions { typical_p: 0.3, ..PLAIN }, &logits), [0.0, 0.5, 0.0, 0.5]);
+        close(shares(SamplingOptions { typical_p: 0.8, ..PLAIN }, &logits), [0.0, 2.0 / 9.0, 5.0 / 9.0, 2.0 / 9.0]);
     }
 
     #[test]
     fn penalties_are_those_of_transformers_and_openai() {
-        let mut history = History::of(&[0]);
+        let mut history = TokenHistory::from_prompt(&[0]);
         history.push(2);
         history.push(2);
         let mut found = vec![2.0, 1.0, -1.0, 0.5];
-        Sampling { repetition: 2.0, ..PLAIN }.penalise(&mut found, &history);
+        SamplingOptions { repetition_penalty: 2.0, ..PLAIN }.apply_penalties(&mut found, &history);
         assert_eq!(found, [1.0, 1.0, -2.0, 0.5]);
         let mut found = vec![2.0, 1.0, -1.0, 0.5];
-        Sampling { presence: 0.5, frequency: 0.25, ..PLAIN }.penalise(&mut found, &history);
+        SamplingOptions { presence_penalty: 0.5, frequency_penalty: 0.25, ..PLAIN }.apply_penalties(&mut found, &history);
         assert_eq!(found, [2.0, 1.0, -2.0, 0.5]);
         // Ids that are not in the logits don't matter.
-        Sampling { repetition: 2.0, ..PLAIN }.penalise(&mut [0.0], &History::of(&[-1, 7]));
+        SamplingOptions { repetition_penalty: 2.0, ..PLAIN }.apply_penalties(&mut [0.0], &TokenHistory::from_prompt(&[-1, 7]));
     }
 
     #[test]
     fn a_large_vocabulary_is_ranked_as_by_sorting() {
-        let mut random = Random::new(3, 0);
+        let mut random = SplitMix64::new(3, 0);
         let logits: Vec<f32> = (0..5000).map(|_| (random.below(800) as f32) / 80.0).collect();
         let mut sorted: Vec<usize> = (0..logits.len()).collect();
         sorted.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
-        let mut ranked = Ranked::new(&logits, usize::MAX);
+        let mut ranked = RankedLogits::new(&logits, usize::MAX);
         assert!(sorted.iter().enumerate().all(|(n, i)| ranked.get(n) == Some(*i)));
         assert_eq!(ranked.get(5000), None);
-        let (own, top) = log_probabilities(&logits, 9, 3);
+        let (own, top) = top_logprobs(&logits, 9, 3);
         let sum: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
         assert!((own - (f64::from(logits[9]) - sum.ln())).abs() < 1e-9);
         assert_eq!(top.iter().map(|(i, _)| *i as usize).collect::<Vec<_>>(), sorted[..3]);
@@ -307,11 +307,11 @@ mod tests {
 
     #[test]
     fn strange_logits_still_give_an_index() {
-        let all = Sampling { top_p: 0.9, min_p: 0.1, typical_p: 0.9, ..PLAIN };
+        let all = SamplingOptions { top_p: 0.9, min_p: 0.1, typical_p: 0.9, ..PLAIN };
         for sampling in [PLAIN, all] {
-            let mut random = sampling.random();
+            let mut random = sampling.generator();
             for logits in [[f32::NAN; 2], [f32::NEG_INFINITY; 2], [f32::INFINITY; 2]] {
-                assert!(sampling.choose(&logits, &mut random) < 2);
+                assert!(sampling.sample(&logits, &mut random) < 2);
             }
         }
     }

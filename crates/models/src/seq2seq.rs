@@ -8,23 +8,23 @@
 use crate::error::{Error, Result};
 use crate::generate::{GenerateOptions, Generation, TokenSampler};
 use crate::growing::growing;
-use crate::last_token::last_row;
+use crate::last_token::select_last_token;
 use crate::model::Model;
-use crate::run::converted;
-use crate::session::{Buffer, Session};
+use crate::run::convert_tensor;
+use crate::session::{Buffer, ProgramSession};
 use compiler::Backend;
 use ir::{Builder, DType, Graph, Type, Value};
-use lang::lower::Options;
+use lang::lower::LowerOptions;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use training::NamedTensor;
 use training::named_tensor::from_bytes;
 
 /// The input that holds what is written, as transformers calls it.
-const WRITTEN: &str = "decoder_input_ids";
+const DECODER_INPUT: &str = "decoder_input_ids";
 
 /// Rows of caches are multiples of this.
-const ROWS: usize = 64;
+const CACHE_ROWS: usize = 64;
 
 /// Something that was read, and an answer that grows.
 pub struct Seq2SeqDecoder<'a> {
@@ -32,22 +32,22 @@ pub struct Seq2SeqDecoder<'a> {
     backend: &'a dyn Backend,
     params: Vec<Buffer>,
     /// What is read: its types with their names, and its bytes.
-    read: Vec<(String, Type, Vec<u8>)>,
+    encoder_inputs: Vec<(String, Type, Vec<u8>)>,
     /// What the decoder needs of it, once it was read.
-    memory: Option<Vec<Buffer>>,
-    most: usize,
+    encoder_outputs: Option<Vec<Buffer>>,
+    max_tokens: usize,
     ids: Vec<i32>,
-    step: Option<Step>,
+    step: Option<Seq2SeqStep>,
     /// Whether every call computes all rows.
-    whole: bool,
-    ran: Duration,
+    recomputes_prefix: bool,
+    last_run_time: Duration,
 }
 
 /// A program for so many rows. With caches its last inputs are the new id, its position and the caches; without them, all ids and
 /// the row that is asked for.
-struct Step {
+struct Seq2SeqStep {
     rows: usize,
-    session: Session,
+    session: ProgramSession,
     caches: Option<usize>,
 }
 
@@ -55,11 +55,11 @@ impl Model {
     /// Whether the model reads one thing and writes another: what it has written so far is the input `decoder_input_ids`.
     pub fn is_encoder_decoder(&self) -> bool {
         let inputs = self.architecture.inputs();
-        inputs.len() > 1 && inputs.iter().any(|input| input.name == WRITTEN && !input.optional)
+        inputs.len() > 1 && inputs.iter().any(|input| input.name == DECODER_INPUT && !input.optional)
     }
 
     /// An empty answer of at most so many ids to tensors by the names of the model's inputs, a batch of one.
-    pub fn answering<'a>(
+    pub fn seq2seq_decoder<'a>(
         &'a self,
         given: &[NamedTensor],
         most: usize,
@@ -67,7 +67,7 @@ impl Model {
     ) -> Result<Seq2SeqDecoder<'a>> {
         if !self.is_encoder_decoder() {
             return Err(Error::Input(format!(
-                "{} has no input `{WRITTEN}`: it goes on with what it reads instead of answering it",
+                "{} has no input `{DECODER_INPUT}`: it goes on with what it reads instead of answering it",
                 self.architecture.name
             )));
         }
@@ -75,15 +75,15 @@ impl Model {
             return Err(Error::Input(format!("an answer of {most} ids: the model writes at most {longest}")));
         }
         let slots = self.architecture.inputs();
-        let known = |name: &str| name != WRITTEN && slots.iter().any(|slot| slot.name == name);
+        let known = |name: &str| name != DECODER_INPUT && slots.iter().any(|slot| slot.name == name);
         if let Some(unknown) = given.iter().find(|tensor| !known(&tensor.name)) {
-            let names = slots.iter().filter(|slot| slot.name != WRITTEN).map(|slot| format!("`{}`", slot.name));
+            let names = slots.iter().filter(|slot| slot.name != DECODER_INPUT).map(|slot| format!("`{}`", slot.name));
             let names = names.collect::<Vec<_>>().join(", ");
             return Err(Error::Input(format!("the model doesn't read `{}`: there are {names}", unknown.name)));
         }
         let mut read = Vec::new();
         for (slot, ty) in slots.iter().zip(self.architecture.input_types(1, 1, self.dtype)?) {
-            if slot.name == WRITTEN {
+            if slot.name == DECODER_INPUT {
                 continue;
             }
             match given.iter().find(|tensor| tensor.name == slot.name) {
@@ -96,10 +96,10 @@ impl Model {
                     )));
                 }
                 Some(tensor) => {
-                    let bytes = converted(tensor, ty.dtype)?;
+                    let bytes = convert_tensor(tensor, ty.dtype)?;
                     if ty.dtype == DType::I32 && slot.name.contains("ids") {
                         let ids = bytes.as_chunks::<4>().0.iter().map(|id| i32::from_le_bytes(*id));
-                        self.check_known(ids.collect::<Vec<_>>().iter())?;
+                        self.check_token_ids(ids.collect::<Vec<_>>().iter())?;
                     }
                     read.push((slot.name.clone(), Type::new(ty.dtype, &tensor.shape), bytes));
                 }
@@ -109,12 +109,12 @@ impl Model {
         }
         let (params, ids) = (self.upload(backend)?, Vec::new());
         let (memory, step, whole, ran) = (None, None, false, Duration::ZERO);
-        Ok(Seq2SeqDecoder { model: self, backend, params, read, memory, most, ids, step, whole, ran })
+        Ok(Seq2SeqDecoder { model: self, backend, params, encoder_inputs: read, encoder_outputs: memory, max_tokens: most, ids, step, recomputes_prefix: whole, last_run_time: ran })
     }
 
     /// An answer to tensors by the names of the model's inputs, behind `start`. Each new id is shown to `heard` at once, which says
     /// whether to go on.
-    pub fn answer(
+    pub fn generate_seq2seq(
         &self,
         given: &[NamedTensor],
         start: &[i32],
@@ -128,19 +128,19 @@ impl Model {
         }
         let started = Instant::now();
         let zero = Duration::ZERO;
-        let mut found = Generation { ids: Vec::new(), first: zero, prompt: zero, rest: zero, draft_accepted: (0, 0) };
+        let mut found = Generation { ids: Vec::new(), time_to_first_token: zero, prompt_time: zero, decode_time: zero, draft_accepted: (0, 0) };
         let mut choosing = TokenSampler::new(writing, start);
-        let mut answering = self.answering(given, start.len() + max_new, backend)?;
+        let mut answering = self.seq2seq_decoder(given, start.len() + max_new, backend)?;
         let mut input = start.to_vec();
         while found.ids.len() < max_new {
-            let id = choosing.next(answering.push(&input)?);
+            let id = choosing.sample_next(answering.append(&input)?);
             found.ids.push(id);
             if found.ids.len() == 1 {
-                (found.first, found.prompt) = (started.elapsed(), answering.ran());
+                (found.time_to_first_token, found.prompt_time) = (started.elapsed(), answering.last_run_time());
             } else {
-                found.rest += answering.ran();
+                found.decode_time += answering.last_run_time();
             }
-            if !on_token(id) || choosing.is_over() {
+            if !on_token(id) || choosing.is_finished() {
                 break;
             }
             input = vec![id];
@@ -156,28 +156,28 @@ impl Seq2SeqDecoder<'_> {
     }
 
     /// How long the last call ran, without compiling.
-    pub fn ran(&self) -> Duration {
-        self.ran
+    pub fn last_run_time(&self) -> Duration {
+        self.last_run_time
     }
 
     /// Appends ids; gives the logits of the one that comes next.
-    pub fn push(&mut self, ids: &[i32]) -> Result<Vec<f32>> {
-        self.model.check_known(ids.iter())?;
+    pub fn append(&mut self, ids: &[i32]) -> Result<Vec<f32>> {
+        self.model.check_token_ids(ids.iter())?;
         let length = self.ids.len() + ids.len();
-        if ids.is_empty() || length > self.most {
-            let most = self.most;
+        if ids.is_empty() || length > self.max_tokens {
+            let most = self.max_tokens;
             return Err(Error::Input(format!("{length} ids of an answer: it has at least one and at most {most}")));
         }
-        self.ran = Duration::ZERO;
+        self.last_run_time = Duration::ZERO;
         if self.step.as_ref().is_none_or(|step| step.caches.is_none() && step.rows != length) {
             // Caches have room for all that may come, so that they never move.
-            let most = self.most.next_multiple_of(ROWS).min(self.model.max_positions().unwrap_or(usize::MAX));
-            self.step = match self.whole {
+            let most = self.max_tokens.next_multiple_of(CACHE_ROWS).min(self.model.max_positions().unwrap_or(usize::MAX));
+            self.step = match self.recomputes_prefix {
                 true => None,
                 false => self.compile(most, true)?,
             };
             if self.step.is_none() {
-                self.whole = true;
+                self.recomputes_prefix = true;
                 self.step = self.compile(length, false)?;
             }
         }
@@ -186,10 +186,10 @@ impl Seq2SeqDecoder<'_> {
         self.ids.extend(ids);
         let started = Instant::now();
         let done = match step.caches {
-            Some(caches) => (before..length).try_for_each(|at| step.add(caches, self.ids[at], at)),
-            None => step.again(&self.ids),
+            Some(caches) => (before..length).try_for_each(|at| step.append_one(caches, self.ids[at], at)),
+            None => step.recompute_all(&self.ids),
         };
-        self.ran += started.elapsed();
+        self.last_run_time += started.elapsed();
         if let Err(error) = done {
             // What was written behind the end is never read.
             self.ids.truncate(before);
@@ -200,18 +200,18 @@ impl Seq2SeqDecoder<'_> {
     }
 
     /// Whether every call computes all rows again.
-    pub fn runs_whole(&self) -> bool {
-        self.whole
+    pub fn recomputes_prefix(&self) -> bool {
+        self.recomputes_prefix
     }
 
     /// What reads, and what writes so many rows.
-    fn graphs(&self, rows: usize) -> Result<(Graph, Graph)> {
-        let Seq2SeqDecoder { model, read, params, .. } = self;
+    fn encoder_decoder_graphs(&self, rows: usize) -> Result<(Graph, Graph)> {
+        let Seq2SeqDecoder { model, encoder_inputs: read, params, .. } = self;
         let slots = model.architecture.inputs();
         let written = Type::new(DType::I32, &[1, rows]);
         let (mut types, mut absent, mut place) = (Vec::new(), BTreeSet::new(), 0);
         for slot in &slots {
-            if slot.name == WRITTEN {
+            if slot.name == DECODER_INPUT {
                 place = types.len();
                 types.push(written.clone());
             } else if let Some((_, ty, _)) = read.iter().find(|(name, ..)| *name == slot.name) {
@@ -220,61 +220,61 @@ impl Seq2SeqDecoder<'_> {
                 absent.insert(slot.name.clone());
             }
         }
-        let options = Options { dtype: model.dtype, absent, custom_backward: false, ..Options::default() };
+        let options = LowerOptions { dtype: model.dtype, absent, custom_backward: false, ..LowerOptions::default() };
         let lowered = model.architecture.lower_for(&types, &options)?;
         let graph = model.read_packed(&lowered.graph, 0)?;
-        split(&graph, params.len(), params.len() + place)
+        split_encoder_decoder(&graph, params.len(), params.len() + place)
     }
 
     /// The program that writes, for so many rows, with caches if it can; what is read is read the first time.
-    fn compile(&mut self, rows: usize, cached: bool) -> Result<Option<Step>> {
-        let (reader, writer) = match self.graphs(rows) {
+    fn compile(&mut self, rows: usize, cached: bool) -> Result<Option<Seq2SeqStep>> {
+        let (reader, writer) = match self.encoder_decoder_graphs(rows) {
             Ok(graphs) => graphs,
             // What can't be written so long may be written as it is.
             Err(_) if cached => return Ok(None),
             Err(error) => return Err(error),
         };
         let ids = writer.inputs().len() - 1;
-        let growing = match cached.then(|| self.graphs(2)) {
+        let growing = match cached.then(|| self.encoder_decoder_graphs(2)) {
             Some(Ok((_, short))) => growing(&writer, &short, ids)?,
             _ => None,
         };
         if cached && growing.is_none() {
             return Ok(None);
         }
-        let Seq2SeqDecoder { backend, params, read, .. } = self;
+        let Seq2SeqDecoder { backend, params, encoder_inputs: read, .. } = self;
         let n = params.len();
-        let kept = match self.memory.take() {
+        let kept = match self.encoder_outputs.take() {
             Some(memory) => memory,
             None => {
-                let mut session = Session::new(&reader, *backend, params)?;
+                let mut session = ProgramSession::new(&reader, *backend, params)?;
                 for (i, (.., bytes)) in read.iter().enumerate() {
                     session.bindings.inputs[n + i].write(0, bytes)?;
                 }
                 let started = Instant::now();
                 session.run()?;
-                self.ran += started.elapsed();
+                self.last_run_time += started.elapsed();
                 std::mem::take(&mut session.bindings.outputs)
             }
         };
         let all: Vec<Buffer> = params.iter().chain(&kept).cloned().collect();
-        self.memory = Some(kept);
+        self.encoder_outputs = Some(kept);
         let Some(growing) = growing else {
-            let session = Session::new(&last_row(&writer, 1)?, *backend, &all)?;
-            return Ok(Some(Step { rows, session, caches: None }));
+            let session = ProgramSession::new(&select_last_token(&writer, 1)?, *backend, &all)?;
+            return Ok(Some(Seq2SeqStep { rows, session, caches: None }));
         };
         let donate = (0..growing.caches).map(|i| (ids + 2 + i, 1 + i)).collect();
-        let session = Session::donating(&growing.graph, *backend, &all, donate)?;
+        let session = ProgramSession::donating(&growing.graph, *backend, &all, donate)?;
         for cache in &session.bindings.inputs[ids + 2..] {
             cache.write(0, &vec![0; cache.bytes()])?;
         }
-        Ok(Some(Step { rows, session, caches: Some(growing.caches) }))
+        Ok(Some(Seq2SeqStep { rows, session, caches: Some(growing.caches) }))
     }
 }
 
-impl Step {
+impl Seq2SeqStep {
     /// Computes the row of an id.
-    fn add(&mut self, caches: usize, id: i32, at: usize) -> Result<()> {
+    fn append_one(&mut self, caches: usize, id: i32, at: usize) -> Result<()> {
         let first = self.session.bindings.inputs.len() - caches - 2;
         self.session.write_ints(first, std::iter::once(id))?;
         self.session.write_ints(first + 1, std::iter::once(at as i32))?;
@@ -284,7 +284,7 @@ impl Step {
     }
 
     /// Computes all rows, of which the last is shown.
-    fn again(&mut self, ids: &[i32]) -> Result<()> {
+    fn recompute_all(&mut self, ids: &[i32]) -> Result<()> {
         let first = self.session.bindings.inputs.len() - 2;
         self.session.write_ints(first, ids.iter().copied())?;
         self.session.write_ints(first + 1, std::iter::once(ids.len() as i32 - 1))?;
@@ -294,7 +294,7 @@ impl Step {
 
 /// Two graphs that together are the first result of one. The first has the parameters and all other inputs but `written`, and gives what
 /// depends on these and is needed beside `written`; the second has the parameters, that, and `written`.
-fn split(graph: &Graph, params: usize, written: usize) -> Result<(Graph, Graph)> {
+fn split_encoder_decoder(graph: &Graph, params: usize, written: usize) -> Result<(Graph, Graph)> {
     let at = |v: Value| v.0 as usize;
     // What each value depends on: things that are read, and what is written.
     let mut on = vec![(false, false); graph.num_values()];
@@ -306,7 +306,7 @@ fn split(graph: &Graph, params: usize, written: usize) -> Result<(Graph, Graph)>
         let found = (of(|o| o.0), of(|o| o.1));
         node.outs.iter().for_each(|out| on[at(*out)] = found);
     }
-    let live = graph.live();
+    let live = graph.live_values();
     let is_kept = |v: Value| on[at(v)] == (true, false);
     let Some(&result) = graph.outputs().first() else { return Err(Error::Input("a model without results".into())) };
     let mut kept = Vec::new();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) type Buffer = Arc<dyn DeviceBuffer>;
 
 /// A program ready to run.
-pub(crate) struct Session {
+pub(crate) struct ProgramSession {
     executable: Arc<dyn Executable>,
     pub(crate) bindings: Bindings,
     outputs: Vec<Type>,
@@ -19,10 +19,10 @@ pub(crate) struct Session {
     swapped: Vec<(usize, usize)>,
 }
 
-impl Session {
+impl ProgramSession {
     /// Compiles a graph whose first inputs are `params`.
-    pub(crate) fn new(graph: &Graph, backend: &dyn Backend, params: &[Buffer]) -> Result<Session> {
-        Session::donating(graph, backend, params, Vec::new())
+    pub(crate) fn new(graph: &Graph, backend: &dyn Backend, params: &[Buffer]) -> Result<ProgramSession> {
+        ProgramSession::donating(graph, backend, params, Vec::new())
     }
 
     /// The same where outputs replace inputs: in place if they can, otherwise by [`Session::swap`].
@@ -31,21 +31,21 @@ impl Session {
         backend: &dyn Backend,
         params: &[Buffer],
         donate: Vec<(usize, usize)>,
-    ) -> Result<Session> {
-        Session::holding(graph, backend, params, donate, &[])
+    ) -> Result<ProgramSession> {
+        ProgramSession::with_resident_inputs(graph, backend, params, donate, &[])
     }
 
     /// The same with more inputs that are there already, each with its place.
-    pub(crate) fn holding(
+    pub(crate) fn with_resident_inputs(
         graph: &Graph,
         backend: &dyn Backend,
         params: &[Buffer],
         donate: Vec<(usize, usize)>,
         held: &[(usize, Buffer)],
-    ) -> Result<Session> {
+    ) -> Result<ProgramSession> {
         let options = Options { donate: donate.clone(), ..Options::default() };
-        let program = compiler::compile(&bare(graph)?, backend, &options)?;
-        budget::fits("this program", needs(&program), "give shorter or fewer sequences")?;
+        let program = compiler::compile(&without_derivatives(graph)?, backend, &options)?;
+        budget::check_fits("this program", required_bytes(&program), "give shorter or fewer sequences")?;
         let executable = backend.load(program)?;
         let program = executable.program();
         let own = program.inputs.iter().enumerate().skip(params.len()).map(|(i, ty)| {
@@ -63,7 +63,7 @@ impl Session {
         }
         let (shared, swapped) = donate.into_iter().partition(|pair| program.donated.contains(pair));
         let types = program.outputs.clone();
-        Ok(Session { bindings: Bindings { inputs, outputs }, outputs: types, shared, swapped, executable })
+        Ok(ProgramSession { bindings: Bindings { inputs, outputs }, outputs: types, shared, swapped, executable })
     }
 
     pub(crate) fn write_ints(&self, input: usize, values: impl Iterator<Item = i32>) -> Result<()> {
@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// Exchanges an input with one of another session, with what it shares its buffer with.
-    pub(crate) fn trade(&mut self, input: usize, other: &mut Session, theirs: usize) {
+    pub(crate) fn exchange_input(&mut self, input: usize, other: &mut ProgramSession, theirs: usize) {
         std::mem::swap(&mut self.bindings.inputs[input], &mut other.bindings.inputs[theirs]);
         self.share(input);
         other.share(theirs);
@@ -105,7 +105,7 @@ impl Session {
 }
 
 /// The graph without the derivatives of its composites, which nobody asks a program for: it would keep those of every layer.
-fn bare(graph: &Graph) -> Result<Graph> {
+fn without_derivatives(graph: &Graph) -> Result<Graph> {
     let mut b = Builder::new();
     let inputs = graph.input_types().into_iter().map(|ty| b.graph.input(ty));
     let mut map: Vec<Option<Value>> = vec![None; graph.num_values()];
@@ -130,9 +130,9 @@ fn bare(graph: &Graph) -> Result<Graph> {
 }
 
 /// Bytes that a program works on: inputs, outputs and the arena of what lies between.
-pub(crate) fn needs(program: &Program) -> u128 {
+pub(crate) fn required_bytes(program: &Program) -> u128 {
     let ends = program.inputs.iter().chain(&program.outputs);
-    program.arena as u128 + ends.map(|ty| ty.bytes() as u128).sum::<u128>()
+    program.arena_bytes as u128 + ends.map(|ty| ty.bytes() as u128).sum::<u128>()
 }
 
 /// Buffers with these bytes in them.

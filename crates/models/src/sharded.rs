@@ -3,12 +3,12 @@
 
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::param_sharding::{ParamInfo, by_shard, part};
+use crate::param_sharding::{ParamInfo, param_sharding, local_part};
 use crate::session::Buffer;
 use compiler::Backend;
 use dist::Comm;
 use ir::{Graph, Mesh, Spec, Type};
-use lang::lower::{Options, Parameter};
+use lang::lower::{LowerOptions, Parameter};
 use std::sync::Arc;
 use transform::{DimSharding, Sharding};
 
@@ -20,23 +20,23 @@ pub(crate) struct Sharded {
 
 /// What one rank of a mesh runs of a graph from (parameters.., inputs..): parameters are cut as their `@shard` says, inputs by
 /// `dp`, `fsdp` and `ep` along their first axis and by `sp` along their second.
-pub fn divide(graph: &Graph, params: &[Parameter], mesh: &Mesh) -> Result<Graph> {
+pub fn shard_graph(graph: &Graph, params: &[Parameter], mesh: &Mesh) -> Result<Graph> {
     let about = params.iter().map(ParamInfo::of).enumerate();
-    let mut ins: Vec<Sharding> = about.map(|(i, about)| by_shard(mesh, graph, i, about)).collect();
+    let mut ins: Vec<Sharding> = about.map(|(i, about)| param_sharding(mesh, graph, i, about)).collect();
     let by = |names: &[&str]| -> DimSharding {
         let axes = names.iter().filter_map(|name| mesh.axes().iter().position(|a| a.name == *name && a.size > 1));
-        DimSharding::by(axes.collect())
+        DimSharding::over_axes(axes.collect())
     };
     for ty in &graph.input_types()[params.len()..] {
         let mut layout = vec![DimSharding::default(); ty.rank()];
         for (cut, own) in [by(&["dp", "fsdp", "ep"]), by(&["sp"])].into_iter().zip(&mut layout) {
             *own = cut;
         }
-        let fits = |(cut, size): (&DimSharding, &usize)| cut.is_whole() || cut.fits(mesh, *size);
+        let fits = |(cut, size): (&DimSharding, &usize)| cut.is_replicated() || cut.divides(mesh, *size);
         if !layout.iter().zip(&ty.shape).all(fits) {
             return Err(Error::Input(format!("an input {ty} can't be divided over {mesh}: give other sizes")));
         }
-        ins.push(Sharding { layout, stored: None });
+        ins.push(Sharding { spec: layout, storage_sharding: None });
     }
     let outs = vec![None; graph.outputs().len()];
     Ok(transform::partition(graph, mesh, &ins, &outs)?.graph)
@@ -44,7 +44,7 @@ pub fn divide(graph: &Graph, params: &[Parameter], mesh: &Mesh) -> Result<Graph>
 
 impl Sharded {
     /// Divides a model as its `@shard`s say.
-    pub(crate) fn of(model: &Model, comm: Arc<Comm>) -> Result<Sharded> {
+    pub(crate) fn new(model: &Model, comm: Arc<Comm>) -> Result<Sharded> {
         let mesh = comm.mesh();
         if let Some(other) = mesh.axes().iter().find(|a| !["tp", "ep"].contains(&a.name.as_str()) && a.size > 1) {
             return Err(Error::Input(format!(
@@ -57,10 +57,10 @@ impl Sharded {
                 "weights of few bits can't be divided among ranks: generate in one process".into(),
             ));
         }
-        let options = Options { dtype: model.dtype, ..Options::default() };
+        let options = LowerOptions { dtype: model.dtype, ..LowerOptions::default() };
         let graph = model.architecture.lower_with(1, 1, &options)?.graph;
         let about = model.params.iter().map(ParamInfo::of).enumerate();
-        let params = about.map(|(i, about)| by_shard(mesh, &graph, i, about)).collect();
+        let params = about.map(|(i, about)| param_sharding(mesh, &graph, i, about)).collect();
         Ok(Sharded { comm, params })
     }
 
@@ -73,14 +73,14 @@ impl Sharded {
         let mut buffers = Vec::new();
         for (i, (param, placement)) in model.params.iter().zip(&self.params).enumerate() {
             let whole = model.upload_some(&[i], backend)?.remove(0);
-            if placement.layout.iter().all(DimSharding::is_whole) {
+            if placement.spec.iter().all(DimSharding::is_replicated) {
                 buffers.push(whole);
                 continue;
             }
             let mut bytes = vec![0; param.ty.bytes()];
             whole.read(0, &mut bytes)?;
             drop(whole);
-            let own = part(placement, &param.ty, self.mesh(), self.comm.rank(), &bytes);
+            let own = local_part(placement, &param.ty, self.mesh(), self.comm.rank(), &bytes);
             let buffer = backend.alloc(own.len())?;
             buffer.write(0, &own)?;
             buffers.push(buffer);
@@ -90,7 +90,7 @@ impl Sharded {
 
     /// The graph of one rank, from (parameters.., ids, and with caches position, caches.., more) to (results.., caches.., more).
     /// Caches are cut by heads where ranks can share them; `results` is how many outputs come before them.
-    pub(crate) fn local(&self, graph: &Graph, caches: &[Type], results: usize) -> Result<Graph> {
+    pub(crate) fn local_graph(&self, graph: &Graph, caches: &[Type], results: usize) -> Result<Graph> {
         let (mesh, n) = (self.mesh(), self.params.len());
         let by = mesh.axes().iter().position(|a| a.name == "tp" && a.size > 1);
         let cache = |ty: &Type| {
@@ -98,21 +98,21 @@ impl Sharded {
             if let (Some(by), 4) = (by, ty.rank())
                 && ty.shape[1].is_multiple_of(mesh.axes()[by].size)
             {
-                layout[1] = DimSharding::by(vec![by]);
+                layout[1] = DimSharding::over_axes(vec![by]);
             }
-            Sharding { layout, stored: None }
+            Sharding { spec: layout, storage_sharding: None }
         };
         let first = n + 2;
         let mut ins = self.params.clone();
         for (i, ty) in graph.input_types().iter().enumerate().skip(n) {
             ins.push(match i.checked_sub(first).and_then(|i| caches.get(i)) {
                 Some(ty) => cache(ty),
-                None => Sharding { layout: vec![DimSharding::default(); ty.rank()], stored: None },
+                None => Sharding { spec: vec![DimSharding::default(); ty.rank()], storage_sharding: None },
             });
         }
         let spec = |p: &Sharding| {
             let names = |c: &DimSharding| c.axes.iter().map(|&a| mesh.axes()[a].name.clone()).collect();
-            Spec(p.layout.iter().map(names).collect())
+            Spec(p.spec.iter().map(names).collect())
         };
         let out = |o: usize| match o.checked_sub(results).filter(|i| *i < caches.len()) {
             Some(i) => Some(spec(&ins[first + i])),

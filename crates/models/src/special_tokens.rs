@@ -34,7 +34,7 @@ pub struct SpecialTokens {
     /// The id of the tokenizer's `pad_token`.
     pub pad: Option<i32>,
     /// The ids that stop generation.
-    pub stops: Vec<i32>,
+    pub eos_ids: Vec<i32>,
     /// The id that generation begins with where there is no prompt.
     pub start: Option<i32>,
     /// The id that an encoder-decoder's answer begins with.
@@ -43,44 +43,44 @@ pub struct SpecialTokens {
 
 impl SpecialTokens {
     /// The tokens of a directory or a GGUF file. Ids of the tokenizer's tokens need the tokenizer.
-    pub fn of_dir(dir: &Path, tokenizer: Option<&Tokenizer>) -> Result<SpecialTokens> {
+    pub fn from_dir(dir: &Path, tokenizer: Option<&Tokenizer>) -> Result<SpecialTokens> {
         if crate::gguf::is_gguf(dir) {
-            let gguf = crate::gguf::Gguf::open(dir)?;
+            let gguf = crate::gguf::GgufFile::open(dir)?;
             return gguf.special_tokens();
         }
-        let named = Named::of_dir(&holding(dir, "tokenizer.json"))?.tokens;
+        let named = TokenizerMetadata::of_dir(&dir_with_file(dir, "tokenizer.json"))?.tokens;
         let id = |name: &str| named.get(name).and_then(|token| tokenizer?.id(token));
         let (bos, eos, pad) = (id("bos_token"), id("eos_token"), id("pad_token"));
         let mut found = SpecialTokens { bos, eos, pad, ..SpecialTokens::default() };
         found.named = named;
-        let configurations = configurations(dir)?;
+        let configurations = generation_configs(dir)?;
         let first = |name: &str| configurations.iter().map(|json| ids(json, name)).find(|ids| !ids.is_empty());
-        found.stops = first("eos_token_id").unwrap_or_else(|| eos.into_iter().collect());
+        found.eos_ids = first("eos_token_id").unwrap_or_else(|| eos.into_iter().collect());
         let one = |name: &str| first(name).and_then(|ids| ids.first().copied());
         found.start = one("bos_token_id").or(bos);
         found.decoder_start = one("decoder_start_token_id");
         if found.eos.is_none() && !found.named.contains_key("eos_token") && tokenizer.is_some_and(Tokenizer::is_bare) {
             // Nothing describes the tokenizer: a text ends where the model says that generation does.
-            found.eos = found.stops.first().copied();
+            found.eos = found.eos_ids.first().copied();
         }
         Ok(found)
     }
 }
 
 /// The ids that stop generation.
-pub fn end_ids(dir: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<i32>> {
-    Ok(SpecialTokens::of_dir(dir, tokenizer)?.stops)
+pub fn eos_ids(dir: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<i32>> {
+    Ok(SpecialTokens::from_dir(dir, tokenizer)?.eos_ids)
 }
 
 /// The id that an answer begins with, of a model that reads one sequence and writes another.
-pub fn start_id(dir: &Path) -> Result<i32> {
+pub fn decoder_start_id(dir: &Path) -> Result<i32> {
     let none = || Error::file(&dir.join("config.json"), "no `decoder_start_token_id`, with which an answer begins");
-    let found = SpecialTokens::of_dir(dir, None)?;
+    let found = SpecialTokens::from_dir(dir, None)?;
     found.decoder_start.or(found.start).ok_or_else(none)
 }
 
 /// The directory that has a file: this one, or that of an adapter's base model.
-pub(crate) fn holding(dir: &Path, name: &str) -> PathBuf {
+pub(crate) fn dir_with_file(dir: &Path, name: &str) -> PathBuf {
     if !dir.join(name).is_file() && dir.join("adapter_config.json").is_file() {
         let base = crate::adapter::Adapter::base_of(dir).ok().map(PathBuf::from);
         if let Some(base) = base.filter(|base| base.join(name).is_file()) {
@@ -91,12 +91,12 @@ pub(crate) fn holding(dir: &Path, name: &str) -> PathBuf {
 }
 
 /// A JSON object of a directory, if it is there.
-pub(crate) fn object(dir: &Path, name: &str) -> Result<Option<Map<String, Json>>> {
+pub(crate) fn read_object(dir: &Path, name: &str) -> Result<Option<Map<String, Json>>> {
     let path = dir.join(name);
     if !path.is_file() {
         return Ok(None);
     }
-    let text = files::read_text(&path, files::TEXT)?;
+    let text = files::read_text(&path, files::MAX_TEXT_BYTES)?;
     let json = serde_json::from_str(&text).map_err(|e| Error::file(&path, format!("not valid JSON: {e}")))?;
     match json {
         Json::Object(fields) => Ok(Some(fields)),
@@ -105,10 +105,10 @@ pub(crate) fn object(dir: &Path, name: &str) -> Result<Option<Map<String, Json>>
 }
 
 /// The files of a directory that say how its model generates, in the order of their precedence.
-fn configurations(dir: &Path) -> Result<Vec<Map<String, Json>>> {
+fn generation_configs(dir: &Path) -> Result<Vec<Map<String, Json>>> {
     let mut found = Vec::new();
     for name in ["generation_config.json", "config.json"] {
-        found.extend(object(&holding(dir, name), name)?);
+        found.extend(read_object(&dir_with_file(dir, name), name)?);
     }
     // Models of several parts have the ids of their text model inside.
     let inner = found.iter().flat_map(|json| ["decoder", "generator", "text_config"].map(|name| json.get(name)));
@@ -129,7 +129,7 @@ fn ids(json: &Map<String, Json>, name: &str) -> Vec<i32> {
 
 /// What the files beside a `tokenizer.json` say of its tokens.
 #[derive(Default)]
-pub(crate) struct Named {
+pub(crate) struct TokenizerMetadata {
     /// Tokens by their names.
     pub(crate) tokens: BTreeMap<String, String>,
     /// Tokens with their flags, which are put over those of `tokenizer.json`.
@@ -142,12 +142,12 @@ pub(crate) struct Named {
     pub(crate) unframed: bool,
 }
 
-impl Named {
-    pub(crate) fn of_dir(dir: &Path) -> Result<Named> {
-        let config = object(dir, "tokenizer_config.json")?;
+impl TokenizerMetadata {
+    pub(crate) fn of_dir(dir: &Path) -> Result<TokenizerMetadata> {
+        let config = read_object(dir, "tokenizer_config.json")?;
         let mut fields = config.clone().unwrap_or_default();
         let decoder = fields.get("added_tokens_decoder").and_then(Json::as_object).cloned();
-        let mut found = Named { described: config.is_some(), ..Named::default() };
+        let mut found = TokenizerMetadata { described: config.is_some(), ..TokenizerMetadata::default() };
         match decoder {
             Some(decoder) => {
                 let mut listed: Vec<(u64, Json)> =
@@ -156,10 +156,10 @@ impl Named {
                 found.added = listed.into_iter().map(|(_, token)| token).collect();
             }
             None => {
-                let map = object(dir, "special_tokens_map.json")?;
+                let map = read_object(dir, "special_tokens_map.json")?;
                 found.described |= map.is_some();
                 fields.extend(map.unwrap_or_default());
-                let mut listed: Vec<(u64, String)> = object(dir, "added_tokens.json")?
+                let mut listed: Vec<(u64, String)> = read_object(dir, "added_tokens.json")?
                     .unwrap_or_default()
                     .into_iter()
                     .filter_map(|(token, id)| Some((id.as_u64()?, token)))
@@ -168,8 +168,8 @@ impl Named {
                 found.added = listed.into_iter().map(|(_, token)| Json::String(token)).collect();
             }
         }
-        let model = object(&holding(dir, "config.json"), "config.json")?.unwrap_or_default();
-        let class = class_of(&fields, &model, dir);
+        let model = read_object(&dir_with_file(dir, "config.json"), "config.json")?.unwrap_or_default();
+        let class = tokenizer_class(&fields, &model, dir);
         found.unframed = class.as_deref() == Some("GPTNeoXTokenizer");
         let defaults = class.and_then(|class| defaults(&class));
         for name in NAMES {
@@ -258,7 +258,7 @@ const MISNAMED: &[&str] = &["qwen2"];
 const BACKEND: &str = "TokenizersBackend";
 
 /// The class of a directory's tokenizer, as transformers' `AutoTokenizer` chooses it.
-fn class_of(fields: &Map<String, Json>, model: &Map<String, Json>, dir: &Path) -> Option<String> {
+fn tokenizer_class(fields: &Map<String, Json>, model: &Map<String, Json>, dir: &Path) -> Option<String> {
     let name = |json: &Map<String, Json>, field: &str| json.get(field).and_then(Json::as_str).map(String::from);
     let class = name(fields, "tokenizer_class").or_else(|| name(model, "tokenizer_class"));
     let class = class.map(|class| class.trim_end_matches("Fast").to_string());
@@ -278,7 +278,7 @@ fn class_of(fields: &Map<String, Json>, model: &Map<String, Json>, dir: &Path) -
 
 /// Whether the `tokenizer.json` of a directory decodes bytes as GPT-2's does.
 fn is_byte_level(dir: &Path) -> bool {
-    let json = object(dir, "tokenizer.json").ok().flatten().unwrap_or_default();
+    let json = read_object(dir, "tokenizer.json").ok().flatten().unwrap_or_default();
     let says = |json: &Json| json.to_string().contains("\"ByteLevel\"");
     ["pre_tokenizer", "decoder"].iter().filter_map(|name| json.get(*name)).any(says)
 }

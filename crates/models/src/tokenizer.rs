@@ -1,9 +1,9 @@
 //! Text to ids and back, by HuggingFace's `tokenizer.json`; byte-pair tokenizers can be trained.
 
-use crate::companions::{self, Part};
+use crate::companions::{self, FileSelection};
 use crate::error::{Error, Result};
-use crate::guard::guarded;
-use crate::special_tokens::{Named, SpecialTokens, holding};
+use crate::catch_panic::catch_panic;
+use crate::special_tokens::{TokenizerMetadata, SpecialTokens, dir_with_file};
 use crate::tokenizer_growth;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use training::files;
 const UNENCODED: &str = "the text could not be encoded";
 
 /// A tokenizer of the library's from the text of a `tokenizer.json`.
-fn made(text: impl AsRef<[u8]>) -> Result<tokenizers::Tokenizer> {
-    let made = guarded("its rules", || tokenizers::Tokenizer::from_bytes(text))?;
+fn parse_tokenizer(text: impl AsRef<[u8]>) -> Result<tokenizers::Tokenizer> {
+    let made = catch_panic("its rules", || tokenizers::Tokenizer::from_bytes(text))?;
     let (count, largest) = made.get_vocab(true).into_values().fold((0, 0), |(n, most), id| (n + 1, id.max(most)));
     // What is kept for each id is kept for those between, too.
     if largest > 16 * count + (1 << 16) {
@@ -36,7 +36,7 @@ fn check_added(tokenizer: &tokenizers::Tokenizer) -> Result<()> {
     let added: BTreeMap<_, _> = tokenizer.get_added_tokens_decoder().into_iter().collect();
     for (id, token) in added.into_iter().filter(|(_, token)| token.normalized) {
         let mut text = NormalizedString::from(token.content.as_str());
-        guarded("its added tokens", || normalizer.normalize(&mut text))?;
+        catch_panic("its added tokens", || normalizer.normalize(&mut text))?;
         if text.get().is_empty() {
             let content = &token.content;
             return Err(Error::Input(format!("its added token {content:?} ({id}) is empty after its normalizer")));
@@ -46,15 +46,15 @@ fn check_added(tokenizer: &tokenizers::Tokenizer) -> Result<()> {
 }
 
 /// The token that ends a text.
-pub const END: &str = "<|endoftext|>";
+pub const END_OF_TEXT: &str = "<|endoftext|>";
 
 /// The longest `tokenizer.json`.
-const LARGEST: u64 = 512 << 20;
+const MAX_FILE_BYTES: u64 = 512 << 20;
 /// The longest word that byte pairs are learned from, in bytes; a longer one is several words there. Learning takes time by the square of
 /// a word's length.
-const LONGEST_WORD: usize = 64;
+const MAX_WORD_BYTES: usize = 64;
 /// The largest vocabulary that is trained.
-pub(crate) const MOST_IDS: usize = 1 << 20;
+pub(crate) const MAX_VOCABULARY: usize = 1 << 20;
 
 /// A tokenizer.
 #[derive(Clone)]
@@ -81,11 +81,11 @@ impl Tokenizer {
 
     fn read_alone(path: &Path) -> Result<Tokenizer> {
         let fault = |what: String| Error::file(path, format!("not a tokenizer of HuggingFace's form: {what}"));
-        let bytes = files::read(path, LARGEST)?;
+        let bytes = files::read(path, MAX_FILE_BYTES)?;
         let json: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| fault(e.to_string()))?;
-        tokenizer_growth::check(&json).map_err(|what| Error::file(path, what))?;
+        tokenizer_growth::check_expansion(&json).map_err(|what| Error::file(path, what))?;
         drop(json);
-        let mut inner = made(bytes).map_err(|e| fault(e.to_string()))?;
+        let mut inner = parse_tokenizer(bytes).map_err(|e| fault(e.to_string()))?;
         // As transformers does: these belong to a call, not to the tokenizer.
         inner.with_truncation(None).map_err(|e| fault(e.to_string()))?;
         inner.with_padding(None);
@@ -94,7 +94,7 @@ impl Tokenizer {
 
     /// The same tokenizer with the tokens that the files of its directory name; `model` has those of its model.
     fn described(mut self, dir: &Path, model: &Path) -> Result<Tokenizer> {
-        let named = Named::of_dir(dir)?;
+        let named = TokenizerMetadata::of_dir(dir)?;
         self.bare = !named.described && named.tokens.is_empty();
         if named.unframed {
             self.inner.with_post_processor(None::<PostProcessorWrapper>);
@@ -124,7 +124,7 @@ impl Tokenizer {
             self.inner.add_special_tokens([token]).map_err(wrong)?;
         }
         check_added(&self.inner).map_err(|e| Error::Input(format!("{}: {e}", dir.display())))?;
-        self.special = SpecialTokens::of_dir(model, Some(&self))?;
+        self.special = SpecialTokens::from_dir(model, Some(&self))?;
         self.from = Some(dir.to_path_buf());
         Ok(self)
     }
@@ -138,8 +138,8 @@ impl Tokenizer {
     /// A tokenizer from the text of a `tokenizer.json` that was made from the file at `path`, with its special tokens.
     pub(crate) fn of_json(json: &serde_json::Value, special: SpecialTokens, path: &Path) -> Result<Tokenizer> {
         let fault = |e: String| Error::file(path, format!("its tokenizer can't be used: {e}"));
-        tokenizer_growth::check(json).map_err(fault)?;
-        let mut inner = made(json.to_string()).map_err(|e| fault(e.to_string()))?;
+        tokenizer_growth::check_expansion(json).map_err(fault)?;
+        let mut inner = parse_tokenizer(json.to_string()).map_err(|e| fault(e.to_string()))?;
         inner.with_truncation(None).map_err(|e| fault(e.to_string()))?;
         inner.with_padding(None);
         let from = Some(path.to_path_buf());
@@ -153,11 +153,11 @@ impl Tokenizer {
     }
 
     /// The tokenizer of a HuggingFace directory, or of a GGUF file.
-    pub fn of_dir(dir: &Path) -> Result<Tokenizer> {
+    pub fn from_dir(dir: &Path) -> Result<Tokenizer> {
         if crate::gguf::is_gguf(dir) {
-            return crate::gguf::Gguf::open(dir)?.tokenizer();
+            return crate::gguf::GgufFile::open(dir)?.tokenizer();
         }
-        let own = holding(dir, "tokenizer.json");
+        let own = dir_with_file(dir, "tokenizer.json");
         let path = own.join("tokenizer.json");
         if !path.is_file() {
             // Files of tokenizers in other forms, which transformers makes the one of that is read here.
@@ -185,9 +185,9 @@ impl Tokenizer {
         if size < 257 {
             return Err(Error::Input(format!("a vocabulary of {size} is too small: 256 bytes and an end need 257")));
         }
-        if size > MOST_IDS {
+        if size > MAX_VOCABULARY {
             return Err(Error::Input(format!(
-                "a vocabulary of {size} is too large: at most {MOST_IDS} ids are trained"
+                "a vocabulary of {size} is too large: at most {MAX_VOCABULARY} ids are trained"
             )));
         }
         type Parts = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
@@ -195,19 +195,19 @@ impl Tokenizer {
             .show_progress(false)
             .vocab_size(size)
             .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
-            .special_tokens(vec![AddedToken::from(END, true)])
+            .special_tokens(vec![AddedToken::from(END_OF_TEXT, true)])
             .build();
         let mut inner: Parts = TokenizerImpl::new(BPE::default());
         let bytes = ByteLevel::default().add_prefix_space(false);
         inner.with_pre_tokenizer(Some(bytes)).with_decoder(Some(bytes));
-        inner.train(&mut trainer, texts.flat_map(words)).map_err(fault)?;
+        inner.train(&mut trainer, texts.flat_map(split_words)).map_err(fault)?;
         let text = inner.to_string(false).map_err(fault)?;
         let inner = tokenizers::Tokenizer::from_bytes(text).map_err(fault)?;
         let mut made = Tokenizer::of(inner);
         made.bare = false;
-        made.special.named.insert("eos_token".into(), END.into());
-        made.special.eos = made.id(END);
-        made.special.stops = made.special.eos.into_iter().collect();
+        made.special.named.insert("eos_token".into(), END_OF_TEXT.into());
+        made.special.eos = made.id(END_OF_TEXT);
+        made.special.eos_ids = made.special.eos.into_iter().collect();
         made.special.start = made.special.eos;
         Ok(made)
     }
@@ -216,7 +216,7 @@ impl Tokenizer {
     /// a directory, the files that lie there.
     pub fn write(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         if let Some(from) = self.from.as_ref().filter(|from| from.is_dir()) {
-            return companions::copy(from, dir, Part::Tokenizer);
+            return companions::copy(from, dir, FileSelection::Tokenizer);
         }
         let text = self.inner.to_string(true).map_err(|e| Error::Input(e.to_string()))?;
         let path = dir.join("tokenizer.json");
@@ -262,19 +262,19 @@ impl Tokenizer {
     }
 
     /// The id of `eos_token`, which ends a text in training, if the tokenizer has one.
-    pub fn end(&self) -> Option<i32> {
+    pub fn eos_id(&self) -> Option<i32> {
         self.special.eos
     }
 
     /// Ids of a text.
     pub fn encode(&self, text: &str) -> Result<Vec<i32>> {
-        let ids = guarded(UNENCODED, || self.inner.encode_fast(text, false))?;
+        let ids = catch_panic(UNENCODED, || self.inner.encode_fast(text, false))?;
         Ok(ids.get_ids().iter().map(|id| *id as i32).collect())
     }
 
     /// Tokens of a text, and the bytes of it that each is for.
-    pub(crate) fn encode_with_places(&self, text: &str) -> Result<Vec<(i32, std::ops::Range<usize>)>> {
-        let found = guarded(UNENCODED, || self.inner.encode(text, false))?;
+    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Vec<(i32, std::ops::Range<usize>)>> {
+        let found = catch_panic(UNENCODED, || self.inner.encode(text, false))?;
         Ok(found.get_ids().iter().zip(found.get_offsets()).map(|(id, (from, to))| (*id as i32, *from..*to)).collect())
     }
 
@@ -286,32 +286,32 @@ impl Tokenizer {
     }
 
     /// Ids of a text that a model is to go on with: with the tokens in front that the tokenizer puts there.
-    pub fn prompt(&self, text: &str) -> Result<Vec<i32>> {
-        let mut ids = self.whole(text)?;
+    pub fn encode_prompt(&self, text: &str) -> Result<Vec<i32>> {
+        let mut ids = self.encode_with_special_tokens(text)?;
         // What ends every text would end this one before it goes on.
-        let (_, after) = self.around()?;
-        if !after.is_empty() && after.last().copied() == self.end() {
+        let (_, after) = self.surrounding_ids()?;
+        if !after.is_empty() && after.last().copied() == self.eos_id() {
             ids.pop();
         }
         Ok(ids)
     }
 
     /// Ids of a text that a model reads as a whole: with the tokens that the tokenizer puts around it.
-    pub fn whole(&self, text: &str) -> Result<Vec<i32>> {
-        let found = guarded(UNENCODED, || self.inner.encode_fast(text, true))?;
+    pub fn encode_with_special_tokens(&self, text: &str) -> Result<Vec<i32>> {
+        let found = catch_panic(UNENCODED, || self.inner.encode_fast(text, true))?;
         Ok(found.get_ids().iter().map(|id| *id as i32).collect())
     }
 
     /// The ids that the tokenizer puts before and behind every text.
-    pub(crate) fn around(&self) -> Result<(Vec<i32>, Vec<i32>)> {
-        let (plain, whole) = (self.encode("a")?, self.whole("a")?);
+    pub(crate) fn surrounding_ids(&self) -> Result<(Vec<i32>, Vec<i32>)> {
+        let (plain, whole) = (self.encode("a")?, self.encode_with_special_tokens("a")?);
         let at = whole.windows(plain.len().max(1)).position(|part| part == plain).unwrap_or(0);
         Ok((whole[..at].to_vec(), whole[(at + plain.len()).min(whole.len())..].to_vec()))
     }
 
     /// The chat templates beside it, by name.
     pub(crate) fn templates(&self) -> Result<BTreeMap<String, String>> {
-        self.from.as_deref().map_or(Ok(BTreeMap::new()), crate::chat_files::templates)
+        self.from.as_deref().map_or(Ok(BTreeMap::new()), crate::chat_files::read_templates)
     }
 
     /// A token as it is written in the vocabulary.
@@ -358,7 +358,7 @@ impl Tokenizer {
         // Each thread keeps the ids alone: an encoding has the text of every token too, and those of many texts would be hundreds
         // of bytes for each byte.
         let ids = |text: &&str| {
-            guarded(UNENCODED, || self.inner.encode_fast(*text, false).map(|found| found.get_ids().to_vec()))
+            catch_panic(UNENCODED, || self.inner.encode_fast(*text, false).map(|found| found.get_ids().to_vec()))
         };
         texts.maybe_par_iter().map(ids).collect()
     }
@@ -366,7 +366,7 @@ impl Tokenizer {
     /// The text of ids.
     pub fn decode(&self, ids: &[i32]) -> Result<String> {
         let ids: Vec<u32> = ids.iter().map(|id| *id as u32).collect();
-        guarded("the ids could not be decoded", || self.inner.decode(&ids, true))
+        catch_panic("the ids could not be decoded", || self.inner.decode(&ids, true))
     }
 
     /// The text of ids, that of special tokens too.
@@ -382,7 +382,7 @@ impl Tokenizer {
 }
 
 /// A text in pieces whose words are not too long to learn from: the whole text, unless some are.
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let mut start = 0;
@@ -390,7 +390,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
             if c.is_whitespace() {
                 start = at + c.len_utf8();
             }
-            (at + c.len_utf8() - start > LONGEST_WORD).then_some(at)
+            (at + c.len_utf8() - start > MAX_WORD_BYTES).then_some(at)
         });
         let (piece, behind) = rest.split_at(cut.unwrap_or(rest.len()));
         rest = behind;
@@ -409,7 +409,7 @@ fn added(json: &serde_json::Value, special: bool) -> Option<AddedToken> {
 }
 
 /// Ids of a line that are decoded again with each new one.
-const WINDOW: usize = 64;
+const DECODE_WINDOW: usize = 64;
 
 /// The bytes that the characters of a byte-level vocabulary stand for.
 fn byte_characters() -> BTreeMap<char, u8> {
@@ -447,7 +447,7 @@ impl<T: std::borrow::Borrow<Tokenizer>> TextStream<T> {
     }
 
     /// What is left of a character that was never completed.
-    pub fn rest(&mut self) -> Result<String> {
+    pub fn flush(&mut self) -> Result<String> {
         let text = self.text()?;
         let rest = text.get(self.shown..).unwrap_or("").to_string();
         self.ids.clear();
@@ -467,9 +467,9 @@ impl<T: std::borrow::Borrow<Tokenizer>> TextStream<T> {
         if new.ends_with('\n') {
             self.ids.clear();
             self.shown = 0;
-        } else if self.ids.len() > WINDOW && whole == text.len() {
+        } else if self.ids.len() > DECODE_WINDOW && whole == text.len() {
             // A line without end: the last ids are enough to tell what the next adds.
-            self.ids.drain(..self.ids.len() - WINDOW / 4);
+            self.ids.drain(..self.ids.len() - DECODE_WINDOW / 4);
             self.shown = self.text()?.len();
         }
         Ok(new)
@@ -484,7 +484,7 @@ mod tests {
     fn what_is_encoded_comes_back() {
         let texts = ["The cat sat on the mat. The cat ran.", "A dog — and \"Zoë\" — sang: 1, 2, 3!\n\nThe end."];
         let tokenizer = Tokenizer::train(texts.iter().copied().cycle().take(40), 300).expect("trains");
-        assert!(tokenizer.size() <= 300 && tokenizer.end().is_some());
+        assert!(tokenizer.size() <= 300 && tokenizer.eos_id().is_some());
         let again = Tokenizer::train(texts.iter().copied().cycle().take(40), 300).expect("trains");
         assert_eq!(tokenizer.inner.to_string(false).ok(), again.inner.to_string(false).ok());
         for text in texts.iter().chain(&["", "日本語 tabs\tand\r\nreturns"]) {
@@ -501,17 +501,17 @@ mod tests {
     /// Text without spaces, which some languages are written in, is learned from in the time that others take.
     #[test]
     fn words_without_end_are_learned_from() {
-        let mut random = crate::Random::new(3, 1);
+        let mut random = crate::SplitMix64::new(3, 1);
         let text: String = (0..300_000).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
         let tokenizer = Tokenizer::train([&text[..]].into_iter(), 600).expect("trains");
         assert_eq!(tokenizer.size(), 600);
         let ids = tokenizer.encode(&text).expect("encodes");
         assert!(ids.len() < 200_000 && tokenizer.decode(&ids).expect("decodes") == text);
-        let pieces: Vec<&str> = words("a b").collect();
+        let pieces: Vec<&str> = split_words("a b").collect();
         assert_eq!(pieces, ["a b"]);
         for text in ["", "é", &"é".repeat(200), &format!("a {} b {}", "x".repeat(64), "y".repeat(65))] {
-            assert_eq!(words(text).collect::<String>(), *text);
-            assert!(words(text).all(|piece| piece.split(char::is_whitespace).all(|word| word.len() <= LONGEST_WORD)));
+            assert_eq!(split_words(text).collect::<String>(), *text);
+            assert!(split_words(text).all(|piece| piece.split(char::is_whitespace).all(|word| word.len() <= MAX_WORD_BYTES)));
         }
     }
 
@@ -523,7 +523,7 @@ mod tests {
         let ids = tokenizer.encode(text).expect("encodes");
         let joined: Vec<u8> = ids.iter().flat_map(|id| bytes[*id as usize].clone().expect("text")).collect();
         assert_eq!(String::from_utf8(joined).expect("text"), text);
-        assert_eq!(bytes[tokenizer.end().expect("there") as usize], None);
+        assert_eq!(bytes[tokenizer.eos_id().expect("there") as usize], None);
     }
 
     #[test]

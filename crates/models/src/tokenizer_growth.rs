@@ -4,18 +4,18 @@ use crate::charsmap;
 use serde_json::Value as Json;
 
 /// Texts that grow more than this many times are a mistake, or an attack.
-const MOST: f64 = 1000.0;
+const MAX_EXPANSION: f64 = 1000.0;
 /// The longest text that a tokenizer may put in front of others.
-const LONGEST_PREFIX: usize = 1000;
+const MAX_PREFIX_BYTES: usize = 1000;
 
 /// Whether the rules of a `tokenizer.json` can be applied to any text: why not, if they can't.
-pub(crate) fn check(json: &Json) -> Result<(), String> {
+pub(crate) fn check_expansion(json: &Json) -> Result<(), String> {
     for name in ["normalizer", "decoder"] {
         let Some(rule) = json.get(name) else { continue };
-        let (growth, prefix) = (of(rule)?, prefix(rule));
-        if growth > MOST || prefix > LONGEST_PREFIX {
+        let (growth, prefix) = (growth_bound(rule)?, prefix_bytes(rule));
+        if growth > MAX_EXPANSION || prefix > MAX_PREFIX_BYTES {
             return Err(format!(
-                "its {name} may make texts {growth:.0} times as long, and {prefix} bytes more: at most {MOST} times and {LONGEST_PREFIX} bytes are allowed"
+                "its {name} may make texts {growth:.0} times as long, and {prefix} bytes more: at most {MAX_EXPANSION} times and {MAX_PREFIX_BYTES} bytes are allowed"
             ));
         }
     }
@@ -23,12 +23,12 @@ pub(crate) fn check(json: &Json) -> Result<(), String> {
 }
 
 /// An upper bound of the growth by a normalizer or a decoder, in bytes a byte.
-fn of(rule: &Json) -> Result<f64, String> {
+fn growth_bound(rule: &Json) -> Result<f64, String> {
     let kind = rule.get("type").and_then(Json::as_str).unwrap_or("");
     let list = |name: &str| rule.get(name).and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     let content = || rule.get("content").and_then(Json::as_str).map_or(0, str::len) as f64;
     Ok(match kind {
-        "Sequence" => list("normalizers").iter().chain(list("decoders")).map(of).product::<Result<f64, String>>()?,
+        "Sequence" => list("normalizers").iter().chain(list("decoders")).map(growth_bound).product::<Result<f64, String>>()?,
         "Replace" => {
             let pattern = rule.get("pattern");
             let text = pattern.and_then(|p| p.get("String")).and_then(Json::as_str).map_or(0, str::len);
@@ -40,7 +40,7 @@ fn of(rule: &Json) -> Result<f64, String> {
         }
         // Canonical and compatible forms of one character: at most 18 of them.
         "NFD" | "NFKD" | "NFC" | "NFKC" | "Nmt" | "BertNormalizer" => 18.0,
-        "Precompiled" => charsmap::check(rule.get("precompiled_charsmap").and_then(Json::as_str).unwrap_or(""))
+        "Precompiled" => charsmap::check_charsmap(rule.get("precompiled_charsmap").and_then(Json::as_str).unwrap_or(""))
             .map(|n| n.max(1.0))?,
         // A space becomes a sign of three bytes, a byte at most two.
         "Metaspace" | "ByteLevel" => 3.0,
@@ -49,10 +49,10 @@ fn of(rule: &Json) -> Result<f64, String> {
 }
 
 /// What is added in front of every text.
-fn prefix(rule: &Json) -> usize {
+fn prefix_bytes(rule: &Json) -> usize {
     let own = rule.get("prepend").and_then(Json::as_str).map_or(0, str::len);
     let list = rule.get("normalizers").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
-    own + list.iter().map(prefix).sum::<usize>()
+    own + list.iter().map(prefix_bytes).sum::<usize>()
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn chains_multiply() {
         let replace = |from: &str, to: &str| json!({ "type": "Replace", "pattern": { "String": from }, "content": to });
-        let of = |rule: &Json| of(rule).unwrap();
+        let of = |rule: &Json| growth_bound(rule).unwrap();
         assert_eq!(of(&replace(" ", "▁")), 3.0);
         assert_eq!(of(&replace("``", "\"")), 1.0);
         let bomb = replace("a", "aaaaaaaaaa");
@@ -71,6 +71,6 @@ mod tests {
         let any = json!({ "type": "Replace", "pattern": { "Regex": "" }, "content": "xyz" });
         assert_eq!(of(&any), 4.0);
         assert_eq!(of(&Json::Null), 1.0);
-        assert_eq!(prefix(&json!({ "type": "Sequence", "normalizers": [{ "type": "Prepend", "prepend": "▁" }] })), 3);
+        assert_eq!(prefix_bytes(&json!({ "type": "Sequence", "normalizers": [{ "type": "Prepend", "prepend": "▁" }] })), 3);
     }
 }

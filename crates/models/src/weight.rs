@@ -4,9 +4,9 @@
 //! file to the parameter's dtype on their way, by all threads; what trains gets them as f32 that nobody has rounded.
 
 use crate::error::{Error, Result};
-use crate::mapping::Function;
-use crate::model::{Model, Piece};
-use crate::packed::PackedWeight;
+use crate::mapping::ElementTransform;
+use crate::model::{Model, CheckpointSlice};
+use crate::quantized_weight::QuantizedWeight;
 use crate::session::Buffer;
 use compiler::Backend;
 use cpu::HostBuffer;
@@ -21,22 +21,22 @@ pub(crate) enum Weight {
     /// In the checkpoint, as the parameter's pieces say.
     Stored,
     /// Here.
-    Held(DType, Vec<u8>),
+    InMemory(DType, Vec<u8>),
     /// Here, in few bits.
-    Packed(Arc<PackedWeight>),
+    Packed(Arc<QuantizedWeight>),
 }
 
 /// Elements that are converted at once: a few fit in a cache.
-const RUN: usize = 1 << 16;
+const CONVERT_CHUNK: usize = 1 << 16;
 
 /// Bytes of a parameter from which it is used where the file has it: smaller ones are faster read than mapped.
-const IN_PLACE: usize = 1 << 18;
+const MIN_IN_PLACE_BYTES: usize = 1 << 18;
 
 impl Model {
     /// The elements of a parameter, as exact as they are held.
     pub(crate) fn values(&self, param: usize) -> Result<Vec<f32>> {
         let checkpoint = match (&self.weights[param], &self.checkpoint) {
-            (Weight::Held(dtype, bytes), _) => return Ok(from_bytes(bytes, *dtype)),
+            (Weight::InMemory(dtype, bytes), _) => return Ok(from_bytes(bytes, *dtype)),
             (Weight::Packed(packed), _) => return Ok(packed.values()),
             (Weight::Stored, None) => return Ok(Vec::new()),
             (Weight::Stored, Some(checkpoint)) => checkpoint,
@@ -44,12 +44,12 @@ impl Model {
         let shape = &self.params[param].ty.shape;
         let mut data = vec![0f32; shape.iter().product()];
         for piece in &self.pieces[param] {
-            let stored = checkpoint.found(&piece.tensor)?;
-            let values = stored.floats(&piece.tensor)?;
+            let stored = checkpoint.expect(&piece.tensor)?;
+            let values = stored.to_f32_vec(&piece.tensor)?;
             if let Some(at) = values.iter().position(|x| !x.is_finite()) {
                 return Err(stored.not_finite(&piece.tensor, at, values[at]));
             }
-            piece.place(shape, &mut data, &values);
+            piece.write_into(shape, &mut data, &values);
         }
         Ok(data)
     }
@@ -78,7 +78,7 @@ impl Model {
     /// Gives a parameter other elements.
     pub(crate) fn set_values(&mut self, param: usize, values: &[f32]) {
         let dtype = self.params[param].ty.dtype;
-        self.weights[param] = Weight::Held(dtype, to_bytes(values, dtype));
+        self.weights[param] = Weight::InMemory(dtype, to_bytes(values, dtype));
     }
 
     /// All parameters in the dtypes that they are computed in; packed ones as their parts.
@@ -92,13 +92,13 @@ impl Model {
     pub(crate) fn upload_in_place(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
         let all: Vec<usize> = (0..self.params.len()).collect();
         let buffers = self.upload_where(&all, backend, backend.target().host_memory)?;
-        self.check_whole()?;
+        self.check_in_place_reads()?;
         Ok(buffers)
     }
 
     /// Nothing was missing of what was used where it is.
-    pub(crate) fn check_whole(&self) -> Result<()> {
-        self.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.check_whole())
+    pub(crate) fn check_in_place_reads(&self) -> Result<()> {
+        self.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.check_in_place_reads())
     }
 
     /// Some parameters, likewise.
@@ -120,8 +120,8 @@ impl Model {
             }
             let ty = &self.params[i].ty;
             let bytes = ty.numel() * ty.dtype.size();
-            let there = if in_place && bytes >= IN_PLACE { self.in_place(i, ty.dtype) } else { None };
-            wide.push(Slot { slot: buffers.len(), param: i, dtype: ty.dtype, there: there.is_some() });
+            let there = if in_place && bytes >= MIN_IN_PLACE_BYTES { self.in_place(i, ty.dtype) } else { None };
+            wide.push(UploadSlot { slot: buffers.len(), param: i, dtype: ty.dtype, in_place: there.is_some() });
             if there.is_none() {
                 sizes.push(bytes);
             }
@@ -141,21 +141,21 @@ impl Model {
         let (mut buffers, mut slots) = (Vec::new(), Vec::new());
         for (slot, &(param, dtype)) in chosen.iter().enumerate() {
             buffers.push(backend.alloc(self.params[param].ty.numel() * dtype.size())?);
-            slots.push(Slot { slot, param, dtype, there: false });
+            slots.push(UploadSlot { slot, param, dtype, in_place: false });
         }
         self.fill(&buffers, &slots)?;
         Ok(buffers)
     }
 
     /// Writes parameters into buffers, or looks at those that are there, by all threads.
-    fn fill(&self, buffers: &[Buffer], slots: &[Slot]) -> Result<()> {
+    fn fill(&self, buffers: &[Buffer], slots: &[UploadSlot]) -> Result<()> {
         let mut jobs = Vec::new();
-        for &Slot { slot, param, dtype, there } in slots {
+        for &UploadSlot { slot, param, dtype, in_place: there } in slots {
             if there {
                 let bytes = self.params[param].ty.numel() * dtype.size();
-                let parts = (0..bytes).step_by(16 * RUN);
-                let looks = parts.map(|from| From::InPlace(from, (bytes - from).min(16 * RUN)));
-                jobs.extend(looks.map(|from| Job { slot, param, dtype, from }));
+                let parts = (0..bytes).step_by(16 * CONVERT_CHUNK);
+                let looks = parts.map(|from| FillSource::InPlace(from, (bytes - from).min(16 * CONVERT_CHUNK)));
+                jobs.extend(looks.map(|from| FillJob { slot, param, dtype, from }));
             } else {
                 self.jobs(slot, param, dtype, &mut jobs);
             }
@@ -185,30 +185,30 @@ impl Model {
     }
 
     /// What fills a buffer, cut into parts that threads can share.
-    fn jobs<'a>(&'a self, slot: usize, param: usize, dtype: DType, jobs: &mut Vec<Job<'a>>) {
-        let whole = |from| Job { slot, param, dtype, from };
+    fn jobs<'a>(&'a self, slot: usize, param: usize, dtype: DType, jobs: &mut Vec<FillJob<'a>>) {
+        let whole = |from| FillJob { slot, param, dtype, from };
         if !matches!(self.weights[param], Weight::Stored) {
-            jobs.push(whole(From::Values));
+            jobs.push(whole(FillSource::Values));
             return;
         }
-        let straight = |piece: &&Piece| {
+        let straight = |piece: &&CheckpointSlice| {
             let known = crate::checkpoint::dtype_of(piece.stored).is_some();
-            known && !piece.transposed && piece.function == Function::Identity
+            known && !piece.transposed && piece.function == ElementTransform::Identity
         };
         if self.pieces[param].iter().filter(straight).count() < self.pieces[param].len() {
-            jobs.push(whole(From::Values));
+            jobs.push(whole(FillSource::Values));
             return;
         }
         for piece in &self.pieces[param] {
-            let (starts, length) = piece.runs(&self.params[param].ty.shape);
+            let (starts, length) = piece.contiguous_runs(&self.params[param].ty.shape);
             // Short runs go together, long ones are cut.
-            let many = (RUN / length.max(1)).max(1);
+            let many = (CONVERT_CHUNK / length.max(1)).max(1);
             let starts: Vec<usize> = starts.collect();
             for (i, group) in starts.chunks(many).enumerate() {
-                for from in (0..length).step_by(16 * RUN) {
-                    let length_here = (length - from).min(16 * RUN);
+                for from in (0..length).step_by(16 * CONVERT_CHUNK) {
+                    let length_here = (length - from).min(16 * CONVERT_CHUNK);
                     let read = i * many * length + from;
-                    jobs.push(whole(From::Runs(piece, group.to_vec(), read, from, length_here, length)));
+                    jobs.push(whole(FillSource::Runs(piece, group.to_vec(), read, from, length_here, length)));
                 }
             }
         }
@@ -220,16 +220,16 @@ impl Model {
         let shape = &self.params[param].ty.shape;
         let mut found = Vec::new();
         for piece in &self.pieces[param] {
-            let (mut starts, length) = piece.runs(shape);
+            let (mut starts, length) = piece.contiguous_runs(shape);
             let start = starts.next()?;
-            let straight = !piece.transposed && piece.function == Function::Identity;
+            let straight = !piece.transposed && piece.function == ElementTransform::Identity;
             // Runs of one piece that follow each other are one.
             let runs = starts.try_fold(1, |n, next| (next == start + n * length).then_some(n + 1))?;
             let stored = checkpoint.get(&piece.tensor)?;
             if !straight || crate::checkpoint::dtype_of(stored.dtype) != Some(dtype) {
                 return None;
             }
-            let (file, from, to) = stored.place();
+            let (file, from, to) = stored.byte_range();
             (to - from == runs * length * dtype.size()).then_some(())?;
             found.push((start * dtype.size(), from, to, std::ptr::from_ref(file), piece));
         }
@@ -242,13 +242,13 @@ impl Model {
         }
         let whole = at == shape.iter().product::<usize>() * dtype.size() && first.is_multiple_of(dtype.size());
         let stored = checkpoint.get(&piece.tensor).filter(|_| whole)?;
-        stored.place().0.in_place(first, end)
+        stored.byte_range().0.in_place(first, end)
     }
 
     /// Looks at elements that are used where they are.
-    fn look(&self, job: &Job<'_>, buffer: &Buffer, from: usize, count: usize, scratch: &mut Scratch) -> Result<()> {
-        for at in (from..from + count).step_by(4 * RUN) {
-            scratch.read.resize((from + count - at).min(4 * RUN), 0);
+    fn check_finite(&self, job: &FillJob<'_>, buffer: &Buffer, from: usize, count: usize, scratch: &mut Scratch) -> Result<()> {
+        for at in (from..from + count).step_by(4 * CONVERT_CHUNK) {
+            scratch.read.resize((from + count - at).min(4 * CONVERT_CHUNK), 0);
             buffer.read(at, &mut scratch.read)?;
             if !all_finite(&scratch.read, job.dtype) {
                 // Which tensor, and where, is said by who reads the values.
@@ -259,20 +259,20 @@ impl Model {
         Ok(())
     }
 
-    fn run_job(&self, job: &Job<'_>, buffer: &Buffer, scratch: &mut Scratch) -> Result<()> {
-        if let From::InPlace(from, count) = job.from {
-            return self.look(job, buffer, from, count, scratch);
+    fn run_job(&self, job: &FillJob<'_>, buffer: &Buffer, scratch: &mut Scratch) -> Result<()> {
+        if let FillSource::InPlace(from, count) = job.from {
+            return self.check_finite(job, buffer, from, count, scratch);
         }
-        let From::Runs(piece, starts, read, skip, length, stride) = &job.from else {
+        let FillSource::Runs(piece, starts, read, skip, length, stride) = &job.from else {
             return Ok(buffer.write(0, &to_bytes(&self.values(job.param)?, job.dtype))?);
         };
         let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
-        let stored = checkpoint.found(&piece.tensor)?;
+        let stored = checkpoint.expect(&piece.tensor)?;
         let Some(from) = crate::checkpoint::dtype_of(stored.dtype) else { return Ok(()) };
         let (size, to) = (from.size(), job.dtype.size());
         for (i, start) in starts.iter().enumerate() {
-            for part in (0..*length).step_by(RUN) {
-                let n = (length - part).min(RUN);
+            for part in (0..*length).step_by(CONVERT_CHUNK) {
+                let n = (length - part).min(CONVERT_CHUNK);
                 let at = (read + i * stride + part) * size;
                 let Scratch { read: bytes, written } = scratch;
                 bytes.resize(n * size, 0);
@@ -298,12 +298,12 @@ impl Model {
 
 /// A parameter and its buffer.
 #[derive(Clone, Copy)]
-struct Slot {
+struct UploadSlot {
     slot: usize,
     param: usize,
     dtype: DType,
     /// Whether its elements are there already.
-    there: bool,
+    in_place: bool,
 }
 
 /// Bytes on their way.
@@ -314,21 +314,21 @@ struct Scratch {
 }
 
 /// A part of a buffer to fill.
-struct Job<'a> {
+struct FillJob<'a> {
     slot: usize,
     param: usize,
     dtype: DType,
-    from: From<'a>,
+    from: FillSource<'a>,
 }
 
-enum From<'a> {
+enum FillSource<'a> {
     /// Nothing: it is there. So many bytes from here on are to be looked at.
     InPlace(usize, usize),
     /// The whole parameter, by its values.
     Values,
     /// Runs of a piece: where they begin in the parameter, where the first begins in the piece, how many elements of each to
     /// skip and to take, how many each has.
-    Runs(&'a Piece, Vec<usize>, usize, usize, usize, usize),
+    Runs(&'a CheckpointSlice, Vec<usize>, usize, usize, usize, usize),
 }
 
 /// Whether no exponent says infinity or NaN.

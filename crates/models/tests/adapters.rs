@@ -4,7 +4,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, NoProgress, ObjectiveOptions, Settings, StepSizes, Trainer, run};
+use models::train::{AdamW, Batch, NoProgress, ObjectiveOptions, TrainSettings, StepSizes, LanguageModelTrainer, run};
 use models::{Adapter, AdapterOptions, Ia3Options, LoraOptions, Model};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
@@ -42,11 +42,11 @@ fn check(adapter: &str, base: &str) {
     let ids: Vec<Vec<i32>> = IDS.iter().map(|row| row.to_vec()).collect();
     let cpu = Cpu::new(2);
     let mut model = Model::load(&data(base), DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let plain = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+    let plain = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     let adapter = Adapter::read(&folder, &model).unwrap_or_else(|e| panic!("{e}"));
-    let beside = model.evaluate_adapted(&adapter, &ids, &cpu).unwrap_or_else(|e| panic!("{e}")).floats();
+    let beside = model.evaluate_adapted(&adapter, &ids, &cpu).unwrap_or_else(|e| panic!("{e}")).to_f32_vec();
     model.merge(&adapter).expect("merges");
-    let merged = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+    let merged = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     assert!(difference(&plain, &beside) > 0.05, "the adapter does something");
     for (what, found, wanted) in
         [("beside", &beside, want("logits")), ("merged", &merged, want("merged")), ("both", &beside, merged.clone())]
@@ -99,7 +99,7 @@ fn peft_reads_the_factors_that_we_write() {
     check("ia3/ours", "llama");
 }
 
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
 
 /// Losses, norms and tensors after steps of PyTorch's AdamW on peft's adapter.
 fn check_steps(kind: &str) {
@@ -111,15 +111,15 @@ fn check_steps(kind: &str) {
     };
     let model = Model::load(&data("llama"), DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let adapter = Adapter::read(&folder.join("llama"), &model).unwrap_or_else(|e| panic!("{e}"));
-    let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
+    let sizes = StepSizes { micro_batch_size: 2, seq_len: 7, gradient_accumulation_steps: 1 };
     let mut trainer =
-        Trainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2)).expect("compiles");
+        LanguageModelTrainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2)).expect("compiles");
     for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");
         let found = trainer.step(&batch, rate, step).unwrap_or_else(|e| panic!("{e}"));
         for (what, found, expected) in
-            [("loss", found.loss, &expected["loss"]), ("norm", found.norm, &expected["norm"])]
+            [("loss", found.loss, &expected["loss"]), ("norm", found.grad_norm, &expected["norm"])]
         {
             let expected = expected.as_f64().expect("a number");
             assert!((f64::from(found) - expected).abs() < 2e-4 * expected, "step {step}: {what} {found} {expected}");
@@ -156,14 +156,14 @@ fn steps_on_factors_equal_pytorch() {
 #[test]
 fn dropout_is_random_in_steps_and_absent_otherwise() {
     let batch = Batch { ids: IDS[0][..7].to_vec(), labels: IDS[0][1..].to_vec() };
-    let sizes = StepSizes { rows: 1, seq: 7, accumulate: 1 };
+    let sizes = StepSizes { micro_batch_size: 1, seq_len: 7, gradient_accumulation_steps: 1 };
     // With a rate of 0 nothing is learnt, so that losses differ by what was left out alone.
     let losses = |dropout: f64, seed: u64| -> (Vec<f32>, f32) {
         let model = Model::load(&data("llama"), DType::F32).unwrap_or_else(|e| panic!("{e}"));
         let mut adapter = Adapter::read(&data("lora/llama"), &model).unwrap_or_else(|e| panic!("{e}"));
         let AdapterOptions::Lora(options) = &mut adapter.options else { panic!("low-rank") };
         options.dropout = dropout;
-        let trainer = Trainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2));
+        let trainer = LanguageModelTrainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2));
         let mut trainer = trainer.unwrap_or_else(|e| panic!("{e}")).with_seed(seed);
         let found = (0..40).map(|step| trainer.step(&batch, 0.0, step).expect("runs").loss).collect();
         (found, trainer.validate(std::slice::from_ref(&batch), &Cpu::new(2)).expect("runs"))
@@ -190,7 +190,7 @@ fn check_training(kind: &str, options: &str, rate: &str, count: usize) {
     let text = "the cat sat on the mat . then the dog ran in the house . it was happy .\n<|endoftext|>\n".repeat(60);
     std::fs::write(out.join("text.txt"), text).expect("written");
     let base = data("llama");
-    let mut settings = Settings { out: out.join("run"), ..Settings::default() };
+    let mut settings = TrainSettings { out: out.join("run"), ..TrainSettings::default() };
     let pairs = [
         ("model", base.to_str().expect("a path")),
         ("data", out.join("text.txt").to_str().expect("a path")),
@@ -213,7 +213,7 @@ fn check_training(kind: &str, options: &str, rate: &str, count: usize) {
     let values =
         log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?.get("valid")?.as_f64());
     let first = values.into_iter().next().expect("a validation before the first step");
-    let last = f64::from(finished.valid.expect("held-out data"));
+    let last = f64::from(finished.valid_loss.expect("held-out data"));
     assert!(last < 0.6 * first, "{first} to {last}");
 
     // The adapter changes nothing but itself, and merging it gives the model that was trained.
@@ -221,11 +221,11 @@ fn check_training(kind: &str, options: &str, rate: &str, count: usize) {
     let mut model = Model::load(&base, DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let adapter = Adapter::read(&out.join("run"), &model).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(adapter.parameter_count(), count);
-    let beside = model.evaluate_adapted(&adapter, &ids, &cpu).unwrap_or_else(|e| panic!("{e}")).floats();
+    let beside = model.evaluate_adapted(&adapter, &ids, &cpu).unwrap_or_else(|e| panic!("{e}")).to_f32_vec();
     model.merge(&adapter).expect("merges");
     model.export(&out.join("merged")).unwrap_or_else(|e| panic!("{e}"));
     let again = Model::load(&out.join("merged"), DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let merged = again.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+    let merged = again.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     assert!(difference(&beside, &merged) < 1e-3);
     // How `ours` was made.
     if let Some(keep) = std::env::var_os("KEEP_ADAPTER") {
@@ -286,7 +286,7 @@ fn targets_that_are_not_there_are_named() {
     let lora = LoraOptions::parse("targets=q,w").expect("valid");
     let ia3 = Ia3Options::parse("targets=q,w").expect("valid");
     for options in [AdapterOptions::from(&lora), AdapterOptions::from(&ia3)] {
-        let error = Adapter::fresh(&model, "", options, 1).expect_err("no module w").to_string();
+        let error = Adapter::new_untrained(&model, "", options, 1).expect_err("no module w").to_string();
         assert!(error.contains("`w`") && error.contains("q_proj"), "{error}");
     }
 }

@@ -4,7 +4,7 @@
 use cpu::Cpu;
 use ir::DType;
 use models::train::{
-    Batch, Batches, NoProgress, Observer, Progress, Settings, TextDataset, TokenDataset, run, validation_batches,
+    Batch, BatchSampler, NoProgress, TrainObserver, StepProgress, TrainSettings, TextDataset, TokenDataset, run, validation_batches,
     write_stories,
 };
 use models::{Classifier, Tokenizer};
@@ -21,20 +21,20 @@ fn temporary(name: &str) -> PathBuf {
 /// Stops after so many steps.
 struct Until(usize, usize);
 
-impl Observer for Until {
-    fn note(&mut self, _: &str) {}
-    fn begin(&mut self, _: usize, _: usize) {}
-    fn step(&mut self, progress: &Progress) {
+impl TrainObserver for Until {
+    fn on_message(&mut self, _: &str) {}
+    fn on_train_begin(&mut self, _: usize, _: usize) {}
+    fn on_step_end(&mut self, progress: &StepProgress) {
         self.0 = progress.step;
     }
-    fn sample(&mut self, _: usize, _: &str) {}
-    fn stop(&self) -> bool {
+    fn on_sample(&mut self, _: usize, _: &str) {}
+    fn should_stop(&self) -> bool {
         self.0 >= self.1
     }
 }
 
-fn settings(out: &Path, pairs: &[(&str, &str)]) -> Settings {
-    let mut settings = Settings { out: out.to_path_buf(), ..Settings::default() };
+fn settings(out: &Path, pairs: &[(&str, &str)]) -> TrainSettings {
+    let mut settings = TrainSettings { out: out.to_path_buf(), ..TrainSettings::default() };
     let defaults = [
         ("set", "d_model=16,n_layers=1,heads=2,kv_heads=1,d_ff=24,max_seq=64,tied=true"),
         ("vocab", "300"),
@@ -68,7 +68,7 @@ fn corpus(folder: &Path) -> String {
     for i in 0..20u64 {
         let stories = write_stories(i + 1, 3000);
         let lines: String = stories
-            .split(models::END)
+            .split(models::END_OF_TEXT)
             .map(|text| format!("{}\n", serde_json::json!({ "text": text, "n": i })))
             .collect();
         match i % 3 {
@@ -172,7 +172,7 @@ fn examples_of_every_objective_are_trained_on() {
             .collect();
         assert!(losses.len() > 3 && losses.iter().all(|loss| loss.is_finite()), "{objective}: {losses:?}");
         assert!(losses[losses.len() - 1] < losses[0], "{objective}: {losses:?}");
-        assert!(done.valid.is_some(), "{objective}");
+        assert!(done.valid_loss.is_some(), "{objective}");
         assert!(log.contains("\"layers\""), "{objective}");
         if objective == "classify" {
             let bytes = std::fs::read(out.join("model.safetensors")).expect("a model");
@@ -184,7 +184,7 @@ fn examples_of_every_objective_are_trained_on() {
             // The same with an adapter beside the model that training for the next token made.
             let (base, beside) = (folder.join("next"), folder.join("beside"));
             let base = base.to_str().expect("a path");
-            let mut wanted = Settings { out: beside.clone(), ..Settings::default() };
+            let mut wanted = TrainSettings { out: beside.clone(), ..TrainSettings::default() };
             let lora = ("lora", "rank=2,alpha=4,targets=q,v");
             let pairs =
                 [("model", base), ("data", &data), ("objective", objective), lora, ("steps", "5"), ("seq", "16")];
@@ -201,7 +201,7 @@ fn examples_of_every_objective_are_trained_on() {
 /// A run for classes is a classifier that knows their names.
 fn told_apart(dir: &Path) {
     let mut classifier = Classifier::load(dir, None, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let tokenizer = Tokenizer::of_dir(dir).unwrap_or_else(|e| panic!("{e}"));
+    let tokenizer = Tokenizer::from_dir(dir).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(classifier.classes().len(), 3);
     let ids = classifier.ids(&tokenizer, "the bird ran 7").unwrap_or_else(|e| panic!("{e}"));
     let found = classifier.classify(&ids, &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}"));
@@ -237,12 +237,12 @@ fn child() {
     let texts = TextDataset::open(&folder).expect("there");
     let tokens =
         TokenDataset::prepare(&texts, &tokenizer, 300, &folder.join("ids"), &mut |_, _| true).expect("encoded");
-    let batches = Batches::new(&tokens, 64, tokenizer.end(), 3).expect("cut");
+    let batches = BatchSampler::new(&tokens, 64, tokenizer.eos_id(), 3).expect("cut");
     let mut batch = Batch::default();
-    for position in (0..50).map(|i| i * batches.per_pass() as u64 / 50) {
+    for position in (0..50).map(|i| i * batches.sequences_per_epoch() as u64 / 50) {
         batches.fill(&tokens, position, 8, &mut batch).expect("read");
     }
-    assert_eq!(validation_batches(&tokens, 64, tokenizer.end(), 8, 4).expect("read").len(), 4);
+    assert_eq!(validation_batches(&tokens, 64, tokenizer.eos_id(), 8, 4).expect("read").len(), 4);
     println!("high water {}", high_water());
     let _ = std::fs::remove_dir_all(&folder);
 }

@@ -199,7 +199,7 @@ fn tensors_of_every_dtype_are_read_and_written_back() {
     let expected = Model::load(&copy.0, DType::F32).expect("loads");
     let values = |model: &Model| {
         let found = model.evaluate(&[vec![1, 5, 7]], None, &cpu::Cpu::new(1)).expect("runs");
-        found.logits.floats()
+        found.logits.to_f32_vec()
     };
     let logits = values(&expected);
     assert!(logits.iter().all(|x| x.is_finite()));

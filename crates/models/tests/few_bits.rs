@@ -2,13 +2,13 @@
 
 use cpu::Cpu;
 use ir::DType;
-use lang::consteval::Value;
-use lang::lower::Recipe;
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
+use lang::consteval::ConstValue;
+use lang::lower::PrecisionRecipe;
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
 use models::{Architecture, Model, NamedTensor};
 use std::path::PathBuf;
 
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
 
 /// Large enough that some moments have 8 bits, and others have not.
 fn model(dtype: DType) -> Model {
@@ -21,9 +21,9 @@ fn model(dtype: DType) -> Model {
         ("max_seq", 32),
         ("vocab_size", 96),
     ];
-    let given = sizes.into_iter().map(|(name, n)| (name.to_string(), Value::int(n))).collect();
-    let architecture = Architecture::of_library("llama", given).expect("in the library");
-    Model::fresh(architecture, dtype, 7).expect("drawn")
+    let given = sizes.into_iter().map(|(name, n)| (name.to_string(), ConstValue::int(n))).collect();
+    let architecture = Architecture::from_library("llama", given).expect("in the library");
+    Model::new_random(architecture, dtype, 7).expect("drawn")
 }
 
 fn batch(step: usize, accumulate: usize) -> Batch {
@@ -32,23 +32,23 @@ fn batch(step: usize, accumulate: usize) -> Batch {
     Batch { ids: (0..n).map(id).collect(), labels: (1..=n).map(id).collect() }
 }
 
-fn recipe(name: &str, body: &str) -> Recipe {
+fn recipe(name: &str, body: &str) -> PrecisionRecipe {
     let path: PathBuf = std::env::temp_dir().join(format!("tensorloom-few-bits-{}-{name}.module", std::process::id()));
     std::fs::write(&path, format!("recipe Mine:\n{body}")).expect("written");
-    let found = models::recipe(&path.display().to_string());
+    let found = models::parse_recipe(&path.display().to_string());
     let _ = std::fs::remove_file(&path);
     found.unwrap_or_else(|e| panic!("{e}")).expect("one")
 }
 
 const HYBRID: &str = "  forward_activation_dtype: fp8_e4m3\n  backward_gradient_dtype: fp8_e5m2\n";
 
-fn trainer(how: &ObjectiveOptions<'_>, accumulate: usize, dtype: DType) -> Trainer {
-    let sizes = StepSizes { rows: 2, seq: 12, accumulate };
-    let trainer = Trainer::new(model(dtype), None, sizes, ADAM, how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"));
+fn trainer(how: &ObjectiveOptions<'_>, accumulate: usize, dtype: DType) -> LanguageModelTrainer {
+    let sizes = StepSizes { micro_batch_size: 2, seq_len: 12, gradient_accumulation_steps: accumulate };
+    let trainer = LanguageModelTrainer::new(model(dtype), None, sizes, ADAM, how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"));
     trainer.with_seed(5)
 }
 
-fn steps(trainer: &mut Trainer, steps: std::ops::Range<usize>, accumulate: usize) -> Vec<f32> {
+fn steps(trainer: &mut LanguageModelTrainer, steps: std::ops::Range<usize>, accumulate: usize) -> Vec<f32> {
     steps.map(|step| trainer.step(&batch(step, accumulate), 3e-3, step).expect("runs").loss).collect()
 }
 
@@ -71,7 +71,7 @@ fn runs_go_on_bit_for_bit() {
         ("mx by chance", Some(&fours), false, 1),
         ("moments in 8 bits", None, true, 1),
     ] {
-        let how = ObjectiveOptions { recipe, eight_bits, ..ObjectiveOptions::default() };
+        let how = ObjectiveOptions { recipe, eight_bit_moments: eight_bits, ..ObjectiveOptions::default() };
         let mut whole = trainer(&how, accumulate, DType::F32);
         let mut first = trainer(&how, accumulate, DType::F32);
         let all = steps(&mut whole, 0..6, accumulate);
@@ -90,7 +90,7 @@ fn runs_go_on_bit_for_bit() {
         let packed = state.iter().filter(|t| t.name.starts_with("first.") && t.dtype == DType::U8).count();
         assert_eq!(packed > 0, eight_bits, "{name}");
         // What is kept of a run without a history or in other bits is not enough.
-        if eight_bits || recipe.is_some_and(|r| r.few.is_some_and(|few| few.left.delay.is_some())) {
+        if eight_bits || recipe.is_some_and(|r| r.operand_rounding.is_some_and(|few| few.lhs.delayed_scaling.is_some())) {
             let plain = trainer(&ObjectiveOptions::default(), accumulate, DType::F32).state().expect("read");
             assert!(second.restore(&plain).is_err(), "{name}");
         }
@@ -103,7 +103,7 @@ fn delayed_scaling_is_near_dynamic_scaling() {
     let dynamic = recipe("now", HYBRID);
     let delayed = recipe("late", &format!("{HYBRID}  scaling_strategy: delayed\n"));
     for dtype in [DType::F32, DType::BF16] {
-        let losses = |recipe: Option<&Recipe>| {
+        let losses = |recipe: Option<&PrecisionRecipe>| {
             steps(&mut trainer(&ObjectiveOptions { recipe, ..ObjectiveOptions::default() }, 1, dtype), 0..12, 1)
         };
         let (now, late, wide) = (losses(Some(&dynamic)), losses(Some(&delayed)), losses(None));
@@ -120,7 +120,7 @@ fn delayed_scaling_is_near_dynamic_scaling() {
 #[test]
 fn moments_in_eight_bits_train_as_wide_ones() {
     let losses = |eight_bits: bool| {
-        let mut trainer = trainer(&ObjectiveOptions { eight_bits, ..ObjectiveOptions::default() }, 1, DType::F32);
+        let mut trainer = trainer(&ObjectiveOptions { eight_bit_moments: eight_bits, ..ObjectiveOptions::default() }, 1, DType::F32);
         (steps(&mut trainer, 0..20, 1), trainer.planned_bytes())
     };
     let ((few, small), (wide, large)) = (losses(true), losses(false));
@@ -138,10 +138,10 @@ fn moments_in_eight_bits_train_as_wide_ones() {
 fn models_follow_recipes_outside_of_training() {
     let ids: Vec<Vec<i32>> = vec![(0..12).map(|i| (i * 7 % 96) as i32).collect()];
     let cpu = Cpu::new(2);
-    let logits = |model: &Model| model.evaluate(&ids, None, &cpu).expect("runs").logits.floats();
+    let logits = |model: &Model| model.evaluate(&ids, None, &cpu).expect("runs").logits.to_f32_vec();
     let plain = logits(&model(DType::F32));
     for policy in ["fp8_hybrid", "fp8_pure", "fp4", "bf16"] {
-        let few = model(DType::F32).following(Recipe::of_policy(policy).expect("known"));
+        let few = model(DType::F32).with_recipe(PrecisionRecipe::model_policy(policy).expect("known"));
         let found = logits(&few);
         let size = plain.iter().fold(0f32, |m, x| m.max(x.abs()));
         let far = found.iter().zip(&plain).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
@@ -163,15 +163,15 @@ fn weights_of_few_bits_are_packed_where_a_model_only_runs() {
         ["@dtype(fp8_e4m3) @scaling(per_block, block_size=(16, 8))", "@precision(storage=int4)", ""],
     ] {
         let text = text.replace("{a}", notes[0]).replace("{b}", notes[1]).replace("{c}", notes[2]);
-        let loader = lang::library::WithLibrary(lang::resolve::MemoryLoader::new().with("m", "v1.0.0", &text));
-        let program = lang::resolve::Program::load("m", &loader);
+        let loader = lang::library::LibraryLoader(lang::resolve::MemoryLoader::new().with("m", "v1.0.0", &text));
+        let program = lang::resolve::ModuleProgram::load("m", &loader);
         let architecture =
-            Architecture::of_program(program, None, Default::default()).unwrap_or_else(|e| panic!("{e}"));
+            Architecture::from_program(program, None, Default::default()).unwrap_or_else(|e| panic!("{e}"));
         for dtype in [DType::F32, DType::BF16] {
-            let wide = Model::fresh(architecture.clone(), dtype, 3).expect("drawn");
-            let packed = Model::fresh(architecture.clone(), dtype, 3).expect("drawn").stored().expect("packs");
+            let wide = Model::new_random(architecture.clone(), dtype, 3).expect("drawn");
+            let packed = Model::new_random(architecture.clone(), dtype, 3).expect("drawn").with_quantized_params().expect("packs");
             assert!(packed.is_quantized() && !wide.is_quantized());
-            let logits = |model: &Model| model.evaluate(&ids, None, &cpu).expect("runs").logits.floats();
+            let logits = |model: &Model| model.evaluate(&ids, None, &cpu).expect("runs").logits.to_f32_vec();
             let (found, want) = (logits(&packed), logits(&wide));
             let size = want.iter().fold(1e-6f32, |m, x| m.max(x.abs()));
             let bound = if dtype == DType::F32 { 1e-5 } else { 2e-2 };

@@ -3,7 +3,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use lang::consteval::Value;
+use lang::consteval::ConstValue;
 use models::{Architecture, Model};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl Copy {
         std::fs::write(self.0.join("config.json"), Json::Object(config).to_string()).expect("written");
         let model = Model::load(&self.0, DType::F32).map_err(|e| e.to_string())?;
         let found = model.evaluate(&[vec![1, 5, 7, 2, 40]], None, &cpu::Cpu::new(1)).map_err(|e| e.to_string())?;
-        Ok(found.logits.floats())
+        Ok(found.logits.to_f32_vec())
     }
 }
 
@@ -319,8 +319,8 @@ fn what_a_fresh_model_of_the_library_writes_reads_back() {
     // What takes other things than ids is not trained from its beginning.
     let others = ["bert", "clip", "roberta", "t5", "vit", "whisper"];
     for name in names.into_iter().filter(|name| !others.contains(name)) {
-        let none = BTreeMap::from([("nothing".to_string(), Value::int(1))]);
-        let known = Architecture::of_library(name, none).err().map_or(String::new(), |e| e.to_string());
+        let none = BTreeMap::from([("nothing".to_string(), ConstValue::int(1))]);
+        let known = Architecture::from_library(name, none).err().map_or(String::new(), |e| e.to_string());
         let known: Vec<&str> = known.rsplit("there are ").next().unwrap_or("").split(", ").collect();
         let own = OWN.iter().filter(|own| own.0 == name).map(|own| (own.1, own.2));
         // The others could have experts, but no configuration of theirs says so.
@@ -331,10 +331,10 @@ fn what_a_fresh_model_of_the_library_writes_reads_back() {
             _ => true,
         };
         let given = SMALL.iter().copied().chain(own).filter(|(size, _)| known.contains(size) && fits(size));
-        let given: BTreeMap<String, Value> = given.map(|(size, n)| (size.to_string(), Value::int(n))).collect();
+        let given: BTreeMap<String, ConstValue> = given.map(|(size, n)| (size.to_string(), ConstValue::int(n))).collect();
         let folder = std::env::temp_dir().join(format!("tensorloom-fresh-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
-        let fresh = Architecture::of_library(name, given).and_then(|found| Model::fresh(found, DType::F32, 3));
+        let fresh = Architecture::from_library(name, given).and_then(|found| Model::new_random(found, DType::F32, 3));
         let fresh = fresh.unwrap_or_else(|e| panic!("{name}: {e}"));
         fresh.export(&folder).unwrap_or_else(|e| panic!("{name}: {e}"));
         let read = Model::load(&folder, DType::F32).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -342,7 +342,7 @@ fn what_a_fresh_model_of_the_library_writes_reads_back() {
         let ids = [vec![1, 5, 7, 2, 9]];
         if let Ok(want) = fresh.evaluate(&ids, None, &Cpu::new(1)) {
             let found = read.evaluate(&ids, None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{name}: {e}"));
-            assert_eq!(found.logits.floats(), want.logits.floats(), "{name}");
+            assert_eq!(found.logits.to_f32_vec(), want.logits.to_f32_vec(), "{name}");
             scored += 1;
         }
         let _ = std::fs::remove_dir_all(&folder);

@@ -3,7 +3,7 @@
 use cpu::Cpu;
 use ir::DType;
 use models::{
-    BatchEngine, BatchGenerateOptions, BatchOptions, Beams, Constrainer, GenerateOptions, Model, Sampling, Tokenizer,
+    BatchEngine, BatchGenerateOptions, BatchOptions, BeamSearchOptions, Constrainer, GenerateOptions, Model, SamplingOptions, Tokenizer,
 };
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn golden(name: &str) -> Model {
 }
 
 fn slots(model: Model, rows: usize) -> BatchEngine {
-    let sizes = BatchOptions { rows, context: 48, prefill_chunk: 4, prefix_cache_bytes: 0 };
+    let sizes = BatchOptions { max_batch: rows, max_seq_len: 48, prefill_chunk: 4, prefix_cache_bytes: 0 };
     BatchEngine::new(Arc::new(model), &[], sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -40,8 +40,8 @@ fn beams_find_what_transformers_finds() {
         let Some((_, slots)) = &mut known else { continue };
         let number = |field: &str| case[field].as_u64().expect("a number") as usize;
         let ends = case["end"].as_i64().map(|id| id as i32).into_iter().collect();
-        let beams = Beams { count: number("beams"), most: number("most"), length_penalty: 1.0, ends };
-        let found = slots.search(&ints(&case["prompt"]), &beams).unwrap_or_else(|e| panic!("{e}"));
+        let beams = BeamSearchOptions { num_beams: number("beams"), max_new_tokens: number("most"), length_penalty: 1.0, eos_ids: ends };
+        let found = slots.beam_search(&ints(&case["prompt"]), &beams).unwrap_or_else(|e| panic!("{e}"));
         let texts = case["texts"].as_array().expect("a list");
         assert_eq!(found.len(), texts.len());
         for (found, want) in found.iter().zip(texts) {
@@ -59,14 +59,14 @@ fn long_prompts_in_parts_are_the_whole() {
     let cpu = Cpu::new(2);
     let pairs = [("vocab_size", 48), ("d_model", 32), ("n_layers", 2), ("heads", 4), ("kv_heads", 2), ("d_ff", 48)];
     let pairs = pairs.into_iter().chain([("max_seq", 1024)]);
-    let given = pairs.map(|(name, n)| (name.to_string(), lang::consteval::Value::int(n))).collect();
-    let architecture = models::Architecture::of_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
-    let model = Model::fresh(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
+    let given = pairs.map(|(name, n)| (name.to_string(), lang::consteval::ConstValue::int(n))).collect();
+    let architecture = models::Architecture::from_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
+    let model = Model::new_random(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
     for length in [256, 257, 512, 700] {
         let prompt: Vec<i32> = (0..length).map(|i| i * 7 % 48).collect();
-        let whole = model.evaluate(&[prompt.clone()], None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+        let whole = model.evaluate(&[prompt.clone()], None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
         let want = &whole[whole.len() - 48..];
-        let mut decoding = model.decoding(length as usize + 4, &cpu).expect("fits");
+        let mut decoding = model.decode_session(length as usize + 4, &cpu).expect("fits");
         let found = decoding.append(&prompt).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(decoding.ids(), prompt);
         let worst = found.iter().zip(want).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
@@ -81,8 +81,8 @@ fn guesses_change_nothing() {
     let cpu = Cpu::new(2);
     let model = golden("llama");
     let drafts = [golden("llama"), golden("llama3"), golden("qwen2"), golden("gpt2")];
-    let drawn = Sampling { temperature: 0.9, top_p: 0.9, repetition: 1.2, seed: 4, ..Sampling::GREEDY };
-    for sampling in [Sampling::GREEDY, drawn] {
+    let drawn = SamplingOptions { temperature: 0.9, top_p: 0.9, repetition_penalty: 1.2, seed: 4, ..SamplingOptions::GREEDY };
+    for sampling in [SamplingOptions::GREEDY, drawn] {
         for prompt in [vec![1, 5, 7], vec![40]] {
             let plain = model.generate_with(&prompt, 23, &sampling, &cpu, &mut |_| true).expect("runs");
             for (i, draft) in drafts.iter().enumerate() {
@@ -103,7 +103,7 @@ fn guesses_change_nothing() {
                     assert_eq!(heard, plain.ids);
                     let (right, all) = found.draft_accepted;
                     assert!(right <= all && all > 0);
-                    if i == 0 && sampling == Sampling::GREEDY {
+                    if i == 0 && sampling == SamplingOptions::GREEDY {
                         assert_eq!(right, all, "its own guesses are right");
                     }
                 }
@@ -121,16 +121,16 @@ fn prompts_together_give_what_each_gives() {
     let model = golden("qwen2");
     let prompts: Vec<Vec<i32>> = (0..7).map(|i| (0..1 + 2 * i).map(|j| (7 * i + 5 * j) % 64).collect()).collect();
     let mut slots = slots(golden("qwen2"), 3);
-    for sampling in [Sampling::GREEDY, Sampling { temperature: 1.0, seed: 9, ..Sampling::GREEDY }] {
+    for sampling in [SamplingOptions::GREEDY, SamplingOptions { temperature: 1.0, seed: 9, ..SamplingOptions::GREEDY }] {
         let mut found: Vec<Vec<i32>> = vec![Vec::new(); prompts.len()];
-        let wanted = BatchGenerateOptions { most: 11, sampling, ends: Vec::new() };
+        let wanted = BatchGenerateOptions { max_new_tokens: 11, sampling, eos_ids: Vec::new() };
         let mut done = |i: usize, ids: &[i32]| {
             found[i] = ids.to_vec();
             Ok(())
         };
         slots.generate_batch(&prompts, &wanted, &mut done).unwrap_or_else(|e| panic!("{e}"));
         for (i, prompt) in prompts.iter().enumerate() {
-            let own = Sampling { seed: sampling.seed + i as u64, ..sampling };
+            let own = SamplingOptions { seed: sampling.seed + i as u64, ..sampling };
             let plain = model.generate_with(prompt, 11, &own, &cpu, &mut |_| true).expect("runs");
             assert_eq!(found[i], plain.ids, "prompt {i}");
         }
@@ -143,13 +143,13 @@ fn a_form_is_kept() {
     let text = "a cat sat: 0123456789";
     let tokenizer = Tokenizer::train([text].into_iter().cycle().take(9), 262).expect("trains");
     let sizes = [("vocab_size", 262), ("d_model", 32), ("n_layers", 1), ("heads", 2), ("kv_heads", 2), ("d_ff", 32)];
-    let given = sizes.iter().map(|(k, v)| (k.to_string(), lang::consteval::Value::int(*v))).collect();
-    let architecture = models::Architecture::of_library("llama", given).expect("fits");
-    let model = Model::fresh(architecture, DType::F32, 3).expect("drawn");
+    let given = sizes.iter().map(|(k, v)| (k.to_string(), lang::consteval::ConstValue::int(*v))).collect();
+    let architecture = models::Architecture::from_library("llama", given).expect("fits");
+    let model = Model::new_random(architecture, DType::F32, 3).expect("drawn");
     let maker = Constrainer::new(&tokenizer);
-    let ends: Vec<i32> = tokenizer.end().into_iter().collect();
+    let ends: Vec<i32> = tokenizer.eos_id().into_iter().collect();
     for seed in 0..5 {
-        let sampling = Some(Sampling { temperature: 1.0, seed, ..Sampling::GREEDY });
+        let sampling = Some(SamplingOptions { temperature: 1.0, seed, ..SamplingOptions::GREEDY });
         let constraint = Some(maker.regex("[0-9]{2}:(cat|sat)").expect("valid"));
         let writing = GenerateOptions { sampling, constraint, eos_ids: &ends, ..GenerateOptions::default() };
         let found = model.generate_with_options(&[5], 40, &writing, &cpu, &mut |_| true).expect("runs");
@@ -191,7 +191,7 @@ fn a_module_of_ones_own_reads_a_checkpoint() {
         let module = root.join(format!("mine_{name}.module"));
         std::fs::write(&module, own).expect("written");
         let program = || models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
-        let model = Model::load_by(&dir, DType::F32, Some(program())).unwrap_or_else(|e| panic!("{e}"));
+        let model = Model::load_with_module(&dir, DType::F32, Some(program())).unwrap_or_else(|e| panic!("{e}"));
         let (plain, prompt) = (golden(name), [1, 5, 7]);
         let want = plain.generate(&prompt, 12, &cpu).expect("runs").ids;
         assert_eq!(model.generate(&prompt, 12, &cpu).expect("runs").ids, want);
@@ -205,7 +205,7 @@ fn a_module_of_ones_own_reads_a_checkpoint() {
     let module = root.join("bare.module");
     std::fs::write(&module, "model Bare(d: int = 4):\n  params:\n    w: [d, d]\n\n  forward:\n    in: [B, T, d]\n    out: [B, T, d]\n    graph:\n      in -> matmul(w, transpose=NT) -> out\n").expect("written");
     let program = models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
-    let error = Model::load_by(&data().join("llama"), DType::F32, Some(program)).err().expect("refused").to_string();
+    let error = Model::load_with_module(&data().join("llama"), DType::F32, Some(program)).err().expect("refused").to_string();
     assert!(error.contains("hf_config"), "{error}");
     let _ = std::fs::remove_dir_all(&root);
 }

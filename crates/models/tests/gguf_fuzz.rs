@@ -165,7 +165,7 @@ fn damaged_files_are_errors() {
             std::fs::write(&path, &changed).expect("written");
             models += 1;
             loaded += u64::from(Model::load(&path, DType::F32).is_ok());
-            let _ = Tokenizer::of_dir(&path).map(|t| t.encode("the cat"));
+            let _ = Tokenizer::from_dir(&path).map(|t| t.encode("the cat"));
         }
     }
     let _ = std::fs::remove_file(&path);

@@ -47,9 +47,9 @@ fn check(name: &str) {
 
     let model = Model::load(&dir, DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let found = model.evaluate(&ids, Some(&ids), &cpu).unwrap_or_else(|e| panic!("{e}"));
-    let worst = difference(&found.logits.floats(), &want("logits"));
+    let worst = difference(&found.logits.to_f32_vec(), &want("logits"));
     assert!(worst < 1e-4, "{name}: logits differ by {worst}");
-    let loss = found.loss.expect("labels were given").floats();
+    let loss = found.loss.expect("labels were given").to_f32_vec();
     assert!(difference(&loss, &want("loss")) < 1e-5, "{name}: {loss:?}");
     let names: Vec<&str> = found.gradients.iter().map(|g| &*g.name).collect();
     let mut wanted: Vec<&str> = expected.names().into_iter().filter(|n| n.starts_with("grad.")).collect();
@@ -57,7 +57,7 @@ fn check(name: &str) {
     assert_eq!(names, wanted);
     for gradient in &found.gradients {
         let want = want(&gradient.name);
-        let worst = difference(&gradient.floats(), &want) / largest(&want).max(1e-6);
+        let worst = difference(&gradient.to_f32_vec(), &want) / largest(&want).max(1e-6);
         assert!(worst < 1e-3, "{name}: {} differs by {worst} of its largest", gradient.name);
     }
 
@@ -73,7 +73,7 @@ fn check(name: &str) {
     assert_eq!(before.names().collect::<Vec<_>>(), after.names().collect::<Vec<_>>());
     let again = Model::load(&out, DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let logits = again.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits;
-    let worst = difference(&logits.floats(), &want("logits"));
+    let worst = difference(&logits.to_f32_vec(), &want("logits"));
     assert!(worst < 1e-4, "{name}: logits after export differ by {worst}");
     let _ = std::fs::remove_dir_all(&out);
 }
@@ -136,9 +136,9 @@ fn bf16_is_as_good_as_that_of_transformers() {
             let rows = logits.chunks(vocabulary).zip(meant.chunks(vocabulary)).zip(&sure);
             rows.filter(|(_, mark)| **mark == 1.0).fold(0f32, |m, ((a, b), _)| m.max(difference(a, b)))
         };
-        let (ours, theirs, size) = (error(&found.logits.floats()), error(&tensor("logits")), largest(&meant));
+        let (ours, theirs, size) = (error(&found.logits.to_f32_vec()), error(&tensor("logits")), largest(&meant));
         assert!(ours < 1.5 * theirs + 0.005 * size, "{name}: {ours}, transformers {theirs}, of {size}");
-        let loss = found.loss.expect("labels were given").floats()[0];
+        let loss = found.loss.expect("labels were given").to_f32_vec()[0];
         let expected = tensor("loss")[0];
         assert!((loss - expected).abs() < 0.02 * expected, "{name}: loss {loss}, transformers {expected}");
     }

@@ -3,8 +3,8 @@
 //! `LOOM_FAULTS=all` lets every single operation fail; without it, some of each kind.
 
 use cpu::Cpu;
-use models::files::{FileSystemLayer, Operation, with_layer};
-use models::train::{NoProgress, Observer, Progress, Settings, checkpoint, run};
+use models::files::{FileSystemLayer, FileOperation, with_layer};
+use models::train::{NoProgress, TrainObserver, StepProgress, TrainSettings, checkpoint, run};
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ fn temporary(name: &str) -> PathBuf {
     path
 }
 
-fn settings(out: &Path, pairs: &[(&str, &str)]) -> Settings {
-    let mut settings = Settings { out: out.to_path_buf(), ..Settings::default() };
+fn settings(out: &Path, pairs: &[(&str, &str)]) -> TrainSettings {
+    let mut settings = TrainSettings { out: out.to_path_buf(), ..TrainSettings::default() };
     let own = [
         ("set", "d_model=8,n_layers=1,heads=2,kv_heads=1,d_ff=8,max_seq=16,tied=true"),
         ("stories", "4000"),
@@ -43,11 +43,11 @@ fn settings(out: &Path, pairs: &[(&str, &str)]) -> Settings {
 struct Failing {
     at: Option<usize>,
     for_good: bool,
-    seen: RefCell<Vec<Operation>>,
+    seen: RefCell<Vec<FileOperation>>,
 }
 
 impl FileSystemLayer for Failing {
-    fn before(&self, operation: Operation, _: &Path) -> io::Result<()> {
+    fn before(&self, operation: FileOperation, _: &Path) -> io::Result<()> {
         let n = self.seen.borrow().len();
         self.seen.borrow_mut().push(operation);
         match self.at.is_some_and(|at| n == at || self.for_good && n > at) {
@@ -63,7 +63,7 @@ fn model(out: &Path) -> Vec<u8> {
 
 /// Runs, or resumes where there is something to resume.
 fn go_on(out: &Path, cpu: &Cpu) {
-    let resume = !checkpoint::list(&out.join("checkpoints")).is_empty();
+    let resume = !checkpoint::list_checkpoints(&out.join("checkpoints")).is_empty();
     run(&settings(out, &[]), resume, &[], cpu, &mut NoProgress).unwrap_or_else(|e| panic!("resume {resume}: {e}"));
 }
 
@@ -81,12 +81,12 @@ fn whatever_fails_a_run_goes_on_to_the_same_bits() {
     let all = std::env::var_os("LOOM_FAULTS").is_some();
     let mut places = Vec::new();
     for kind in [
-        Operation::Folder,
-        Operation::Create,
-        Operation::Write,
-        Operation::Sync,
-        Operation::Rename,
-        Operation::SyncFolder,
+        FileOperation::CreateDir,
+        FileOperation::Create,
+        FileOperation::Write,
+        FileOperation::Sync,
+        FileOperation::Rename,
+        FileOperation::SyncDir,
     ] {
         let of_kind: Vec<usize> = (0..seen.len()).filter(|i| seen[*i] == kind).collect();
         assert!(!of_kind.is_empty(), "{kind:?}");
@@ -148,7 +148,7 @@ fn any_good_checkpoint_is_enough() {
         match result {
             Ok(_) => {
                 assert!(subset < 7 && model(&stopped) == model(&straight), "subset {subset}");
-                let left = checkpoint::list(&stopped.join("checkpoints"));
+                let left = checkpoint::list_checkpoints(&stopped.join("checkpoints"));
                 assert_eq!(left.len(), 1, "{left:?}");
                 std::fs::remove_file(&left[0]).expect("removed");
             }
@@ -161,7 +161,7 @@ fn any_good_checkpoint_is_enough() {
                     assert!(error.contains(word), "{error}");
                 }
                 // Nothing was touched.
-                assert_eq!(checkpoint::list(&stopped.join("checkpoints")).len(), 3);
+                assert_eq!(checkpoint::list_checkpoints(&stopped.join("checkpoints")).len(), 3);
             }
         }
     }
@@ -172,14 +172,14 @@ fn any_good_checkpoint_is_enough() {
 /// Stops after so many steps.
 struct StopAt(usize, usize);
 
-impl Observer for StopAt {
-    fn note(&mut self, _: &str) {}
-    fn begin(&mut self, _: usize, _: usize) {}
-    fn step(&mut self, progress: &Progress) {
+impl TrainObserver for StopAt {
+    fn on_message(&mut self, _: &str) {}
+    fn on_train_begin(&mut self, _: usize, _: usize) {}
+    fn on_step_end(&mut self, progress: &StepProgress) {
         self.1 = progress.step;
     }
-    fn sample(&mut self, _: usize, _: &str) {}
-    fn stop(&self) -> bool {
+    fn on_sample(&mut self, _: usize, _: &str) {}
+    fn should_stop(&self) -> bool {
         self.1 >= self.0
     }
 }
@@ -187,16 +187,16 @@ impl Observer for StopAt {
 /// Does something at a step.
 struct At<F: FnMut()>(usize, F);
 
-impl<F: FnMut()> Observer for At<F> {
-    fn note(&mut self, _: &str) {}
-    fn begin(&mut self, _: usize, _: usize) {}
-    fn step(&mut self, progress: &Progress) {
+impl<F: FnMut()> TrainObserver for At<F> {
+    fn on_message(&mut self, _: &str) {}
+    fn on_train_begin(&mut self, _: usize, _: usize) {}
+    fn on_step_end(&mut self, progress: &StepProgress) {
         if progress.step == self.0 {
             (self.1)();
         }
     }
-    fn sample(&mut self, _: usize, _: &str) {}
-    fn stop(&self) -> bool {
+    fn on_sample(&mut self, _: usize, _: &str) {}
+    fn should_stop(&self) -> bool {
         false
     }
 }
@@ -314,11 +314,11 @@ fn numbers_of_ones_own_models_are_taken_as_they_are() {
                 params:\n    table: [vocab_size, width]\n    head: [vocab_size, width]\n\n  forward:\n    in: [B, T, int32]\n    \
                 out: [B, T, vocab_size]\n\n    graph:\n      in -> embedding(table) -> x\n      x -> Linear(head) -> out\n";
     let given =
-        |name: &str, n: i64| std::collections::BTreeMap::from([(name.to_string(), lang::consteval::Value::int(n))]);
+        |name: &str, n: i64| std::collections::BTreeMap::from([(name.to_string(), lang::consteval::ConstValue::int(n))]);
     for n in [0, -3] {
         let loader = lang::resolve::MemoryLoader::new().with("m", "v1.0.0", text);
-        let program = lang::resolve::Program::load("m", &lang::library::WithLibrary(loader));
-        models::Architecture::of_program(program, None, given("shift", n)).unwrap_or_else(|e| panic!("{e}"));
-        assert!(models::Architecture::of_library("llama", given("heads", n)).is_err());
+        let program = lang::resolve::ModuleProgram::load("m", &lang::library::LibraryLoader(loader));
+        models::Architecture::from_program(program, None, given("shift", n)).unwrap_or_else(|e| panic!("{e}"));
+        assert!(models::Architecture::from_library("llama", given("heads", n)).is_err());
     }
 }

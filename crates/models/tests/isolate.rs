@@ -2,7 +2,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
 use models::{Adapter, LoraOptions, Model};
 use std::path::Path;
 
@@ -31,27 +31,27 @@ fn batch(documents: &[Vec<i32>], seq: usize) -> Batch {
 }
 
 fn adam() -> AdamW {
-    AdamW { beta1: 0.0, beta2: 0.0, eps: 1e-8, decay: 0.0, max_grad_norm: 0.0 }
+    AdamW { beta1: 0.0, beta2: 0.0, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 0.0 }
 }
 
 /// The loss, and the gradient as far as the first moments show it after a step from zero.
 fn gradients(model: Model, adapter: Option<Adapter>, batch: &Batch, seq: usize, end: Option<i32>) -> (f32, Vec<f32>) {
     let cpu = Cpu::new(2);
-    let sizes = StepSizes { rows: 1, seq, accumulate: 1 };
+    let sizes = StepSizes { micro_batch_size: 1, seq_len: seq, gradient_accumulation_steps: 1 };
     let mut trainer =
-        Trainer::new(model, adapter, sizes, adam(), &ObjectiveOptions { end, ..ObjectiveOptions::default() }, &cpu)
+        LanguageModelTrainer::new(model, adapter, sizes, adam(), &ObjectiveOptions { end_id: end, ..ObjectiveOptions::default() }, &cpu)
             .unwrap_or_else(|e| panic!("{e}"));
     let result = trainer.step(batch, 0.0, 0).unwrap_or_else(|e| panic!("{e}"));
     let state = trainer.state().expect("read");
     let first = state.iter().filter(|tensor| tensor.name.starts_with("first."));
-    (result.loss, first.flat_map(|tensor| tensor.floats()).collect())
+    (result.loss, first.flat_map(|tensor| tensor.to_f32_vec()).collect())
 }
 
 fn lora(model: &Model) -> Adapter {
     let options = LoraOptions::parse("rank=2,alpha=4,targets=q,v").expect("valid");
-    let mut adapter = Adapter::fresh(model, "base", &options, 1).expect("fits");
-    let mut random = models::Random::new(6, 6);
-    adapter.fill(|_| (random.unit() - 0.5) as f32);
+    let mut adapter = Adapter::new_untrained(model, "base", &options, 1).expect("fits");
+    let mut random = models::SplitMix64::new(6, 6);
+    adapter.fill(|_| (random.uniform() - 0.5) as f32);
     adapter
 }
 
@@ -100,13 +100,13 @@ fn packed_documents_have_the_losses_and_gradients_of_single_ones() {
 #[test]
 fn what_can_not_be_kept_apart_is_refused() {
     for (name, why) in [("gpt2", "positions"), ("mamba", "state")] {
-        let sizes = StepSizes { rows: 1, seq: 8, accumulate: 1 };
-        let refused = Trainer::new(
+        let sizes = StepSizes { micro_batch_size: 1, seq_len: 8, gradient_accumulation_steps: 1 };
+        let refused = LanguageModelTrainer::new(
             golden(name),
             None,
             sizes,
             adam(),
-            &ObjectiveOptions { end: Some(END), ..ObjectiveOptions::default() },
+            &ObjectiveOptions { end_id: Some(END), ..ObjectiveOptions::default() },
             &Cpu::new(1),
         )
         .err();

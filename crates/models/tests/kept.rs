@@ -3,10 +3,10 @@
 
 use cpu::Cpu;
 use ir::DType;
-use lang::consteval::Value;
-use models::train::{NoProgress, Settings, run};
-use models::{Adapter, Architecture, ChatTemplate, Model, Scheme, Tokenizer, files};
-use models::{copy_companions, merge_companions, not_in_gguf};
+use lang::consteval::ConstValue;
+use models::train::{NoProgress, TrainSettings, run};
+use models::{Adapter, Architecture, ChatTemplate, Model, QuantizationConfig, Tokenizer, files};
+use models::{copy_companions, merge_companions, files_without_gguf_form};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -65,8 +65,8 @@ fn base(dir: &Path, draws: &mut Draws) {
         ("d_ff", 32),
         ("max_seq", 64),
     ];
-    let sizes: BTreeMap<String, Value> = sizes.map(|(name, n)| (name.to_string(), Value::int(n))).into();
-    let model = Architecture::of_library("llama", sizes).and_then(|a| Model::fresh(a, DType::F32, 3)).expect("a model");
+    let sizes: BTreeMap<String, ConstValue> = sizes.map(|(name, n)| (name.to_string(), ConstValue::int(n))).into();
+    let model = Architecture::from_library("llama", sizes).and_then(|a| Model::new_random(a, DType::F32, 3)).expect("a model");
     model.export(dir).expect("exported");
     let text = "the cat sat on the mat and the dog ran away from it over and over again\n";
     Tokenizer::train([text].into_iter().cycle().take(20), 290).expect("trains").write(dir).expect("written");
@@ -188,23 +188,23 @@ fn kept(base: &Path, made: &Path, how: &str) {
 }
 
 fn same_tokens(base: &Path, made: &Path, how: &str) {
-    let [wanted, found] = [base, made].map(|dir| Tokenizer::of_dir(dir).unwrap_or_else(|e| panic!("{how}: {e}")));
+    let [wanted, found] = [base, made].map(|dir| Tokenizer::from_dir(dir).unwrap_or_else(|e| panic!("{how}: {e}")));
     assert_eq!(found.special_tokens(), wanted.special_tokens(), "{how}");
     for text in ["the cat sat", "on<|im_end|> the <tool> <s>[PAD]", ""] {
-        assert_eq!(found.whole(text).expect("encodes"), wanted.whole(text).expect("encodes"), "{how}: {text}");
+        assert_eq!(found.encode_with_special_tokens(text).expect("encodes"), wanted.encode_with_special_tokens(text).expect("encodes"), "{how}: {text}");
         let ids = wanted.encode(text).expect("encodes");
         assert_eq!(found.decode(&ids).expect("decodes"), wanted.decode(&ids).expect("decodes"), "{how}: {text}");
     }
     let talk = [json!({ "role": "user", "content": "Hi" })];
     let [wanted, found] = [base, made].map(|dir| {
-        let template = ChatTemplate::of_dir(dir).unwrap_or_else(|e| panic!("{how}: {e}"));
-        (template.is_own(), template.render(&talk, true, &Map::new()).expect("renders"))
+        let template = ChatTemplate::from_dir(dir).unwrap_or_else(|e| panic!("{how}: {e}"));
+        (template.is_from_model(), template.render(&talk, true, &Map::new()).expect("renders"))
     });
     assert_eq!(found, wanted, "{how}");
 }
 
-fn settings(model: &Path, out: &Path, data: &Path, further: &[(&str, &str)]) -> Settings {
-    let mut settings = Settings { out: out.to_path_buf(), ..Settings::default() };
+fn settings(model: &Path, out: &Path, data: &Path, further: &[(&str, &str)]) -> TrainSettings {
+    let mut settings = TrainSettings { out: out.to_path_buf(), ..TrainSettings::default() };
     let own = [("model", model.to_str().expect("a name")), ("data", data.to_str().expect("a name"))];
     let fixed = [
         ("steps", "1"),
@@ -250,8 +250,8 @@ fn what_lies_beside_the_weights_stays() {
         kept(&dir, &at("merged"), "merged");
 
         let mut model = Model::load(&at("merged"), DType::F16).expect("loads");
-        let scheme: Scheme = "q8".parse().expect("known");
-        model.quantize_by(&scheme, None).expect("packed");
+        let scheme: QuantizationConfig = "q8".parse().expect("known");
+        model.quantize_with_calibration(&scheme, None).expect("packed");
         model.save_quantized(&at("packed")).expect("written");
         copy_companions(&at("merged"), &at("packed")).expect("copied");
         kept(&dir, &at("packed"), "quantised");
@@ -259,18 +259,18 @@ fn what_lies_beside_the_weights_stays() {
 
         let gguf = at("model.gguf");
         model
-            .save_gguf(&gguf, Some(&Tokenizer::of_dir(&at("packed")).expect("reads")))
+            .save_gguf(&gguf, Some(&Tokenizer::from_dir(&at("packed")).expect("reads")))
             .unwrap_or_else(|e| panic!("{e}"));
         same_tokens(&dir, &gguf, "GGUF");
         // GGUF's list of what it leaves out is that of all files that don't come back.
-        let left_out = not_in_gguf(&at("packed")).expect("listed");
+        let left_out = files_without_gguf_form(&at("packed")).expect("listed");
         model = Model::load(&gguf, DType::F32).expect("reads back");
         model.export(&at("back")).expect("exported");
         copy_companions(&gguf, &at("back")).expect("written");
         same_tokens(&dir, &at("back"), "read back");
         assert!(left_out.iter().all(|name| !name.to_string_lossy().contains("tokenizer")), "{left_out:?}");
         let again = at("again.gguf");
-        model.save_gguf(&again, Some(&Tokenizer::of_dir(&gguf).expect("reads"))).unwrap_or_else(|e| panic!("{e}"));
+        model.save_gguf(&again, Some(&Tokenizer::from_dir(&gguf).expect("reads"))).unwrap_or_else(|e| panic!("{e}"));
         same_tokens(&dir, &again, "GGUF of GGUF");
         files::write(&at("done"), b"").expect("written");
     }
@@ -283,7 +283,7 @@ fn the_directory_of_a_quantised_model_is_no_whole_one() {
     let folder = Folder::new("packed");
     base(&folder.0.join("base"), &mut Draws(5));
     let mut model = Model::load(&folder.0.join("base"), DType::F32).expect("loads");
-    model.quantize_by(&"q4".parse().expect("known"), None).expect("packed");
+    model.quantize_with_calibration(&"q4".parse().expect("known"), None).expect("packed");
     let out = folder.0.join("packed");
     model.save_quantized(&out).expect("written");
     let config: Json = serde_json::from_slice(&std::fs::read(out.join("config.json")).expect("read")).expect("JSON");
@@ -291,7 +291,7 @@ fn the_directory_of_a_quantised_model_is_no_whole_one() {
     assert!(!out.join("model.safetensors").exists());
     let logits = |dir: &Path| {
         let model = Model::load(dir, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-        model.evaluate(&[vec![1, 5, 7]], None, &Cpu::new(1)).expect("evaluates").logits.floats()
+        model.evaluate(&[vec![1, 5, 7]], None, &Cpu::new(1)).expect("evaluates").logits.to_f32_vec()
     };
     let wanted = logits(&out);
     std::fs::rename(out.join("tensorloom.safetensors"), out.join("model.safetensors")).expect("renamed");

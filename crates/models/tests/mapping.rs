@@ -74,14 +74,14 @@ fn functions_and_optional_weights() {
             for o in 0..5 {
                 let sum = (0..3).map(|i| -table[id as usize * 3 + i] * a_log[i].exp() * head[i * 5 + o]).sum::<f32>();
                 let wanted = sum + if with_bias { bias[o] } else { 0.0 };
-                assert!((found.logits.floats()[t * 5 + o] - wanted).abs() < 1e-6);
+                assert!((found.logits.to_f32_vec()[t * 5 + o] - wanted).abs() < 1e-6);
             }
         }
         // The gradient is that of the tensor in the checkpoint.
-        let gradient = found.gradients.iter().find(|g| g.name == "grad.A_log").expect("a gradient").floats();
+        let gradient = found.gradients.iter().find(|g| g.name == "grad.A_log").expect("a gradient").to_f32_vec();
         let loss = |a_log: &[f32]| -> f32 {
             let dir = directory("moved", with_bias, a_log);
-            load(&dir).evaluate(&ids, Some(&ids), &cpu).expect("runs").loss.expect("labels").floats()[0]
+            load(&dir).evaluate(&ids, Some(&ids), &cpu).expect("runs").loss.expect("labels").to_f32_vec()[0]
         };
         for (i, gradient) in gradient.iter().enumerate() {
             let step = 1e-2;

@@ -4,8 +4,8 @@
 
 use cpu::Cpu;
 use ir::DType;
-use lang::library::WithLibrary;
-use lang::resolve::{MemoryLoader, Program};
+use lang::library::LibraryLoader;
+use lang::resolve::{MemoryLoader, ModuleProgram};
 use models::{Classifier, Model, NamedTensor, write_tensors};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ fn check_gradients(what: &str, found: &[NamedTensor], wanted: &Json) {
     for gradient in found {
         let name = gradient.name.trim_start_matches("grad.");
         let want = numbers(&wanted[name]);
-        let values = gradient.floats();
+        let values = gradient.to_f32_vec();
         let largest = values.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
         let close = |a: f64, b: f64, bound: f64| assert!((a - b).abs() <= bound, "{what}: {name}: {a}, not {b}");
         close(largest, want[0], 1e-3 * want[0] + 5e-6);
@@ -106,7 +106,7 @@ fn check_own(name: &str) {
     let text = std::fs::read_to_string(path).expect("the module");
     check_by(name, || {
         let loader = MemoryLoader::new().with(name, "v1.0.0", &text);
-        Some(Program::load(name, &WithLibrary(loader)))
+        Some(ModuleProgram::load(name, &LibraryLoader(loader)))
     });
 }
 
@@ -114,7 +114,7 @@ fn data(name: &str, ending: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/more").join(format!("{name}.{ending}"))
 }
 
-fn check_by(name: &str, module: impl Fn() -> Option<Program>) {
+fn check_by(name: &str, module: impl Fn() -> Option<ModuleProgram>) {
     let cases: Json = serde_json::from_slice(&std::fs::read(data(name, "json")).expect("golden")).expect("JSON");
     let cpu = Cpu::new(2);
     for (i, case) in cases.as_array().expect("cases").iter().enumerate() {
@@ -127,7 +127,7 @@ fn check_by(name: &str, module: impl Fn() -> Option<Program>) {
             let refused = Model::load(&folder.0, DType::F32).err().expect("the library has no such model");
             assert!(refused.to_string().contains("no model for architecture"), "{what}: {refused}");
         }
-        let model = Model::load_by(&folder.0, DType::F32, module()).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let model = Model::load_with_module(&folder.0, DType::F32, module()).unwrap_or_else(|e| panic!("{what}: {e}"));
         let exported = Folder::new(&format!("{name}-{i}-export"));
         model.export(&exported.0).unwrap_or_else(|e| panic!("{what}: {e}"));
         let again = Model::load(&exported.0, DType::F32).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -149,17 +149,17 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
     let rows: Vec<Vec<i32>> = ints(&ids["values"]).chunks(steps).map(<[i32]>::to_vec).collect();
     let found = model.evaluate(&rows, Some(&rows), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     let logits = numbers(&case["outputs"]["logits"]["values"]);
-    close(what, &found.logits.floats(), &logits);
-    let loss = f64::from(found.loss.expect("labels were given").floats()[0]);
+    close(what, &found.logits.to_f32_vec(), &logits);
+    let loss = f64::from(found.loss.expect("labels were given").to_f32_vec()[0]);
     assert!((loss - case["loss"].as_f64().expect("a loss")).abs() < 1e-5, "{what}: loss {loss}");
     check_gradients(what, &found.gradients, &case["gradients"]);
-    assert_eq!(model.runs_whole(), None, "{what}");
+    assert_eq!(model.full_recompute_reason(), None, "{what}");
     let prompt = ints(&case["prompt"]);
     let generated = model.generate(&prompt, tokens.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(generated.ids, tokens, "{what}");
     // A prefix at once, then one by one: the logits of the whole sequence.
     let width = logits.len() / rows.iter().map(Vec::len).sum::<usize>();
-    let mut decoding = model.decoding(steps, cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let mut decoding = model.decode_session(steps, cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut at = 0;
     for count in [3, 1, 2, 1] {
         let row = decoding.append(&rows[0][at..at + count]).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -167,7 +167,7 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
         close(what, &row, &logits[(at - 1) * width..at * width]);
     }
     let logits_again = again.evaluate(&rows, None, cpu).unwrap_or_else(|e| panic!("{what}: {e}")).logits;
-    assert_eq!(logits_again.floats(), model.evaluate(&rows, None, cpu).expect("ran before").logits.floats(), "{what}");
+    assert_eq!(logits_again.to_f32_vec(), model.evaluate(&rows, None, cpu).expect("ran before").logits.to_f32_vec(), "{what}");
 }
 
 /// Tensors in by name, tensors out by name.
@@ -199,7 +199,7 @@ fn any(what: &str, case: &Json, model: &Model, again: &Model, cpu: &Cpu) {
         let output = found.outputs.iter().find(|output| output.name == *name);
         let output = output.unwrap_or_else(|| panic!("{what}: `{name}` is not among {names:?}"));
         assert_eq!(output.shape, sizes(&value["shape"]), "{what}: {name}");
-        close(&format!("{what}: {name}"), &output.floats(), &numbers(&value["values"]));
+        close(&format!("{what}: {name}"), &output.to_f32_vec(), &numbers(&value["values"]));
     }
     check_gradients(what, &found.gradients, &case["gradients"]);
     if let Some(wanted) = case.get("answer") {
@@ -223,29 +223,29 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
         })
         .collect();
     let writing = models::GenerateOptions::default();
-    let found = model.answer(&read, &[start], wanted.len(), &writing, cpu, &mut |_| true);
+    let found = model.generate_seq2seq(&read, &[start], wanted.len(), &writing, cpu, &mut |_| true);
     assert_eq!(found.unwrap_or_else(|e| panic!("{what}: {e}")).ids, wanted, "{what}");
     // The same logits as the whole, through several ids at once and one by one; and it stops where it is told to.
-    let mut answering = model.answering(&read, wanted.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let mut answering = model.seq2seq_decoder(&read, wanted.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     let written: Vec<i32> = [start].into_iter().chain(wanted[..5].iter().copied()).collect();
     let bytes = written.iter().flat_map(|id| id.to_le_bytes()).collect();
     let ids = NamedTensor { name: "decoder_input_ids".into(), shape: vec![1, written.len()], dtype: DType::I32, bytes };
     let all: Vec<NamedTensor> = read.iter().cloned().chain([ids]).collect();
     let whole = model.run(&all, &[], cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let logits: Vec<f64> = whole.outputs[0].floats().into_iter().map(f64::from).collect();
+    let logits: Vec<f64> = whole.outputs[0].to_f32_vec().into_iter().map(f64::from).collect();
     let width = logits.len() / written.len();
     for part in [0..3, 3..4, 4..6] {
-        let row = answering.push(&written[part.clone()]).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let row = answering.append(&written[part.clone()]).unwrap_or_else(|e| panic!("{what}: {e}"));
         close(what, &row, &logits[(part.end - 1) * width..part.end * width]);
     }
     assert_eq!(answering.ids(), written, "{what}");
-    assert!(!answering.runs_whole(), "{what}: computes all rows for each id");
-    assert!(answering.push(&vec![1; wanted.len()]).is_err(), "{what}: longer than it was to be");
-    assert!(answering.push(&[1_000_000]).is_err() && answering.push(&[]).is_err(), "{what}");
-    let stopped = model.answer(&read, &[start], wanted.len(), &writing, cpu, &mut |_| false);
+    assert!(!answering.recomputes_prefix(), "{what}: computes all rows for each id");
+    assert!(answering.append(&vec![1; wanted.len()]).is_err(), "{what}: longer than it was to be");
+    assert!(answering.append(&[1_000_000]).is_err() && answering.append(&[]).is_err(), "{what}");
+    let stopped = model.generate_seq2seq(&read, &[start], wanted.len(), &writing, cpu, &mut |_| false);
     assert_eq!(stopped.expect("ran before").ids, wanted[..1], "{what}");
     let refused =
-        |given: &[NamedTensor]| model.answering(given, 4, cpu).err().map(|e| e.to_string()).unwrap_or_default();
+        |given: &[NamedTensor]| model.seq2seq_decoder(given, 4, cpu).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(refused(&[]).contains("is missing"), "{what}");
     assert!(refused(&given[..1]).contains("one thing at a time"), "{what}");
     assert!(refused(&all).contains("doesn't read `decoder_input_ids`"), "{what}");
@@ -298,7 +298,7 @@ fn classifiers_give_what_transformers_gives() {
 #[test]
 fn adapters_with_a_head_give_what_the_merged_model_gives() {
     let cases: Json = serde_json::from_slice(&std::fs::read(data("classes", "json")).expect("golden")).expect("JSON");
-    let (cpu, mut random) = (Cpu::new(2), models::Random::new(5, 1));
+    let (cpu, mut random) = (Cpu::new(2), models::SplitMix64::new(5, 1));
     let mut draw = |n: usize| -> Vec<f32> { (0..n).map(|_| random.below(2000) as f32 / 1e4 - 0.1).collect() };
     let tensor = |name: String, shape: &[usize], values: &[f32]| {
         let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -477,8 +477,8 @@ fn gguf_says_a_model_or_refuses_it() {
                 let ids = [vec![1, 5, 7, 2, 30, 33, 12, 9, 3, 3, 8]];
                 let run = |m: &Model| m.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
                 // Norms that count from one are rounded once.
-                let wanted: Vec<f64> = run(&model).logits.floats().into_iter().map(f64::from).collect();
-                close(&format!("{what} as GGUF"), &run(&again).logits.floats(), &wanted);
+                let wanted: Vec<f64> = run(&model).logits.to_f32_vec().into_iter().map(f64::from).collect();
+                close(&format!("{what} as GGUF"), &run(&again).logits.to_f32_vec(), &wanted);
             }
         }
     }

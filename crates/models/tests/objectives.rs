@@ -2,7 +2,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, Objective, ObjectiveOptions, StepSizes, Trainer};
+use models::train::{AdamW, Batch, Objective, ObjectiveOptions, StepSizes, LanguageModelTrainer};
 use models::{Adapter, LoraOptions, Model, NamedTensor};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Neither clipping nor decay: the first moment after one step is the gradient, tenfold.
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.0, max_grad_norm: 0.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 0.0 };
 
 struct Case {
     aim: Objective,
@@ -41,7 +41,7 @@ fn cases() -> (StepSizes, Vec<Case>) {
         loss: case["loss"].as_f64().expect("a number"),
         norm: case["norm"].as_f64().expect("a number"),
     });
-    (StepSizes { rows: size("rows"), seq: size("seq"), accumulate: 1 }, cases.collect())
+    (StepSizes { micro_batch_size: size("rows"), seq_len: size("seq"), gradient_accumulation_steps: 1 }, cases.collect())
 }
 
 /// The second model of a case.
@@ -62,7 +62,7 @@ fn golden(prefix: &str) -> Vec<(String, Vec<f32>)> {
 }
 
 /// The gradients of a step by the names of HuggingFace: first moments put in the place of parameters, and exported.
-fn gradients(trainer: &mut Trainer) -> Vec<(String, Vec<f32>)> {
+fn gradients(trainer: &mut LanguageModelTrainer) -> Vec<(String, Vec<f32>)> {
     let state = trainer.state().expect("a state");
     let moved: Vec<NamedTensor> = state
         .iter()
@@ -88,7 +88,7 @@ fn gradients(trainer: &mut Trainer) -> Vec<(String, Vec<f32>)> {
     all
 }
 
-fn with_head(trainer: &mut Trainer) {
+fn with_head(trainer: &mut LanguageModelTrainer) {
     let head = golden("head").remove(0).1;
     let state: Vec<NamedTensor> = trainer
         .state()
@@ -111,8 +111,8 @@ fn losses_and_gradients_equal_those_of_pytorch() {
     assert!(cases.len() >= 11);
     for (i, case) in cases.iter().enumerate() {
         let other = second(&case.aim);
-        let how = ObjectiveOptions { aim: case.aim, second: other.as_ref(), ..ObjectiveOptions::default() };
-        let mut trainer = Trainer::new(load("llama"), None, sizes, ADAM, &how, &Cpu::new(2))
+        let how = ObjectiveOptions { aim: case.aim, second_model: other.as_ref(), ..ObjectiveOptions::default() };
+        let mut trainer = LanguageModelTrainer::new(load("llama"), None, sizes, ADAM, &how, &Cpu::new(2))
             .unwrap_or_else(|e| panic!("{}: {e}", case.aim));
         if matches!(case.aim, Objective::Classify { .. }) {
             with_head(&mut trainer);
@@ -120,7 +120,7 @@ fn losses_and_gradients_equal_those_of_pytorch() {
         let valid = trainer.validate(std::slice::from_ref(&case.batch), &Cpu::new(2)).expect("runs");
         let found = trainer.step(&case.batch, 0.0, 0).unwrap_or_else(|e| panic!("{}: {e}", case.aim));
         for (what, found, expected) in
-            [("loss", found.loss, case.loss), ("validation", valid, case.loss), ("norm", found.norm, case.norm)]
+            [("loss", found.loss, case.loss), ("validation", valid, case.loss), ("norm", found.grad_norm, case.norm)]
         {
             let off = (f64::from(found) - expected).abs();
             assert!(off < 1e-5 * expected.max(1.0), "{}: {what} {found} {expected}", case.aim);
@@ -140,18 +140,18 @@ fn losses_and_gradients_equal_those_of_pytorch() {
 fn rows_without_labels_do_not_count() {
     let (sizes, cases) = cases();
     for case in cases {
-        let more = StepSizes { rows: sizes.rows + 2, ..sizes };
+        let more = StepSizes { micro_batch_size: sizes.micro_batch_size + 2, ..sizes };
         let mut batch = case.batch.clone();
-        batch.ids.resize(more.rows * more.seq, 0);
-        batch.labels.resize(more.rows * more.seq, -100);
+        batch.ids.resize(more.micro_batch_size * more.seq_len, 0);
+        batch.labels.resize(more.micro_batch_size * more.seq_len, -100);
         let other = second(&case.aim);
-        let how = ObjectiveOptions { aim: case.aim, second: other.as_ref(), ..ObjectiveOptions::default() };
-        let mut trainer = Trainer::new(load("llama"), None, more, ADAM, &how, &Cpu::new(2)).expect("compiles");
+        let how = ObjectiveOptions { aim: case.aim, second_model: other.as_ref(), ..ObjectiveOptions::default() };
+        let mut trainer = LanguageModelTrainer::new(load("llama"), None, more, ADAM, &how, &Cpu::new(2)).expect("compiles");
         if matches!(case.aim, Objective::Classify { .. }) {
             with_head(&mut trainer);
         }
         let found = trainer.step(&batch, 0.0, 0).expect("runs");
-        let off = (f64::from(found.loss) - case.loss).abs().max((f64::from(found.norm) - case.norm).abs());
+        let off = (f64::from(found.loss) - case.loss).abs().max((f64::from(found.grad_norm) - case.norm).abs());
         assert!(off < 2e-5 * case.norm.max(1.0), "{}: {found:?} {} {}", case.aim, case.loss, case.norm);
     }
 }
@@ -163,10 +163,10 @@ fn an_adapter_is_preferred_against_its_base() {
     let (sizes, cases) = cases();
     let case = cases.into_iter().next().expect("a case");
     let options = LoraOptions::parse("rank=2,alpha=8,targets=q,v").expect("valid");
-    let mut adapter = Adapter::fresh(&load("llama"), "llama", &options, 3).expect("fits");
+    let mut adapter = Adapter::new_untrained(&load("llama"), "llama", &options, 3).expect("fits");
     let how = ObjectiveOptions { aim: case.aim, ..ObjectiveOptions::default() };
     let start = |adapter: Adapter| {
-        Trainer::new(load("llama"), Some(adapter), sizes, ADAM, &how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
+        LanguageModelTrainer::new(load("llama"), Some(adapter), sizes, ADAM, &how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
     };
     let even = start(adapter.clone()).step(&case.batch, 0.0, 0).expect("runs");
     assert!((even.loss - std::f32::consts::LN_2).abs() < 1e-6, "{even:?}");
@@ -175,8 +175,8 @@ fn an_adapter_is_preferred_against_its_base() {
     merged.merge(&adapter).expect("fits");
     let base = load("llama");
     let beside = start(adapter).step(&case.batch, 0.0, 0).expect("runs").loss;
-    let how = ObjectiveOptions { second: Some(&base), ..how };
-    let mut whole = Trainer::new(merged, None, sizes, ADAM, &how, &Cpu::new(2)).expect("compiles");
+    let how = ObjectiveOptions { second_model: Some(&base), ..how };
+    let mut whole = LanguageModelTrainer::new(merged, None, sizes, ADAM, &how, &Cpu::new(2)).expect("compiles");
     let alone = whole.step(&case.batch, 0.0, 0).expect("runs").loss;
     assert!((beside - alone).abs() < 1e-5 && (beside - std::f32::consts::LN_2).abs() > 1e-3, "{beside} {alone}");
 }
@@ -187,14 +187,14 @@ fn what_does_not_fit_is_refused() {
     let check = |model: &str, aim: &str, sizes: StepSizes, teacher: Option<&Model>, word: &str| {
         let how = ObjectiveOptions {
             aim: Objective::parse(aim).expect("valid"),
-            second: teacher,
+            second_model: teacher,
             ..ObjectiveOptions::default()
         };
-        let error = Trainer::new(load(model), None, sizes, ADAM, &how, &Cpu::new(1)).err().expect(aim).to_string();
+        let error = LanguageModelTrainer::new(load(model), None, sizes, ADAM, &how, &Cpu::new(1)).err().expect(aim).to_string();
         assert!(error.contains(word), "{error}");
     };
     check("llama", "distill", sizes, None, "--teacher");
-    check("llama", "dpo", StepSizes { rows: 3, ..sizes }, None, "even");
+    check("llama", "dpo", StepSizes { micro_batch_size: 3, ..sizes }, None, "even");
     check("llama", "orpo", sizes, Some(&load("llama")), "distill");
     check("mamba", "mlm", sizes, None, "state");
 }

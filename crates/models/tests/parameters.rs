@@ -2,9 +2,9 @@
 
 use cpu::Cpu;
 use ir::DType;
-use lang::library::WithLibrary;
-use lang::resolve::{MemoryLoader, Program};
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
+use lang::library::LibraryLoader;
+use lang::resolve::{MemoryLoader, ModuleProgram};
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
 use models::{Architecture, Model, NamedTensor, write_tensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ fn text(own: &str, inside: &str) -> String {
 
 fn architecture(text: &str) -> Architecture {
     let loader = MemoryLoader::new().with("m", "v1.0.0", text);
-    let program = Program::load("m", &WithLibrary(loader));
-    Architecture::of_program(program, None, BTreeMap::new()).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    let program = ModuleProgram::load("m", &LibraryLoader(loader));
+    Architecture::from_program(program, None, BTreeMap::new()).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 fn numbers(seed: u32, count: usize) -> Vec<f32> {
@@ -75,7 +75,7 @@ fn bf16(x: f32) -> f32 {
 const IDS: [i32; 5] = [1, 8, 0, 3, 3];
 
 fn logits(model: &Model) -> Vec<f32> {
-    model.evaluate(&[IDS.to_vec()], None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}")).logits.floats()
+    model.evaluate(&[IDS.to_vec()], None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec()
 }
 
 /// A matrix that is stored in bf16 is what a plain model with rounded numbers has: logits, gradients, tokens, training, export.
@@ -98,9 +98,9 @@ fn a_parameter_with_a_dtype_of_its_own_is_held_in_it() {
         assert_eq!(found.gradients.len(), 3);
         for (a, b) in found.gradients.iter().zip(&wanted.gradients) {
             assert_eq!(a.name, b.name);
-            let size = b.floats().iter().fold(0f32, |m, x| m.max(x.abs()));
-            let close = a.floats().iter().zip(b.floats()).all(|(x, y)| (x - y).abs() <= 0.01 * size);
-            assert!(close, "{}: {:?} {:?}", a.name, a.floats(), b.floats());
+            let size = b.to_f32_vec().iter().fold(0f32, |m, x| m.max(x.abs()));
+            let close = a.to_f32_vec().iter().zip(b.to_f32_vec()).all(|(x, y)| (x - y).abs() <= 0.01 * size);
+            assert!(close, "{}: {:?} {:?}", a.name, a.to_f32_vec(), b.to_f32_vec());
         }
         let out = folder.0.join("out");
         model.export(&out).expect("exports");
@@ -134,7 +134,7 @@ fn error<T>(result: models::Result<T>) -> String {
 /// One rule at the boundary: ids and labels that the model's graph can't look up are refused, whatever its sizes are called.
 #[test]
 fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
-    let model = Model::fresh(architecture(&text("", "")), DType::F32, 1).expect("a model");
+    let model = Model::new_random(architecture(&text("", "")), DType::F32, 1).expect("a model");
     let cpu = Cpu::new(1);
     assert_eq!(model.vocabulary(), Some(9));
     for bad in [9, 100, -1, i32::MAX, i32::MIN] {
@@ -144,7 +144,7 @@ fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
             error(model.evaluate(&ids, None, &cpu)),
             error(model.capture(&ids, None, &cpu)),
             error(model.generate(&ids[0], 2, &cpu)),
-            error(model.decoding(4, &cpu).and_then(|mut d| d.append(&ids[0]))),
+            error(model.decode_session(4, &cpu).and_then(|mut d| d.append(&ids[0]))),
         ] {
             assert!(found.contains(&format!("id {bad} ")) && found.contains("from 0 to 8"), "{found}");
         }
@@ -154,9 +154,9 @@ fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
     let labels = [vec![-100, 2, -100]];
     assert!(model.evaluate(&[vec![1, 2, 8]], Some(&labels), &cpu).is_ok());
 
-    let sizes = StepSizes { rows: 1, seq: 3, accumulate: 1 };
-    let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.0, max_grad_norm: 1.0 };
-    let mut trainer = Trainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
+    let sizes = StepSizes { micro_batch_size: 1, seq_len: 3, gradient_accumulation_steps: 1 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 1.0 };
+    let mut trainer = LanguageModelTrainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
     let batch = |ids: &[i32], labels: &[i32]| Batch { ids: ids.to_vec(), labels: labels.to_vec() };
     assert!(trainer.step(&batch(&[1, 2, 8], &[2, 8, -100]), 0.1, 0).is_ok());
     let found = error(trainer.step(&batch(&[1, 9, 8], &[2, 8, -100]), 0.1, 1));
@@ -175,7 +175,7 @@ fn tables_and_scores_of_other_sizes_bound_what_they_should() {
                 out: [B, T, scored]\n\n    graph:\n      ids -> embedding(a) -> x\n      ids -> embedding(b) -> y\n      \
                 positions([T]) -> n\n      n -> embedding(p) -> z\n      (x, y, z) -> add3() -> s\n      \
                 s -> matmul(head, transpose=NT) -> out\n";
-    let model = Model::fresh(architecture(text), DType::F32, 1).expect("a model");
+    let model = Model::new_random(architecture(text), DType::F32, 1).expect("a model");
     let cpu = Cpu::new(1);
     assert_eq!((model.vocabulary(), model.max_sequence()), (Some(10), Some(6)));
     assert!(error(model.evaluate(&[vec![1, 10]], None, &cpu)).contains("id 10 "));
@@ -192,14 +192,14 @@ fn tables_and_scores_of_other_sizes_bound_what_they_should() {
 fn masters_of_bf16_training_are_not_rounded() {
     let folder = Folder::new("masters", &text("", ""), |x| x);
     let cpu = Cpu::new(1);
-    let sizes = StepSizes { rows: 1, seq: 3, accumulate: 1 };
-    let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.0, max_grad_norm: 1.0 };
+    let sizes = StepSizes { micro_batch_size: 1, seq_len: 3, gradient_accumulation_steps: 1 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 1.0 };
     let expected = [numbers(1, 72), numbers(2, 64), numbers(3, 72)];
     assert!(expected.iter().flatten().any(|x| bf16(*x) != *x));
-    let trainer = Trainer::new(folder.load(DType::BF16), None, sizes, adam, &ObjectiveOptions::default(), &cpu)
+    let trainer = LanguageModelTrainer::new(folder.load(DType::BF16), None, sizes, adam, &ObjectiveOptions::default(), &cpu)
         .expect("a trainer");
     for (tensor, wanted) in trainer.state().expect("a state").iter().zip(&expected) {
-        assert_eq!(&tensor.floats(), wanted, "{}", tensor.name);
+        assert_eq!(&tensor.to_f32_vec(), wanted, "{}", tensor.name);
     }
     // What is saved after no step at all is what was read.
     let out = folder.0.join("out");
@@ -208,9 +208,9 @@ fn masters_of_bf16_training_are_not_rounded() {
     assert_eq!(same(&out), same(&folder.0));
 
     let drawn = |dtype| {
-        let model = Model::fresh(architecture(&text("", "")), dtype, 5).expect("a model");
-        let trainer = Trainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
-        trainer.state().expect("a state").iter().flat_map(NamedTensor::floats).collect::<Vec<f32>>()
+        let model = Model::new_random(architecture(&text("", "")), dtype, 5).expect("a model");
+        let trainer = LanguageModelTrainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
+        trainer.state().expect("a state").iter().flat_map(NamedTensor::to_f32_vec).collect::<Vec<f32>>()
     };
     assert_eq!(drawn(DType::BF16), drawn(DType::F32));
 }

@@ -24,11 +24,11 @@ fn probes_show_results_and_gradients() {
     let seen: Vec<_> = found.iter().map(|p| (p.value.name.as_str(), p.path.as_str(), p.capture.as_str())).collect();
     assert_eq!(seen, [("s", "s", "stats"), ("s_gradient", "s", "grad_stats"), ("scores", "out", "grad_full")]);
     assert_eq!((found[0].value.shape.as_slice(), found[1].value.shape.as_slice()), (&[5][..], &[5][..]));
-    assert!(found[1].value.floats()[4] > 1e-3, "the gradient has a length");
+    assert!(found[1].value.to_f32_vec()[4] > 1e-3, "the gradient has a length");
 
     // The gradient of a mean cross-entropy: probabilities less the label, over the two labels that count.
-    let logits = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
-    let gradient = found[2].value.floats();
+    let logits = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
+    let gradient = found[2].value.to_f32_vec();
     for (t, label) in [(0, Some(5)), (1, None), (2, Some(9)), (3, None)] {
         let row = &logits[t * 12..][..12];
         let top = row.iter().copied().fold(f32::MIN, f32::max);

@@ -4,10 +4,10 @@
 
 use cpu::Cpu;
 use ir::DType;
-use ir::composites::quantized::Format;
-use lang::lower::Recipe;
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
-use models::{Adapter, Model, Scheme, Tokenizer};
+use ir::composites::quantized::QuantFormat;
+use lang::lower::PrecisionRecipe;
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use models::{Adapter, Model, QuantizationConfig, Tokenizer};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ fn load(path: &Path) -> Model {
 
 fn logits(model: &Model) -> Vec<f32> {
     let ids: Vec<Vec<i32>> = IDS.iter().map(|row| row.to_vec()).collect();
-    model.evaluate(&ids, None, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}")).logits.floats()
+    model.evaluate(&ids, None, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec()
 }
 
 /// Every family that GGUF has names for: what is written is read back bit by bit.
@@ -82,20 +82,20 @@ fn experts_are_packed_in_files() {
     for text in ["q8", "q4", "q5_1", "nf4"] {
         let mut model = load(&data("mixtral"));
         let wide = logits(&model);
-        let mut scheme: Scheme = text.parse().expect("a scheme");
-        scheme.group = Some(32);
+        let mut scheme: QuantizationConfig = text.parse().expect("a scheme");
+        scheme.group_size = Some(32);
         // Rows of 48 don't divide into groups of 32.
         let left = model.quantize(&scheme).expect("quantises");
         assert!(left.iter().all(|path| path.contains("down")), "{left:?}");
         let found = logits(&model);
         assert_ne!(found, wide);
         let matrices = 2 * (4 * 96 * 32) as usize;
-        let packed: usize = model.storage().iter().filter(|(name, _)| *name != "f32").map(|(_, n)| n).sum();
-        assert!(packed > matrices, "{:?}", model.storage());
+        let packed: usize = model.storage_formats().iter().filter(|(name, _)| *name != "f32").map(|(_, n)| n).sum();
+        assert!(packed > matrices, "{:?}", model.storage_formats());
         let folder = temporary(&format!("experts-{text}"));
         model.save_quantized(&folder).expect("writes");
         let again = load(&folder);
-        assert_eq!((found.clone(), model.storage()), (logits(&again), again.storage()), "{text}: read back");
+        assert_eq!((found.clone(), model.storage_formats()), (logits(&again), again.storage_formats()), "{text}: read back");
         let path = folder.with_extension("gguf");
         let written = model.save_gguf(&path, None);
         if text == "nf4" {
@@ -107,13 +107,13 @@ fn experts_are_packed_in_files() {
             let experts: Vec<_> = header.tensors.iter().filter(|t| t.name.contains("ffn_up_exps")).collect();
             assert_eq!(experts.len(), 2);
             for tensor in experts {
-                assert!(matches!(tensor.kind, models::gguf::Kind::Packed(_)), "{tensor:?}");
+                assert!(matches!(tensor.kind, models::gguf::GgufTensorType::Packed(_)), "{tensor:?}");
                 assert_eq!(tensor.shape, [4, 48, 32]);
             }
             let mut routers = header.tensors.iter().filter(|t| t.name.contains("ffn_gate_inp"));
-            assert!(routers.all(|t| t.kind == models::gguf::Kind::Plain(DType::F32)), "{:?}", header.tensors);
+            assert!(routers.all(|t| t.kind == models::gguf::GgufTensorType::Plain(DType::F32)), "{:?}", header.tensors);
             let again = load(&path);
-            assert_eq!((found, model.storage()), (logits(&again), again.storage()), "{text}: as GGUF");
+            assert_eq!((found, model.storage_formats()), (logits(&again), again.storage_formats()), "{text}: as GGUF");
         }
         let _ = (std::fs::remove_dir_all(&folder), std::fs::remove_file(&path));
     }
@@ -130,7 +130,7 @@ fn mamba_goes_through_gguf() {
         let path = temporary(&format!("mamba-{format:?}")).with_extension("gguf");
         model.save_gguf(&path, None).expect("writes");
         let again = load(&path);
-        assert_eq!(model.storage(), again.storage());
+        assert_eq!(model.storage_formats(), again.storage_formats());
         let far = worst(&logits(&again), &logits(&model));
         assert!(far < 1e-5, "{format:?}: {far}");
         let _ = std::fs::remove_file(&path);
@@ -148,12 +148,12 @@ fn calibrated_scales_are_nearer() {
     };
     let cpu = Cpu::new(2);
     let apart = |model: &Model, rows: &[Vec<i32>], want: &[f32]| -> f64 {
-        let found = model.evaluate(rows, None, &cpu).expect("runs").logits.floats();
+        let found = model.evaluate(rows, None, &cpu).expect("runs").logits.to_f32_vec();
         found.iter().zip(want).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>()
     };
     for text in ["q4", "int4", "nf4", "q4_1"] {
-        let mut scheme: Scheme = text.parse().expect("a scheme");
-        scheme.group = Some(32);
+        let mut scheme: QuantizationConfig = text.parse().expect("a scheme");
+        scheme.group_size = Some(32);
         let (mut plain, mut better) = (0.0, 0.0);
         for name in ["llama", "qwen3", "phi3"] {
             let wide = load(&data(name));
@@ -161,10 +161,10 @@ fn calibrated_scales_are_nearer() {
             assert!(calibration.len() >= 8, "{name}: {}", calibration.len());
             let (mut a, mut b) = (wide.clone(), wide.clone());
             a.quantize(&scheme).expect("quantises");
-            b.quantize_by(&scheme, Some(&calibration)).expect("quantises");
-            assert_eq!(a.storage(), b.storage(), "{name} {text}");
+            b.quantize_with_calibration(&scheme, Some(&calibration)).expect("quantises");
+            assert_eq!(a.storage_formats(), b.storage_formats(), "{name} {text}");
             for seed in [3, 17] {
-                let want = wide.evaluate(&rows(seed), None, &cpu).expect("runs").logits.floats();
+                let want = wide.evaluate(&rows(seed), None, &cpu).expect("runs").logits.to_f32_vec();
                 plain += apart(&a, &rows(seed), &want);
                 better += apart(&b, &rows(seed), &want);
             }
@@ -188,21 +188,21 @@ fn every_kind_of_tensor_equals_transformers() {
         |r: &serde_json::Value| r.as_array().expect("ids").iter().map(|n| n.as_i64().expect("id") as i32).collect();
     let ids: Vec<Vec<i32>> = json["ids"].as_array().expect("rows").iter().map(row).collect();
     let model = load(&folder.join("kinds.gguf"));
-    let kinds: Vec<String> = model.storage().into_keys().collect();
+    let kinds: Vec<String> = model.storage_formats().into_keys().collect();
     assert!(kinds.len() >= 5, "{kinds:?}");
     let cpu = Cpu::new(2);
-    let found = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+    let found = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     assert!(worst(&found, &want) < 2e-5, "{}", worst(&found, &want));
     // Step by step it says the same.
-    let mut decoding = model.decoding(8, &cpu).expect("decodes");
+    let mut decoding = model.decode_session(8, &cpu).expect("decodes");
     let mut last = Vec::new();
     for id in &ids[0] {
         last = decoding.append(&[*id]).expect("runs");
     }
     assert!(worst(&last, &want[7 * 64..8 * 64]) < 2e-5);
-    let tokenizer = Tokenizer::of_dir(&folder.join("kinds.gguf")).expect("a tokenizer");
+    let tokenizer = Tokenizer::from_dir(&folder.join("kinds.gguf")).expect("a tokenizer");
     assert_eq!(tokenizer.encode("!\"#").expect("encodes"), [0, 1, 2]);
-    assert_eq!(tokenizer.end(), Some(63));
+    assert_eq!(tokenizer.eos_id(), Some(63));
 }
 
 /// A quantised model computes what the wide model of its numbers computes, and survives being saved.
@@ -212,9 +212,9 @@ fn quantised_models_compute_with_the_numbers_they_store() {
         ["q8", "q4", "nf4", "fp8", "q4_1", "q5_0", "q5_1", "mxfp4", "int8", "int4", "u4", "fp4_e2m1", "fp8_e5m2"];
     for (k, text) in schemes.iter().enumerate() {
         let name = ["llama", "qwen3", "gemma", "phi3", "gpt2", "qwen2"][k % 6];
-        let mut scheme: Scheme = text.parse().expect("a scheme");
-        if scheme.group == Some(64) {
-            scheme.group = Some(32);
+        let mut scheme: QuantizationConfig = text.parse().expect("a scheme");
+        if scheme.group_size == Some(64) {
+            scheme.group_size = Some(32);
         }
         let wide = load(&data(name));
         let mut model = load(&data(name));
@@ -248,13 +248,13 @@ fn decoding_a_quantised_model_gives_what_the_whole_gives() {
         [("q4", DType::F32, 1e-5), ("q8", DType::F32, 1e-5), ("nf4", DType::BF16, 3e-2), ("q4", DType::BF16, 3e-2)]
     {
         let mut model = Model::load(&data("llama"), dtype).expect("loads");
-        let mut scheme: Scheme = text.parse().expect("a scheme");
-        scheme.group = Some(32);
+        let mut scheme: QuantizationConfig = text.parse().expect("a scheme");
+        scheme.group_size = Some(32);
         model.quantize(&scheme).expect("quantises");
         let cpu = Cpu::new(2);
         let ids = IDS[0].to_vec();
-        let whole = model.evaluate(std::slice::from_ref(&ids), None, &cpu).expect("runs").logits.floats();
-        let mut decoding = model.decoding(8, &cpu).expect("decodes");
+        let whole = model.evaluate(std::slice::from_ref(&ids), None, &cpu).expect("runs").logits.to_f32_vec();
+        let mut decoding = model.decode_session(8, &cpu).expect("decodes");
         for (i, id) in ids.iter().enumerate() {
             let found = decoding.append(&[*id]).expect("runs");
             let far = worst(&found, &whole[i * 64..(i + 1) * 64]);
@@ -271,13 +271,13 @@ fn tokenizers_go_through_gguf() {
     let model = load(&data("llama"));
     let path = temporary("words").with_extension("gguf");
     model.save_gguf(&path, Some(&tokenizer)).expect("writes");
-    let again = Tokenizer::of_dir(&path).expect("reads");
+    let again = Tokenizer::from_dir(&path).expect("reads");
     for text in texts.iter().chain(&["", "  spaces   and 1234567 <|endoftext|> x"]) {
         let ids = tokenizer.encode(text).expect("encodes");
         assert_eq!(ids, again.encode(text).expect("encodes"), "{text}");
         assert_eq!(tokenizer.decode(&ids).expect("decodes"), again.decode(&ids).expect("decodes"));
     }
-    assert_eq!(tokenizer.end(), again.end());
+    assert_eq!(tokenizer.eos_id(), again.eos_id());
     let _ = std::fs::remove_file(&path);
 }
 
@@ -289,28 +289,28 @@ fn adapters_beside_nf4_equal_peft() {
     let expected = SafeTensors::deserialize(&bytes).expect("golden tensors");
     let want = |name: &str| floats(expected.tensor(name).unwrap_or_else(|_| panic!("{name}")).data());
     let mut model = load(&data("llama"));
-    let scheme = Scheme { format: Format::Nf4, group: Some(32), scale: DType::F32 };
+    let scheme = QuantizationConfig { format: QuantFormat::Nf4, group_size: Some(32), scale_dtype: DType::F32 };
     model.quantize(&scheme).expect("quantises");
     let adapter = Adapter::read(&data("lora/llama"), &model).expect("an adapter");
     let ids: Vec<Vec<i32>> = IDS.iter().map(|row| row.to_vec()).collect();
     let cpu = Cpu::new(2);
-    let beside = model.evaluate_adapted(&adapter, &ids, &cpu).unwrap_or_else(|e| panic!("{e}")).floats();
+    let beside = model.evaluate_adapted(&adapter, &ids, &cpu).unwrap_or_else(|e| panic!("{e}")).to_f32_vec();
     assert!(worst(&beside, &want("logits")) < 2e-5, "{}", worst(&beside, &want("logits")));
     let text = std::fs::read_to_string(folder.join("expected.json")).expect("golden steps");
     let json: serde_json::Value = serde_json::from_str(&text).expect("golden steps");
     let ints = |json: &serde_json::Value| -> Vec<i32> {
         json.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an int") as i32).collect()
     };
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
-    let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
+    let sizes = StepSizes { micro_batch_size: 2, seq_len: 7, gradient_accumulation_steps: 1 };
     let mut trainer =
-        Trainer::new(model, Some(adapter), sizes, adam, &ObjectiveOptions::default(), &cpu).expect("compiles");
+        LanguageModelTrainer::new(model, Some(adapter), sizes, adam, &ObjectiveOptions::default(), &cpu).expect("compiles");
     for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");
         let found = trainer.step(&batch, rate, step).unwrap_or_else(|e| panic!("{e}"));
         for (what, found, expected) in
-            [("loss", found.loss, &expected["loss"]), ("norm", found.norm, &expected["norm"])]
+            [("loss", found.loss, &expected["loss"]), ("norm", found.grad_norm, &expected["norm"])]
         {
             let expected = expected.as_f64().expect("a number");
             assert!((f64::from(found) - expected).abs() < 2e-4 * expected, "step {step}: {what} {found} {expected}");
@@ -323,7 +323,7 @@ fn adapters_beside_nf4_equal_peft() {
                 let names = expected_names(&bytes);
                 let name = names.iter().find(|n| n.replace(".default", "").replace(".weight", "").ends_with(&short));
                 let name = name.unwrap_or_else(|| panic!("{short} among {names:?}"));
-                let gradient: Vec<f32> = tensor.floats().iter().map(|x| x * 10.0).collect();
+                let gradient: Vec<f32> = tensor.to_f32_vec().iter().map(|x| x * 10.0).collect();
                 assert!(worst(&gradient, &want(name)) < 1e-4, "{name}: {}", worst(&gradient, &want(name)));
                 checked += 1;
             }
@@ -343,9 +343,9 @@ fn expected_names(bytes: &[u8]) -> Vec<String> {
 fn quantised_models_train_by_adapters_alone() {
     let mut model = load(&data("llama"));
     model.quantize(&"q8".parse().expect("a scheme")).expect("quantises");
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
-    let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
-    let error = Trainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &Cpu::new(1))
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
+    let sizes = StepSizes { micro_batch_size: 2, seq_len: 7, gradient_accumulation_steps: 1 };
+    let error = LanguageModelTrainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &Cpu::new(1))
         .err()
         .expect("refused")
         .to_string();
@@ -355,14 +355,14 @@ fn quantised_models_train_by_adapters_alone() {
 /// A few steps on one batch: products in few bits learn it as well as wide ones, though not with the same numbers.
 #[test]
 fn steps_in_few_bits_learn() {
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.0, max_grad_norm: 1.0 };
-    let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 1.0 };
+    let sizes = StepSizes { micro_batch_size: 2, seq_len: 7, gradient_accumulation_steps: 1 };
     let ids: Vec<i32> = IDS.iter().flat_map(|row| row[..7].to_vec()).collect();
     let labels: Vec<i32> = IDS.iter().flat_map(|row| row[1..].to_vec()).collect();
     let batch = Batch { ids, labels };
-    let losses = |how: Option<Recipe>, dtype: DType| -> Vec<f32> {
+    let losses = |how: Option<PrecisionRecipe>, dtype: DType| -> Vec<f32> {
         let model = Model::load(&data("llama"), dtype).expect("loads");
-        let mut trainer = Trainer::new(
+        let mut trainer = LanguageModelTrainer::new(
             model,
             None,
             sizes,
@@ -374,7 +374,7 @@ fn steps_in_few_bits_learn() {
         (0..30).map(|step| trainer.step(&batch, 3e-3, step).expect("runs").loss).collect()
     };
     let wide = losses(None, DType::F32);
-    let [hybrid, fp4] = ["fp8_hybrid", "fp4"].map(|name| Recipe::of_policy(name).expect("known"));
+    let [hybrid, fp4] = ["fp8_hybrid", "fp4"].map(|name| PrecisionRecipe::model_policy(name).expect("known"));
     for (name, how, dtype, bound) in [
         ("fp8_hybrid", hybrid, DType::F32, 0.1),
         ("fp8_hybrid", hybrid, DType::BF16, 0.1),

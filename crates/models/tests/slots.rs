@@ -2,16 +2,16 @@
 
 use cpu::Cpu;
 use ir::DType;
-use lang::consteval::Value;
-use models::{Adapter, Architecture, BatchEngine, BatchOptions, LoraOptions, Model, Random};
+use lang::consteval::ConstValue;
+use models::{Adapter, Architecture, BatchEngine, BatchOptions, LoraOptions, Model, SplitMix64};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 fn fresh(name: &str, sizes: &[(&str, i64)], dtype: DType) -> Arc<Model> {
-    let given: BTreeMap<String, Value> = sizes.iter().map(|(k, v)| (k.to_string(), Value::int(*v))).collect();
-    let architecture = Architecture::of_library(name, given).unwrap_or_else(|e| panic!("{e}"));
-    Arc::new(Model::fresh(architecture, dtype, 5).unwrap_or_else(|e| panic!("{e}")))
+    let given: BTreeMap<String, ConstValue> = sizes.iter().map(|(k, v)| (k.to_string(), ConstValue::int(*v))).collect();
+    let architecture = Architecture::from_library(name, given).unwrap_or_else(|e| panic!("{e}"));
+    Arc::new(Model::new_random(architecture, dtype, 5).unwrap_or_else(|e| panic!("{e}")))
 }
 
 fn llama(dtype: DType) -> Arc<Model> {
@@ -25,12 +25,12 @@ fn golden(name: &str) -> Arc<Model> {
 }
 
 fn slots(model: &Arc<Model>, rows: usize, adapters: &[Adapter]) -> BatchEngine {
-    let sizes = BatchOptions { rows, context: 40, prefill_chunk: 8, prefix_cache_bytes: 1 << 20 };
+    let sizes = BatchOptions { max_batch: rows, max_seq_len: 40, prefill_chunk: 8, prefix_cache_bytes: 1 << 20 };
     BatchEngine::new(model.clone(), adapters, sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn prompts(model: &Model, count: usize) -> Vec<Vec<i32>> {
-    let mut random = Random::new(11, 0);
+    let mut random = SplitMix64::new(11, 0);
     let vocabulary = model.vocabulary().expect("known");
     let shared: Vec<i32> = (0..17).map(|_| random.below(vocabulary) as i32).collect();
     (0..count)
@@ -153,9 +153,9 @@ fn several_adapters_stand_in_one_batch() {
     let mut adapters = Vec::new();
     for (n, text) in ["rank=4,alpha=8,targets=q,v", "rank=2,alpha=6,targets=q,o,up"].iter().enumerate() {
         let options = LoraOptions::parse(text).expect("valid");
-        let mut adapter = Adapter::fresh(&model, "base", &options, 3).expect("fits");
-        let mut random = Random::new(n as u64, 9);
-        adapter.fill(|_| (random.unit() - 0.5) as f32);
+        let mut adapter = Adapter::new_untrained(&model, "base", &options, 3).expect("fits");
+        let mut random = SplitMix64::new(n as u64, 9);
+        adapter.fill(|_| (random.uniform() - 0.5) as f32);
         adapters.push(adapter);
     }
     check_together(&model, 5, &adapters);
@@ -184,7 +184,7 @@ fn beginnings_are_taken_over() {
             break logits;
         }
     };
-    slots.cancel();
+    slots.cancel_prompt();
     assert_eq!(slots.start_prefill(&prompt, 0).expect("fits"), 24);
     assert_eq!(slots.prefill_chunk().expect("runs"), Some(first));
     // One id at least is run, and another beginning is another.
@@ -205,14 +205,14 @@ fn some_rows_may_pause() {
         let mut slots = slots(&model, 7, &[]);
         let mut running: Vec<(usize, Vec<Vec<f32>>)> =
             prompts.iter().enumerate().map(|(i, prompt)| (i, vec![prefill(&mut slots, prompt, 0)])).collect();
-        let mut random = Random::new(4, 4);
+        let mut random = SplitMix64::new(4, 4);
         while running.iter().any(|(_, given)| given.len() < 12) {
             // Rows that need more come first.
             let mut order: Vec<usize> = (0..running.len()).collect();
             order.sort_by_key(|row| (running[*row].1.len() >= 12, random.below(100)));
             slots.reorder_cache(&order).expect("there");
             running = order.iter().map(|row| running[*row].clone()).collect();
-            let count = slots.stepped(1 + random.below(7));
+            let count = slots.step_width(1 + random.below(7));
             assert!(slots.step(&vec![0; 8]).is_err() && slots.step(&[0; 3]).is_err());
             let next: Vec<i32> = running[..count].iter().map(|(_, given)| best(&given[given.len() - 1])).collect();
             let (logits, width) = slots.step(&next).unwrap_or_else(|e| panic!("{e}"));
@@ -234,7 +234,7 @@ fn memory_of_prefixes_is_bounded() {
     // Bytes of 8 positions: keys and values of 2 layers with 2 heads of 8 numbers.
     let page = 8 * 2 * 2 * 2 * 8 * 4;
     for (prefixes, rows, most) in [(0, 2, 0), (3 * (page + 160), 8, 3), (1 << 30, 2, 9)] {
-        let sizes = BatchOptions { rows, context: 40, prefill_chunk: 8, prefix_cache_bytes: prefixes };
+        let sizes = BatchOptions { max_batch: rows, max_seq_len: 40, prefill_chunk: 8, prefix_cache_bytes: prefixes };
         let mut slots =
             BatchEngine::new(model.clone(), &[], sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"));
         slots.warmup().unwrap_or_else(|e| panic!("{e}"));
@@ -243,7 +243,7 @@ fn memory_of_prefixes_is_bounded() {
             prefill(&mut slots, &prompt, 0);
             slots.evict(0).expect("there");
             let known = slots.start_prefill(&prompt, 0).expect("fits");
-            slots.cancel();
+            slots.cancel_prompt();
             assert_eq!(known, 8 * most.min(2), "{prefixes}");
         }
         assert_eq!(slots.prefix_bytes(), most * page, "{prefixes}");
@@ -284,7 +284,7 @@ fn what_does_not_fit_is_refused() {
     prefill(&mut slots, &[1; 39], 0);
     assert!(slots.step(&[1]).is_ok() && slots.step(&[1]).is_err());
     assert!(
-        BatchEngine::new(model, &[], BatchOptions { rows: 1 << 40, ..BatchOptions::default() }, Arc::new(Cpu::new(1)))
+        BatchEngine::new(model, &[], BatchOptions { max_batch: 1 << 40, ..BatchOptions::default() }, Arc::new(Cpu::new(1)))
             .is_err()
     );
 }

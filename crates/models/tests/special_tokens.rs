@@ -3,9 +3,9 @@
 //! `TENSORLOOM_TOKENIZERS=DIR` compares real tokenizers too: each folder of DIR with what the script wrote beside it.
 
 use ir::DType;
-use lang::consteval::Value;
+use lang::consteval::ConstValue;
 use models::train::{TextDataset, TokenDataset};
-use models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, end_ids};
+use models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, eos_ids};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn ids(value: &Json) -> Vec<i32> {
 
 /// Compares a directory with what transformers made of it; how many texts have equal ids.
 fn compare(dir: &Path, wanted: &Json, name: &str) -> usize {
-    let tokenizer = Tokenizer::of_dir(dir).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let tokenizer = Tokenizer::from_dir(dir).unwrap_or_else(|e| panic!("{name}: {e}"));
     let found = tokenizer.special_tokens();
     let named: BTreeMap<String, String> = serde_json::from_value(wanted["named"].clone()).expect("names");
     let own: BTreeMap<String, String> =
@@ -47,7 +47,7 @@ fn compare(dir: &Path, wanted: &Json, name: &str) -> usize {
         let described =
             ["tokenizer_config.json", "special_tokens_map.json"].iter().any(|name| dir.join(name).is_file());
         if field == "eos" && !described && wanted[field].is_null() {
-            assert_eq!(own, found.stops.first().copied(), "{name}");
+            assert_eq!(own, found.eos_ids.first().copied(), "{name}");
             continue;
         }
         let beyond = own.is_none() && tokenizer.size() as u64 <= wanted[field].as_u64().unwrap_or(0);
@@ -60,7 +60,7 @@ fn compare(dir: &Path, wanted: &Json, name: &str) -> usize {
     let mut equal = 0;
     for (i, text) in wanted["texts"].as_array().expect("texts").iter().enumerate() {
         let content = text[0].as_str().expect("a text");
-        let (plain, whole) = (tokenizer.encode(content).expect("encodes"), tokenizer.whole(content).expect("encodes"));
+        let (plain, whole) = (tokenizer.encode(content).expect("encodes"), tokenizer.encode_with_special_tokens(content).expect("encodes"));
         let around = |whole: &[i32], plain: &[i32]| {
             let at = whole.windows(plain.len().max(1)).position(|part| part == plain).unwrap_or(0);
             (whole[..at].to_vec(), whole[(at + plain.len()).min(whole.len())..].to_vec())
@@ -71,14 +71,14 @@ fn compare(dir: &Path, wanted: &Json, name: &str) -> usize {
         }
         equal += usize::from(plain == ids(&text[2]) && whole == ids(&text[1]));
     }
-    assert_eq!(end_ids(dir, Some(&tokenizer)).expect("reads"), found.stops, "{name}");
+    assert_eq!(eos_ids(dir, Some(&tokenizer)).expect("reads"), found.eos_ids, "{name}");
     if wanted.get("stops").is_some() {
         // Where transformers knows no end and would never stop, generation stops at the next file's.
         let config = std::fs::read(dir.join("config.json")).unwrap_or_else(|_| b"{}".to_vec());
         let config: Json = serde_json::from_slice(&config).expect("JSON");
         let next = [&wanted["stops"], &config["eos_token_id"], &json!(found.eos)].map(ids);
         let stops = next.into_iter().find(|ids| !ids.is_empty()).unwrap_or_default();
-        assert_eq!(found.stops, stops, "{name}");
+        assert_eq!(found.eos_ids, stops, "{name}");
     }
     equal
 }
@@ -116,8 +116,8 @@ fn special_tokens_are_those_of_transformers() {
 fn model(rows: usize) -> Model {
     let sizes =
         [("vocab_size", rows as i64), ("d_model", 8), ("n_layers", 1), ("heads", 1), ("kv_heads", 1), ("d_ff", 8)];
-    let sizes = sizes.into_iter().chain([("max_seq", 16)]).map(|(name, n)| (name.to_string(), Value::int(n))).collect();
-    Architecture::of_library("llama", sizes).and_then(|a| Model::fresh(a, DType::BF16, 3)).expect("a model")
+    let sizes = sizes.into_iter().chain([("max_seq", 16)]).map(|(name, n)| (name.to_string(), ConstValue::int(n))).collect();
+    Architecture::from_library("llama", sizes).and_then(|a| Model::new_random(a, DType::BF16, 3)).expect("a model")
 }
 
 /// `TENSORLOOM_TOKENIZERS=DIR`: real tokenizers go through GGUF, or are refused for how they cut texts.
@@ -130,19 +130,19 @@ fn real_tokenizers_come_back_from_gguf() {
     let (mut same, mut refused) = (0, 0);
     for folder in folders.iter().filter(|folder| folder.join("tokenizer.json").is_file()) {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        let wanted = Tokenizer::of_dir(folder).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let wanted = Tokenizer::from_dir(folder).unwrap_or_else(|e| panic!("{name}: {e}"));
         let path = out.0.join("model.gguf");
         if let Err(error) = model(wanted.size()).save_gguf(&path, Some(&wanted)) {
             println!("{name}: {error}");
             refused += 1;
             continue;
         }
-        let found = Tokenizer::of_dir(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let found = Tokenizer::from_dir(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(found.special_tokens(), wanted.special_tokens(), "{name}");
         for text in ["the cat sat", " on <s> the </s> mat<|im_end|>", "x\n\n  1234 it's"] {
-            assert_eq!(found.whole(text).expect("encodes"), wanted.whole(text).expect("encodes"), "{name}: {text}");
+            assert_eq!(found.encode_with_special_tokens(text).expect("encodes"), wanted.encode_with_special_tokens(text).expect("encodes"), "{name}: {text}");
         }
-        let own = |dir: &Path| ChatTemplate::of_dir(dir).map(|template| template.is_own()).ok();
+        let own = |dir: &Path| ChatTemplate::from_dir(dir).map(|template| template.is_from_model()).ok();
         assert_eq!(own(&path), own(folder), "{name}");
         same += 1;
     }
@@ -162,7 +162,7 @@ fn vocabularies_encode_as_llama_cpp_does() {
     for path in files {
         let (Some(texts), Some(ids)) = (beside(&path, ".inp"), beside(&path, ".out")) else { continue };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let tokenizer = match Tokenizer::of_dir(&path) {
+        let tokenizer = match Tokenizer::from_dir(&path) {
             Ok(tokenizer) => tokenizer,
             Err(error) => {
                 println!("{name}: {error}");
@@ -190,7 +190,7 @@ fn documents_have_what_the_tokenizer_puts_around_them() {
         [(None, None, "a"), (Some("b"), None, "a"), (Some("b"), Some("a"), "a"), (None, Some("c"), "a")]
     {
         let folder = directory("documents", &[("tokenizer_config.json", json!({ "eos_token": eos }))]);
-        let bare = Tokenizer::of_dir(&folder.0).expect("reads");
+        let bare = Tokenizer::from_dir(&folder.0).expect("reads");
         let piece = |token: &str| json!({ "SpecialToken": { "id": token, "type_id": 0 } });
         let known =
             |token: &str| (token.to_string(), json!({ "id": token, "ids": [bare.id(token)], "tokens": [token] }));
@@ -207,7 +207,7 @@ fn documents_have_what_the_tokenizer_puts_around_them() {
             tokenizer["post_processor"] = json!({ "type": "TemplateProcessing", "single": single, "pair": single.iter().chain([&json!({ "Sequence": { "id": "B", "type_id": 1 } })]).collect::<Vec<_>>(), "special_tokens": known });
         }
         std::fs::write(&path, tokenizer.to_string()).expect("written");
-        let tokenizer = Tokenizer::of_dir(&folder.0).expect("reads");
+        let tokenizer = Tokenizer::from_dir(&folder.0).expect("reads");
         let data = folder.0.join("data.jsonl");
         let lines: Vec<String> =
             texts.iter().cycle().take(40).map(|text| json!({ "text": text }).to_string()).collect();
@@ -218,7 +218,7 @@ fn documents_have_what_the_tokenizer_puts_around_them() {
         let bytes = std::fs::read(out.join("tokens.bin")).expect("read");
         let found: Vec<i32> = bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         let document = |text: &&str| {
-            let mut ids = tokenizer.whole(text).expect("encodes");
+            let mut ids = tokenizer.encode_with_special_tokens(text).expect("encodes");
             assert_eq!(ids.len(), tokenizer.encode(text).expect("encodes").len() + before.iter().chain(&after).count());
             ids.extend(tokenizer.id(eos).filter(|end| ids.last() != Some(end)));
             ids
@@ -284,9 +284,9 @@ fn generation_stops_where_the_first_file_says() {
         let files =
             [("generation_config.json", generation), ("config.json", config), ("tokenizer_config.json", tokenizer)];
         let folder = directory(&format!("stops-{n}"), &files);
-        let found = Tokenizer::of_dir(&folder.0).expect("reads");
-        assert_eq!(found.special_tokens().stops, wanted, "{files:?}");
-        assert_eq!(end_ids(&folder.0, Some(&found)).expect("reads"), wanted, "{files:?}");
+        let found = Tokenizer::from_dir(&folder.0).expect("reads");
+        assert_eq!(found.special_tokens().eos_ids, wanted, "{files:?}");
+        assert_eq!(eos_ids(&folder.0, Some(&found)).expect("reads"), wanted, "{files:?}");
     }
 }
 
@@ -303,16 +303,16 @@ fn an_adapter_has_the_tokens_of_its_base() {
     let folder = Folder::new("adapter");
     let config = json!({ "base_model_name_or_path": base.0, "peft_type": "LORA" });
     std::fs::write(folder.0.join("adapter_config.json"), config.to_string()).expect("written");
-    let wanted = Tokenizer::of_dir(&base.0).expect("reads");
-    let found = Tokenizer::of_dir(&folder.0).expect("the base's");
+    let wanted = Tokenizer::from_dir(&base.0).expect("reads");
+    let found = Tokenizer::from_dir(&folder.0).expect("the base's");
     assert_eq!(found.special_tokens(), wanted.special_tokens());
-    assert_eq!(found.special_tokens().stops, [7, 9]);
-    assert_eq!(found.end(), found.id("e"));
+    assert_eq!(found.special_tokens().eos_ids, [7, 9]);
+    assert_eq!(found.eos_id(), found.id("e"));
     // Its own tokenizer comes first, and the base still says where generation stops.
     wanted.write(&folder.0).expect("copied");
     std::fs::write(folder.0.join("tokenizer_config.json"), json!({ "eos_token": "a" }).to_string()).expect("written");
-    let found = Tokenizer::of_dir(&folder.0).expect("reads");
-    assert_eq!((found.end(), &found.special_tokens().stops[..]), (found.id("a"), &[7, 9][..]));
+    let found = Tokenizer::from_dir(&folder.0).expect("reads");
+    assert_eq!((found.eos_id(), &found.special_tokens().eos_ids[..]), (found.id("a"), &[7, 9][..]));
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn damaged_files_are_told() {
             std::fs::remove_file(folder.0.join("tokenizer_config.json")).expect("removed");
         }
         std::fs::write(folder.0.join(name), text).expect("written");
-        let error = Tokenizer::of_dir(&folder.0).err().expect("refused").to_string();
+        let error = Tokenizer::from_dir(&folder.0).err().expect("refused").to_string();
         assert!(error.contains(name) && error.contains("JSON"), "{error}");
     }
     // Tokenizers in other forms: what makes the one that is read.
@@ -331,12 +331,12 @@ fn damaged_files_are_told() {
     {
         let folder = directory("forms", &[(name, json!({}))]);
         std::fs::remove_file(folder.0.join("tokenizer.json")).expect("removed");
-        let error = Tokenizer::of_dir(&folder.0).err().expect("refused").to_string();
+        let error = Tokenizer::from_dir(&folder.0).err().expect("refused").to_string();
         assert!(error.contains(word) && (name == "other" || error.contains(name)), "{error}");
     }
     let folder =
         directory("strange", &[("tokenizer_config.json", json!({ "eos_token": 3, "added_tokens_decoder": [] }))]);
-    let found = Tokenizer::of_dir(&folder.0).expect("reads");
-    assert_eq!(found.end(), None);
+    let found = Tokenizer::from_dir(&folder.0).expect("reads");
+    assert_eq!(found.eos_id(), None);
     assert_eq!(found.special_tokens(), &SpecialTokens::default());
 }

@@ -2,17 +2,17 @@
 
 use cpu::Cpu;
 use ir::DType;
-use lang::library::WithLibrary;
-use lang::resolve::{MemoryLoader, Program};
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
+use lang::library::LibraryLoader;
+use lang::resolve::{MemoryLoader, ModuleProgram};
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
 use models::{Architecture, Checkpoint, Error, Model};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 fn model(text: &str) -> Model {
-    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
-    let architecture = Architecture::of_program(program, None, BTreeMap::new()).unwrap_or_else(|e| panic!("{e}"));
-    Model::fresh(architecture, DType::F32, 3).unwrap_or_else(|e| panic!("{e}"))
+    let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
+    let architecture = Architecture::from_program(program, None, BTreeMap::new()).unwrap_or_else(|e| panic!("{e}"));
+    Model::new_random(architecture, DType::F32, 3).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn temporary(name: &str) -> PathBuf {
@@ -26,7 +26,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 fn logits(model: &Model) -> Vec<f32> {
-    model.evaluate(&[vec![1, 4, 2, 3]], None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}")).logits.floats()
+    model.evaluate(&[vec![1, 4, 2, 3]], None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec()
 }
 
 const ASSERTING: &str = "\
@@ -77,12 +77,12 @@ fn assertions_raise_wherever_a_model_runs() {
     raised(broken.evaluate(&ids, Some(&ids), &cpu).map(|_| ()), "loss");
     raised(broken.generate(&ids[0], 4, &cpu).map(|_| ()), "generation");
     raised(broken.capture(&ids, None, &cpu).map(|_| ()), "probes");
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
     for accumulate in [1, 2] {
-        let sizes = StepSizes { rows: 1, seq: 4, accumulate };
+        let sizes = StepSizes { micro_batch_size: 1, seq_len: 4, gradient_accumulation_steps: accumulate };
         let batch = Batch { ids: ids[0].repeat(accumulate), labels: ids[0].repeat(accumulate) };
         let step = |text: &str| {
-            let mut trainer = Trainer::new(model(text), None, sizes, adam, &ObjectiveOptions::default(), &cpu)
+            let mut trainer = LanguageModelTrainer::new(model(text), None, sizes, adam, &ObjectiveOptions::default(), &cpu)
                 .unwrap_or_else(|e| panic!("{e}"));
             trainer.step(&batch, 1e-3, 0).map(|_| ())
         };
@@ -90,12 +90,12 @@ fn assertions_raise_wherever_a_model_runs() {
         raised(step(&ASSERTING.replace("limit: float = 1000.0", "limit: float = -1000.0")), "training");
     }
     // What is known before is found before.
-    let program = Program::load(
+    let program = ModuleProgram::load(
         "m",
-        &WithLibrary(MemoryLoader::new().with("m", "v1", &ASSERTING.replace("wide: int = 4", "wide: int = 5"))),
+        &LibraryLoader(MemoryLoader::new().with("m", "v1", &ASSERTING.replace("wide: int = 4", "wide: int = 5"))),
     );
-    let architecture = Architecture::of_program(program, None, BTreeMap::new()).expect("no mistakes");
-    let known = Model::fresh(architecture, DType::F32, 3).expect("weights");
+    let architecture = Architecture::from_program(program, None, BTreeMap::new()).expect("no mistakes");
+    let known = Model::new_random(architecture, DType::F32, 3).expect("weights");
     match known.evaluate(&ids, None, &cpu) {
         Err(Error::Language(text)) => assert!(text.contains("not wide"), "{text}"),
         other => panic!("{other:?}"),
@@ -179,13 +179,13 @@ fn ties_of_the_mapping_are_ties() {
     let back = Model::load(&dir, DType::F32).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(logits(&back), logits(&tied));
     let _ = std::fs::remove_dir_all(&dir);
-    let program = |text: &str| Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1", text)));
+    let program = |text: &str| ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1", text)));
     let wrong = program(&SPOKEN.replace("HEAD", "tied_to(mix)").replace("EXPORT", "").replace("int = 8", "int = 9"));
-    let architecture = Architecture::of_program(wrong, None, BTreeMap::new()).expect("no mistakes of names");
-    let fault = Model::fresh(architecture, DType::F32, 1).err().expect("two types");
+    let architecture = Architecture::from_program(wrong, None, BTreeMap::new()).expect("no mistakes of names");
+    let fault = Model::new_random(architecture, DType::F32, 1).err().expect("two types");
     assert!(fault.to_string().contains("tied parameters have one type"), "{fault}");
     let nowhere = program(&SPOKEN.replace("HEAD", "tied_to(tabel)").replace("EXPORT", ""));
-    let fault = Architecture::of_program(nowhere, None, BTreeMap::new()).expect_err("no such parameter");
+    let fault = Architecture::from_program(nowhere, None, BTreeMap::new()).expect_err("no such parameter");
     assert!(fault.to_string().contains("did you mean `table`?"), "{fault}");
 }
 
@@ -209,9 +209,9 @@ fn adapters_start_beside_a_base_checkpoint() {
     assert_eq!(added, ["both.a.lora_A", "both.a.lora_B", "both.b.lora_A", "both.b.lora_B", "out.ia3"]);
     assert_eq!(logits(&beside), logits(&plain), "an adapter starts without effect");
 
-    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.0, max_grad_norm: 1.0 };
-    let sizes = StepSizes { rows: 1, seq: 4, accumulate: 1 };
-    let mut trainer = Trainer::new(beside, None, sizes, adam, &ObjectiveOptions::default(), &Cpu::new(1))
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 1.0 };
+    let sizes = StepSizes { micro_batch_size: 1, seq_len: 4, gradient_accumulation_steps: 1 };
+    let mut trainer = LanguageModelTrainer::new(beside, None, sizes, adam, &ObjectiveOptions::default(), &Cpu::new(1))
         .unwrap_or_else(|e| panic!("{e}"));
     let batch = Batch { ids: vec![1, 4, 2, 3], labels: vec![4, 2, 3, 1] };
     for step in 0..3 {

@@ -1,6 +1,6 @@
 //! Tokenizers of strangers: whatever a `tokenizer.json` says, reading it and using it ends soon, in little memory, without a panic.
 
-use models::{Random, Tokenizer};
+use models::{SplitMix64, Tokenizer};
 use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ fn rounds(usual: usize) -> usize {
     std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-struct Wild(Random);
+struct Wild(SplitMix64);
 
 impl Wild {
     fn below(&mut self, n: usize) -> usize {
@@ -241,8 +241,8 @@ fn base64(bytes: &[u8]) -> String {
 /// Reads a tokenizer and does everything with it.
 fn used(path: &std::path::Path, text: &str) -> Result<(), models::Error> {
     let tokenizer = Tokenizer::read(path)?;
-    let (ids, whole) = (tokenizer.encode(text)?, tokenizer.whole(text)?);
-    tokenizer.prompt(text)?;
+    let (ids, whole) = (tokenizer.encode(text)?, tokenizer.encode_with_special_tokens(text)?);
+    tokenizer.encode_prompt(text)?;
     tokenizer.encode_all(&[text, "a", ""])?;
     tokenizer.decode(&ids)?;
     tokenizer.decode(&whole)?;
@@ -251,7 +251,7 @@ fn used(path: &std::path::Path, text: &str) -> Result<(), models::Error> {
     for id in ids.iter().take(200) {
         stream.push(*id)?;
     }
-    stream.rest()?;
+    stream.flush()?;
     tokenizer.token_bytes();
     Ok(())
 }
@@ -267,7 +267,7 @@ fn peak() -> usize {
 fn tokenizers_of_strangers_end_soon_in_little_memory() {
     let path = std::env::temp_dir().join(format!("tensorloom-wild-{}.json", std::process::id()));
     let seed = std::env::var("TENSORLOOM_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    let (mut wild, before, mut read) = (Wild(Random::new(seed, 4)), peak(), 0);
+    let (mut wild, before, mut read) = (Wild(SplitMix64::new(seed, 4)), peak(), 0);
     // Panics that become errors are not shown.
     std::panic::set_hook(Box::new(|info| {
         if !models::panic_is_caught() {

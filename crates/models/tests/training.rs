@@ -2,9 +2,9 @@
 
 use cpu::Cpu;
 use ir::DType;
-use lang::consteval::Value;
-use models::train::{AdamW, Batch, ObjectiveOptions, Observer, Progress, Settings, StepSizes, Trainer, run};
-use models::{Architecture, Model, Random};
+use lang::consteval::ConstValue;
+use models::train::{AdamW, Batch, ObjectiveOptions, TrainObserver, StepProgress, TrainSettings, StepSizes, LanguageModelTrainer, run};
+use models::{Architecture, Model, SplitMix64};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,8 @@ fn temporary(name: &str) -> PathBuf {
     path
 }
 
-fn sizes(pairs: &[(&str, i64)]) -> BTreeMap<String, Value> {
-    pairs.iter().map(|(name, n)| (name.to_string(), Value::int(*n))).collect()
+fn sizes(pairs: &[(&str, i64)]) -> BTreeMap<String, ConstValue> {
+    pairs.iter().map(|(name, n)| (name.to_string(), ConstValue::int(*n))).collect()
 }
 
 fn tiny(dtype: DType) -> Model {
@@ -32,21 +32,21 @@ fn tiny(dtype: DType) -> Model {
         ("d_ff", 48),
         ("max_seq", 32),
     ]);
-    let architecture = Architecture::of_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
-    Model::fresh(architecture, dtype, 5).unwrap_or_else(|e| panic!("{e}"))
+    let architecture = Architecture::from_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
+    Model::new_random(architecture, dtype, 5).unwrap_or_else(|e| panic!("{e}"))
 }
 
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
 
 fn batch(rows: usize, seq: usize, seed: u64) -> Batch {
-    let mut random = Random::new(seed, 9);
+    let mut random = SplitMix64::new(seed, 9);
     let mut draw = || (0..rows * seq).map(|_| random.below(48) as i32).collect::<Vec<i32>>();
     Batch { ids: draw(), labels: draw() }
 }
 
-fn trainer(model: Model, rows: usize, accumulate: usize) -> Trainer {
-    let sizes = StepSizes { rows, seq: 16, accumulate };
-    Trainer::new(model, None, sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
+fn trainer(model: Model, rows: usize, accumulate: usize) -> LanguageModelTrainer {
+    let sizes = StepSizes { micro_batch_size: rows, seq_len: 16, gradient_accumulation_steps: accumulate };
+    LanguageModelTrainer::new(model, None, sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Losses, norms and parameters after steps by PyTorch's AdamW on the same model and batches.
@@ -57,10 +57,10 @@ fn check_steps(model: &str, golden: &str, seq: usize, close: f32) {
         json.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an int") as i32).collect()
     };
     let model = Model::load(&folder(model), DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let mut trainer = Trainer::new(
+    let mut trainer = LanguageModelTrainer::new(
         model,
         None,
-        StepSizes { rows: 2, seq, accumulate: 1 },
+        StepSizes { micro_batch_size: 2, seq_len: seq, gradient_accumulation_steps: 1 },
         ADAM,
         &ObjectiveOptions::default(),
         &Cpu::new(2),
@@ -71,7 +71,7 @@ fn check_steps(model: &str, golden: &str, seq: usize, close: f32) {
         let rate = expected["rate"].as_f64().expect("a rate");
         let found = trainer.step(&batch, rate, step).unwrap_or_else(|e| panic!("{e}"));
         for (what, found, expected) in
-            [("loss", found.loss, &expected["loss"]), ("norm", found.norm, &expected["norm"])]
+            [("loss", found.loss, &expected["loss"]), ("norm", found.grad_norm, &expected["norm"])]
         {
             let expected = expected.as_f64().expect("a number");
             assert!((f64::from(found) - expected).abs() < 1e-4 * expected, "step {step}: {what} {found} {expected}");
@@ -119,11 +119,11 @@ fn adapters_of_the_text_are_trained_with_dropout() {
                 y -> Linear(head) -> out @adapter(ia3)\n";
     let program = || {
         let loader = lang::resolve::MemoryLoader::new().with("m", "v1.0.0", text);
-        lang::resolve::Program::load("m", &lang::library::WithLibrary(loader))
+        lang::resolve::ModuleProgram::load("m", &lang::library::LibraryLoader(loader))
     };
     let losses = |seed: u64, accumulate: usize| -> (Vec<f32>, f32) {
-        let architecture = Architecture::of_program(program(), None, BTreeMap::new()).unwrap_or_else(|e| panic!("{e}"));
-        let model = Model::fresh(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
+        let architecture = Architecture::from_program(program(), None, BTreeMap::new()).unwrap_or_else(|e| panic!("{e}"));
+        let model = Model::new_random(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
         let before = model.params.iter().filter(|param| param.trainable).count();
         assert_eq!((before, model.params.len()), (3, 6));
         let mut trainer = trainer(model, 4 / accumulate, accumulate).with_seed(seed);
@@ -149,7 +149,7 @@ fn accumulating_equals_one_large_batch() {
         let a = one.step(&whole, 1e-2, step).expect("runs");
         let b = four.step(&whole, 1e-2, step).expect("runs");
         assert!((a.loss - b.loss).abs() < 1e-4, "{a:?} {b:?}");
-        assert!((a.norm - b.norm).abs() < 1e-3 * a.norm, "{a:?} {b:?}");
+        assert!((a.grad_norm - b.grad_norm).abs() < 1e-3 * a.grad_norm, "{a:?} {b:?}");
     }
 }
 
@@ -200,7 +200,7 @@ fn a_step_without_a_finite_gradient_changes_nothing() {
     }
     model.restore(&before).unwrap_or_else(|e| panic!("{e}"));
     let found = model.step(&batch(4, 16, 3), 1e-2, 0).expect("runs");
-    assert!(!found.norm.is_finite());
+    assert!(!found.grad_norm.is_finite());
     assert_eq!(model.state().expect("read"), before);
 }
 
@@ -225,22 +225,22 @@ struct Notes {
     stop_after: Option<usize>,
 }
 
-impl Observer for Notes {
-    fn note(&mut self, text: &str) {
+impl TrainObserver for Notes {
+    fn on_message(&mut self, text: &str) {
         self.lines.push(text.to_string());
     }
-    fn begin(&mut self, _: usize, _: usize) {}
-    fn step(&mut self, progress: &Progress) {
+    fn on_train_begin(&mut self, _: usize, _: usize) {}
+    fn on_step_end(&mut self, progress: &StepProgress) {
         self.steps = progress.step;
     }
-    fn sample(&mut self, _: usize, _: &str) {}
-    fn stop(&self) -> bool {
+    fn on_sample(&mut self, _: usize, _: &str) {}
+    fn should_stop(&self) -> bool {
         self.stop_after.is_some_and(|after| self.steps >= after)
     }
 }
 
-fn settings(out: &Path, pairs: &[(&str, &str)]) -> Settings {
-    let mut settings = Settings { out: out.to_path_buf(), ..Settings::default() };
+fn settings(out: &Path, pairs: &[(&str, &str)]) -> TrainSettings {
+    let mut settings = TrainSettings { out: out.to_path_buf(), ..TrainSettings::default() };
     let defaults = [
         ("set", "d_model=32,n_layers=2,heads=4,kv_heads=2,d_ff=48,max_seq=64,tied=true"),
         ("stories", "60000"),
@@ -269,10 +269,10 @@ fn a_run_learns_and_what_it_saves_can_be_read() {
     let settings = settings(&out, &[("steps", "250")]);
     let finished = run(&settings, false, &[], &cpu, &mut notes).unwrap_or_else(|e| panic!("{e}"));
     assert!(finished.complete);
-    let valid = finished.valid.expect("held-out data");
+    let valid = finished.valid_loss.expect("held-out data");
     assert!(valid < 4.2, "validation loss {valid}, which begins at 5.7");
     let model = Model::load(&out, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let tokenizer = models::Tokenizer::of_dir(&out).unwrap_or_else(|e| panic!("{e}"));
+    let tokenizer = models::Tokenizer::from_dir(&out).unwrap_or_else(|e| panic!("{e}"));
     let ids = tokenizer.encode("Once upon").expect("encodes");
     assert_eq!(model.generate(&ids, 4, &cpu).unwrap_or_else(|e| panic!("{e}")).ids.len(), 4);
     for file in ["index.html", "log.jsonl", "run.toml", "config.json", "tokenizer.json"] {
@@ -317,7 +317,7 @@ fn stopping_and_resuming_gives_the_same_bits() {
     let bytes = std::fs::read(&newest).expect("the checkpoint");
     std::fs::write(&newest, &bytes[..bytes.len() / 2]).expect("written");
     let mut notes = Notes::default();
-    run(&Settings { out: parts.clone(), ..Settings::default() }, true, &[], &cpu, &mut notes)
+    run(&TrainSettings { out: parts.clone(), ..TrainSettings::default() }, true, &[], &cpu, &mut notes)
         .unwrap_or_else(|e| panic!("{e}"));
     assert!(notes.lines.iter().any(|line| line.contains("last good checkpoint, step 20")), "{:?}", notes.lines);
     for file in ["model.safetensors", "tokenizer.json"] {

@@ -3,7 +3,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Model, NamedTensor, Sampling, write_tensors};
+use models::{Model, NamedTensor, SamplingOptions, write_tensors};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 
@@ -71,7 +71,7 @@ fn check(name: &str) {
         let found = model.generate(&prompt, tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(found.ids, tokens, "{name}, {threads} threads");
         // The tokens are chosen, whatever the model says: every step's logits count.
-        let mut decoding = model.decoding(prompt.len() + tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));
+        let mut decoding = model.decode_session(prompt.len() + tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));
         let mut logits = decoding.append(&prompt).unwrap_or_else(|e| panic!("{e}"));
         close(&logits, &floats("first"), name, threads);
         for id in &tokens[..tokens.len() - 1] {
@@ -84,7 +84,7 @@ fn check(name: &str) {
         heard.push(id);
         true
     };
-    model.generate_with(&prompt, 3, &Sampling::GREEDY, &Cpu::new(2), &mut all).unwrap_or_else(|e| panic!("{e}"));
+    model.generate_with(&prompt, 3, &SamplingOptions::GREEDY, &Cpu::new(2), &mut all).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(heard, tokens[..3], "{name}");
 }
 

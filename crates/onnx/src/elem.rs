@@ -35,7 +35,7 @@ impl Elem {
     }
 
     /// The type of a dtype.
-    pub fn of(dtype: DType) -> Elem {
+    pub fn from_dtype(dtype: DType) -> Elem {
         match dtype {
             DType::Bool => Bool,
             DType::I8 => Int8,
@@ -79,8 +79,8 @@ impl Elem {
     }
 
     /// Whether its dtype only carries it.
-    pub fn is_carried(self) -> bool {
-        self.dtype().is_none_or(|d| Elem::of(d) != self)
+    pub fn is_emulated(self) -> bool {
+        self.dtype().is_none_or(|d| Elem::from_dtype(d) != self)
     }
 
     /// Bits of one element in a file.

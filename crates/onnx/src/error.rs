@@ -63,12 +63,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// A fault of the node that is being imported, whose name is put in later.
-    pub(crate) fn here(problem: impl Into<String>) -> Error {
+    pub(crate) fn node_error(problem: impl Into<String>) -> Error {
         Error::Node { node: String::new(), op: String::new(), problem: problem.into() }
     }
 
     /// A fault outside of any node.
-    pub(crate) fn of_model(self) -> Error {
+    pub(crate) fn model_error(self) -> Error {
         match self {
             Error::Node { node, problem, .. } if node.is_empty() => Error::Model(problem),
             other => other,
@@ -76,7 +76,7 @@ impl Error {
     }
 
     /// The same with the node's name, if it had none.
-    pub(crate) fn at(mut self, name: &str, kind: &str) -> Error {
+    pub(crate) fn with_node(mut self, name: &str, kind: &str) -> Error {
         if let Error::Node { node, op, .. } | Error::NeedsValue { node, op, .. } = &mut self
             && node.is_empty()
         {
@@ -89,12 +89,12 @@ impl Error {
 
 impl From<ir::Error> for Error {
     fn from(e: ir::Error) -> Error {
-        Error::here(e.to_string())
+        Error::node_error(e.to_string())
     }
 }
 
 impl From<ir::InferError> for Error {
     fn from(e: ir::InferError) -> Error {
-        Error::here(e.to_string())
+        Error::node_error(e.to_string())
     }
 }

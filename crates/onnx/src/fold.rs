@@ -7,15 +7,15 @@ use ir::{Builder, GraphBuilder, Literal, Op, Result, Type, interp};
 use std::collections::HashMap;
 
 /// Constants of more elements are left to the program.
-const SMALL: usize = 1024;
+const MAX_FOLDED_ELEMENTS: usize = 1024;
 /// Values of more elements are not computed during import.
-const LARGE: usize = 1 << 22;
+const MAX_COMPUTED_ELEMENTS: usize = 1 << 22;
 /// Elements computed for one question at most.
-const EFFORT: usize = 1 << 26;
+const MAX_FOLD_WORK: usize = 1 << 26;
 
 /// A graph under construction with what is known of its values.
 #[derive(Default)]
-pub(crate) struct Fold {
+pub(crate) struct FoldingBuilder {
     pub(crate) b: Builder,
     /// Values of constants, and of what was computed of them.
     known: HashMap<Value, Literal>,
@@ -24,14 +24,14 @@ pub(crate) struct Fold {
 }
 
 /// Why a value is not known.
-pub(crate) enum Unknown {
+pub(crate) enum NotConstant {
     /// It depends on these inputs of the graph.
     Inputs(Vec<Value>),
     /// It can't be computed now.
-    Costly,
+    TooLarge,
 }
 
-impl Fold {
+impl FoldingBuilder {
     /// The value of a constant.
     pub(crate) fn constant_of(&self, v: Value) -> Option<&Literal> {
         self.known.get(&v)
@@ -42,7 +42,7 @@ impl Fold {
         &mut self,
         v: Value,
         outer: &mut dyn FnMut(Value) -> Option<Literal>,
-    ) -> std::result::Result<Literal, Unknown> {
+    ) -> std::result::Result<Literal, NotConstant> {
         if let Some(x) = self.known.get(&v) {
             return Ok(x.clone());
         }
@@ -70,7 +70,7 @@ impl Fold {
             }
         }
         if !unknown.is_empty() {
-            return Err(Unknown::Inputs(unknown));
+            return Err(NotConstant::Inputs(unknown));
         }
         nodes.sort_unstable();
         nodes.dedup();
@@ -79,17 +79,17 @@ impl Fold {
             let node = &graph.nodes()[n as usize];
             let types: Vec<Type> = node.outs.iter().map(|&o| graph.ty(o).clone()).collect();
             effort = types.iter().fold(effort, |sum, t| sum.saturating_add(t.numel()));
-            if types.iter().any(|t| t.numel() > LARGE) || effort > EFFORT {
-                return Err(Unknown::Costly);
+            if types.iter().any(|t| t.numel() > MAX_COMPUTED_ELEMENTS) || effort > MAX_FOLD_WORK {
+                return Err(NotConstant::TooLarge);
             }
             let args: Vec<Literal> = node.args.iter().filter_map(|a| values.get(a).cloned()).collect();
             if args.len() != node.args.len() {
-                return Err(Unknown::Costly);
+                return Err(NotConstant::TooLarge);
             }
-            let outs = interp::eval(&node.op, &args, &types).map_err(|_| Unknown::Costly)?;
+            let outs = interp::eval(&node.op, &args, &types).map_err(|_| NotConstant::TooLarge)?;
             values.extend(node.outs.iter().copied().zip(outs));
         }
-        let found = values.remove(&v).ok_or(Unknown::Costly)?;
+        let found = values.remove(&v).ok_or(NotConstant::TooLarge)?;
         self.known.insert(v, found.clone());
         Ok(found)
     }
@@ -110,14 +110,14 @@ impl Fold {
         let args: Vec<Literal> = args.iter().map(|a| self.known.get(a).cloned()).collect::<Option<_>>()?;
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
         let outs = op.infer(&types).ok()?;
-        if types.iter().chain(&outs).any(|t| t.numel() > SMALL) {
+        if types.iter().chain(&outs).any(|t| t.numel() > MAX_FOLDED_ELEMENTS) {
             return None;
         }
         interp::eval(op, &args, &outs).ok()
     }
 }
 
-impl GraphBuilder for Fold {
+impl GraphBuilder for FoldingBuilder {
     fn emit(&mut self, op: Op, args: &[Value]) -> Result<Values> {
         if let Some(found) = self.fold(&op, args) {
             let constant = |x: Literal| self.emit(Const(x).into(), &[]).map(|v| v[0]);

@@ -2,33 +2,33 @@
 
 use crate::elem::Elem;
 use crate::error::{Error, Result};
-use crate::fold::{Fold, Unknown};
-use crate::item::{Item, Tensor};
-use crate::node::Cx;
-use crate::options::{Given, Options};
+use crate::fold::{FoldingBuilder, NotConstant};
+use crate::item::{ImportedValue, ImportedTensor};
+use crate::node::NodeContext;
+use crate::options::{InputInfo, ImportOptions};
 use crate::proto::{
     AttributeProto, DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetId, TensorType,
     TypeProto, TypeValue,
 };
-use crate::tensor::{self, External, NoExternal};
-use crate::weight::{self, Key, Weights};
+use crate::tensor::{self, ExternalData, NoExternalData};
+use crate::function_sizes::{self, OpKey, FunctionSizes};
 use ir::{DType, Graph, GraphBuilder, Literal, Loc, Type, Value};
 use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Nodes visited at most, those of functions and unrolled loops counted again each time.
-const MOST_NODES: usize = 1 << 20;
+const MAX_NODES: usize = 1 << 20;
 /// Elements of sequences that nodes read, all together: each node that makes a longer sequence copies the one before.
-const MOST_COPIED: usize = 1 << 22;
+const MAX_COPIED_ELEMENTS: usize = 1 << 22;
 /// Elements of one tensor at most: more than any memory holds, and few enough that places in it can be computed with.
-const MOST_ELEMENTS: usize = 1 << 40;
+const MAX_ELEMENTS: usize = 1 << 40;
 /// Functions and bodies inside of each other at most.
-const MOST_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// A tensor that goes into or out of an imported graph.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Port {
+pub struct TensorPort {
     /// Its name in the model; elements of a sequence are numbered: `xs.0`.
     pub name: String,
     /// Its type in the model; see [`Elem`] for those that are carried.
@@ -39,65 +39,65 @@ pub struct Port {
 
 /// How an output of the model is made of outputs of the graph.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Form {
+pub enum OutputForm {
     /// One of them.
     Tensor(usize),
     /// A sequence.
-    Sequence(Vec<Form>),
+    Sequence(Vec<OutputForm>),
     /// An optional.
-    Optional(Option<Box<Form>>),
+    Optional(Option<Box<OutputForm>>),
 }
 
 /// An imported model.
 #[derive(Clone, Debug)]
-pub struct Imported {
+pub struct ImportedModel {
     /// From the inputs, then the parameters, to the outputs.
     pub graph: Graph,
     /// The inputs that are left when values were given.
-    pub inputs: Vec<Port>,
+    pub inputs: Vec<TensorPort>,
     /// Weights: floats can be trained. Small integers and numbers of rank 0 are constants in the graph instead.
     pub parameters: Vec<(String, Literal)>,
     /// The graph's outputs.
-    pub outputs: Vec<Port>,
+    pub outputs: Vec<TensorPort>,
     /// The model's outputs.
-    pub forms: Vec<(String, Form)>,
+    pub forms: Vec<(String, OutputForm)>,
 }
 
 /// Imports a model whose tensors are all inside.
-pub fn import(bytes: &[u8], options: &Options) -> Result<Imported> {
-    import_with(bytes, options, &NoExternal)
+pub fn import(bytes: &[u8], options: &ImportOptions) -> Result<ImportedModel> {
+    import_with(bytes, options, &NoExternalData)
 }
 
 /// Imports a model from a file; tensors may be in files beside it.
-pub fn import_file(path: &std::path::Path, options: &Options) -> Result<Imported> {
+pub fn import_file(path: &std::path::Path, options: &ImportOptions) -> Result<ImportedModel> {
     let bytes = std::fs::read(path).map_err(|e| Error::Format(format!("{}: {e}", path.display())))?;
     let folder = path.parent().map(std::path::Path::to_path_buf).unwrap_or_default();
-    import_with(&bytes, options, &tensor::Folder(folder))
+    import_with(&bytes, options, &tensor::DirectoryData(folder))
 }
 
 /// Imports a model whose further data is found elsewhere.
-pub fn import_with(bytes: &[u8], options: &Options, external: &dyn External) -> Result<Imported> {
+pub fn import_with(bytes: &[u8], options: &ImportOptions, external: &dyn ExternalData) -> Result<ImportedModel> {
     let fault = |e: prost::DecodeError| Error::Format(e.to_string());
     let model = ModelProto::decode(bytes::Bytes::copy_from_slice(bytes)).map_err(fault)?;
     import_model(&model, options, external)
 }
 
 /// Imports a model that has been read.
-pub fn import_model(model: &ModelProto, options: &Options, external: &dyn External) -> Result<Imported> {
+pub fn import_model(model: &ModelProto, options: &ImportOptions, external: &dyn ExternalData) -> Result<ImportedModel> {
     let graph = model.graph.as_ref().ok_or_else(|| Error::Format("there is no graph in it".into()))?;
     let importer = Importer::new(model, options, external);
-    let mut weights = Weights { functions: &importer.functions, known: HashMap::new(), deepest: MOST_DEPTH };
-    if weights.of(&graph.node, 0) > MOST_NODES {
+    let mut weights = FunctionSizes { functions: &importer.functions, known: HashMap::new(), deepest: MAX_DEPTH };
+    if weights.of(&graph.node, 0) > MAX_NODES {
         return Err(Error::Model(format!(
-            "more than {MOST_NODES} nodes, or more than {MOST_DEPTH} functions inside of each other, when its functions are written out"
+            "more than {MAX_NODES} nodes, or more than {MAX_DEPTH} functions inside of each other, when its functions are written out"
         )));
     }
-    importer.run(graph).map_err(Error::of_model)
+    importer.run(graph).map_err(Error::model_error)
 }
 
 /// Names that a list of nodes sees.
-struct Scope<'m> {
-    names: HashMap<String, Item>,
+struct NameScope<'m> {
+    names: HashMap<String, ImportedValue>,
     /// The frame its values are in.
     frame: usize,
     /// Whether names of the scope around it are seen.
@@ -109,8 +109,8 @@ struct Scope<'m> {
 
 /// A graph under construction: the whole, or the body of a loop inside of it.
 #[derive(Default)]
-struct Frame {
-    fold: Fold,
+struct GraphFrame {
+    fold: FoldingBuilder,
     /// Values of the frame around it, and the inputs that stand for them here.
     captures: Vec<(Value, Value)>,
     memo: HashMap<Value, Value>,
@@ -119,25 +119,25 @@ struct Frame {
 }
 
 /// The body of a loop or branch as a graph: its own inputs first, then what it captures.
-pub(crate) struct Body {
+pub(crate) struct SubgraphBody {
     pub(crate) graph: Graph,
     pub(crate) captures: Vec<Value>,
-    pub(crate) outs: Vec<Tensor>,
+    pub(crate) outs: Vec<ImportedTensor>,
 }
 
 pub(crate) struct Importer<'m> {
     model: &'m ModelProto,
-    functions: HashMap<Key<'m>, &'m FunctionProto>,
-    pub(crate) options: &'m Options,
-    external: &'m dyn External,
-    frames: Vec<Frame>,
-    scopes: Vec<Scope<'m>>,
+    functions: HashMap<OpKey<'m>, &'m FunctionProto>,
+    pub(crate) options: &'m ImportOptions,
+    external: &'m dyn ExternalData,
+    frames: Vec<GraphFrame>,
+    scopes: Vec<NameScope<'m>>,
     visited: usize,
     copied: usize,
 }
 
 /// Elements of a type if no axis were empty.
-fn room(ty: &Type) -> usize {
+fn nonempty_elements(ty: &Type) -> usize {
     ty.shape.iter().fold(1, |n: usize, &d| n.saturating_mul(d.max(1)))
 }
 
@@ -156,23 +156,23 @@ fn opsets(list: &[OperatorSetId]) -> Arc<HashMap<String, i64>> {
 }
 
 impl<'m> Importer<'m> {
-    fn new(model: &'m ModelProto, options: &'m Options, external: &'m dyn External) -> Importer<'m> {
+    fn new(model: &'m ModelProto, options: &'m ImportOptions, external: &'m dyn ExternalData) -> Importer<'m> {
         let key = |f: &'m FunctionProto| (text(&f.domain), text(&f.name), text(&f.overload));
         Importer {
             model,
             functions: model.functions.iter().map(|f| (key(f), f)).collect(),
             options,
             external,
-            frames: vec![Frame::default()],
+            frames: vec![GraphFrame::default()],
             scopes: Vec::new(),
             visited: 0,
             copied: 0,
         }
     }
 
-    fn run(mut self, graph: &'m GraphProto) -> Result<Imported> {
+    fn run(mut self, graph: &'m GraphProto) -> Result<ImportedModel> {
         let opsets = opsets(&self.model.opset_import);
-        self.scopes.push(Scope { names: HashMap::new(), frame: 0, open: false, attributes: HashMap::new(), opsets });
+        self.scopes.push(NameScope { names: HashMap::new(), frame: 0, open: false, attributes: HashMap::new(), opsets });
         let unknown = self.options.inputs.keys().find(|k| !graph.input.iter().any(|i| text(&i.name) == k.as_str()));
         if let Some(name) = unknown {
             let all: Vec<&str> = graph.input.iter().map(|i| text(&i.name)).collect();
@@ -202,32 +202,32 @@ impl<'m> Importer<'m> {
         let mut built = frame.fold.b.graph;
         built.set_outputs(outs);
         let graph = built.without_dead_nodes();
-        Ok(Imported { graph, inputs, parameters, outputs, forms })
+        Ok(ImportedModel { graph, inputs, parameters, outputs, forms })
     }
 
-    fn form(&self, name: &str, item: &Item, outs: &mut Vec<Value>, ports: &mut Vec<Port>) -> Form {
+    fn form(&self, name: &str, item: &ImportedValue, outs: &mut Vec<Value>, ports: &mut Vec<TensorPort>) -> OutputForm {
         match item {
-            Item::Tensor(t) => {
+            ImportedValue::Tensor(t) => {
                 let ty = self.frames[0].fold.ty(t.v);
-                ports.push(Port { name: name.to_string(), elem: t.carried.unwrap_or(Elem::of(ty.dtype)), ty });
+                ports.push(TensorPort { name: name.to_string(), elem: t.elem.unwrap_or(Elem::from_dtype(ty.dtype)), ty });
                 outs.push(t.v);
-                Form::Tensor(outs.len() - 1)
+                OutputForm::Tensor(outs.len() - 1)
             }
-            Item::Sequence(items) => {
-                let one = |(i, item): (usize, &Item)| self.form(&format!("{name}.{i}"), item, outs, ports);
-                Form::Sequence(items.iter().enumerate().map(one).collect())
+            ImportedValue::Sequence(items) => {
+                let one = |(i, item): (usize, &ImportedValue)| self.form(&format!("{name}.{i}"), item, outs, ports);
+                OutputForm::Sequence(items.iter().enumerate().map(one).collect())
             }
-            Item::Optional(item) => {
-                Form::Optional(item.as_ref().map(|item| Box::new(self.form(name, item, outs, ports))))
+            ImportedValue::Optional(item) => {
+                OutputForm::Optional(item.as_ref().map(|item| Box::new(self.form(name, item, outs, ports))))
             }
         }
     }
 
     /// The dtype of an element type, by the options.
     pub(crate) fn dtype(&self, elem: Elem) -> Result<DType> {
-        match (elem, self.options.float) {
+        match (elem, self.options.float_dtype) {
             (Elem::Float, Some(d)) => Ok(d),
-            _ => elem.dtype().ok_or_else(|| Error::here(format!("{} tensors are not supported", elem.name()))),
+            _ => elem.dtype().ok_or_else(|| Error::node_error(format!("{} tensors are not supported", elem.name()))),
         }
     }
 
@@ -243,32 +243,32 @@ impl<'m> Importer<'m> {
     /// A tensor of the file as a literal.
     pub(crate) fn literal(&self, t: &'m crate::proto::TensorProto) -> Result<(Literal, Option<Elem>)> {
         let (x, elem) = tensor::literal(t, self.external)?;
-        Ok((self.converted(x, elem)?, elem.is_carried().then_some(elem)))
+        Ok((self.converted(x, elem)?, elem.is_emulated().then_some(elem)))
     }
 
     fn input(
         &mut self,
         name: &str,
         ty: Option<&TypeProto>,
-        given: Option<&Given>,
-        ports: &mut Vec<Port>,
-    ) -> Result<Item> {
+        given: Option<&InputInfo>,
+        ports: &mut Vec<TensorPort>,
+    ) -> Result<ImportedValue> {
         let fault = |what: &str| Error::Model(format!("input {name}: {what}"));
         match ty.and_then(|t| t.value.as_ref()) {
             Some(TypeValue::Tensor(t)) => self.tensor_input(name, t, given, ports),
             Some(TypeValue::Sequence(s)) => {
-                let Some(Given::Sequence(items)) = given else {
+                let Some(InputInfo::Sequence(items)) = given else {
                     return Err(fault("is a sequence, whose length must be given when importing (`Given::Sequence`)"));
                 };
                 let elem = s.elem_type.as_deref();
-                let mut one = |(i, g): (usize, &Given)| self.input(&format!("{name}.{i}"), elem, Some(g), ports);
-                Ok(Item::Sequence(items.iter().enumerate().map(&mut one).collect::<Result<_>>()?))
+                let mut one = |(i, g): (usize, &InputInfo)| self.input(&format!("{name}.{i}"), elem, Some(g), ports);
+                Ok(ImportedValue::Sequence(items.iter().enumerate().map(&mut one).collect::<Result<_>>()?))
             }
             Some(TypeValue::Optional(o)) => match given {
-                Some(Given::Absent) => Ok(Item::Optional(None)),
-                Some(Given::Present(g)) => {
+                Some(InputInfo::Absent) => Ok(ImportedValue::Optional(None)),
+                Some(InputInfo::Present(g)) => {
                     let item = self.input(name, o.elem_type.as_deref(), Some(g), ports)?;
-                    Ok(Item::Optional(Some(Box::new(item))))
+                    Ok(ImportedValue::Optional(Some(Box::new(item))))
                 }
                 _ => Err(fault(
                     "is optional: say when importing whether it is there (`Given::Present`, `Given::Absent`)",
@@ -284,26 +284,26 @@ impl<'m> Importer<'m> {
         &mut self,
         name: &str,
         t: &TensorType,
-        given: Option<&Given>,
-        ports: &mut Vec<Port>,
-    ) -> Result<Item> {
+        given: Option<&InputInfo>,
+        ports: &mut Vec<TensorPort>,
+    ) -> Result<ImportedValue> {
         let fault = |what: String| Error::Model(format!("input {name}: {what}"));
         let n = t.elem_type.unwrap_or(0);
         let elem = Elem::from_number(n.into()).ok_or_else(|| fault(format!("element type {n} is not known")))?;
         let Some(own) = elem.dtype() else {
             return Err(fault(format!("{} tensors are not supported; do that part outside of the model", elem.name())));
         };
-        let carried = elem.is_carried().then_some(elem);
-        if let Some(Given::Value(x)) = given {
+        let carried = elem.is_emulated().then_some(elem);
+        if let Some(InputInfo::Value(x)) = given {
             if x.ty().dtype != own {
                 return Err(fault(format!("is {}, got a value of {}", elem.name(), x.ty())));
             }
             let x = self.converted(x.clone(), elem)?;
             let v = self.frames[0].fold.constant(x)?;
-            return Ok(Tensor { v, carried }.into());
+            return Ok(ImportedTensor { v, elem: carried }.into());
         }
         let shape = match (given, &t.shape) {
-            (Some(Given::Shape(shape)), declared) => {
+            (Some(InputInfo::Shape(shape)), declared) => {
                 if let Some(declared) = declared {
                     let fits = declared.dim.len() == shape.len()
                         && declared.dim.iter().zip(shape).all(|(d, &s)| match d.value {
@@ -323,13 +323,13 @@ impl<'m> Importer<'m> {
             (None, Some(declared)) => self.shape(name, &declared.dim)?,
         };
         let ty = Type::checked(self.dtype(elem)?, &shape).map_err(|p| fault(p.to_string()))?;
-        if room(&ty) > MOST_ELEMENTS {
+        if nonempty_elements(&ty) > MAX_ELEMENTS {
             return Err(fault(format!("{ty} has more elements than any memory")));
         }
         let v = self.frames[0].fold.b.graph.input(ty.clone());
         self.frames[0].names.insert(v, name.to_string());
-        ports.push(Port { name: name.to_string(), elem, ty });
-        Ok(Tensor { v, carried }.into())
+        ports.push(TensorPort { name: name.to_string(), elem, ty });
+        Ok(ImportedTensor { v, elem: carried }.into())
     }
 
     fn shape(&self, input: &str, dims: &[crate::proto::Dimension]) -> Result<Vec<usize>> {
@@ -353,12 +353,12 @@ impl<'m> Importer<'m> {
             if self.scope().names.contains_key(name) {
                 continue;
             }
-            let (x, carried) = self.literal(t).map_err(|e| e.at(label(name), "initializer"))?;
+            let (x, carried) = self.literal(t).map_err(|e| e.with_node(label(name), "initializer"))?;
             let constant = match x.ty().dtype.is_float() {
                 true => x.ty().rank() == 0 || carried.is_some_and(|_| x.ty().numel() <= SMALL),
                 false => x.ty().numel() <= SMALL,
             };
-            let v = if constant || !top || self.options.constants {
+            let v = if constant || !top || self.options.parameters_as_constants {
                 self.fold().constant(x)?
             } else {
                 let v = self.fold().b.graph.input(x.ty().clone());
@@ -366,11 +366,11 @@ impl<'m> Importer<'m> {
                 parameters.push((name.to_string(), x));
                 v
             };
-            self.bind(name, Tensor { v, carried }.into())?;
+            self.bind(name, ImportedTensor { v, elem: carried }.into())?;
         }
         for s in &graph.sparse_initializer {
             let name = s.values.as_ref().map_or("", |v| text(&v.name));
-            let x = self.dense(s).map_err(|e| e.at(label(name), "sparse initializer"))?;
+            let x = self.densify(s).map_err(|e| e.with_node(label(name), "sparse initializer"))?;
             let v = self.fold().constant(x)?;
             self.bind(name, v.into())?;
         }
@@ -378,8 +378,8 @@ impl<'m> Importer<'m> {
     }
 
     /// A sparse tensor written out.
-    pub(crate) fn dense(&self, s: &'m crate::proto::SparseTensorProto) -> Result<Literal> {
-        let fault = |what: &str| Error::here(format!("a sparse tensor {what}"));
+    pub(crate) fn densify(&self, s: &'m crate::proto::SparseTensorProto) -> Result<Literal> {
+        let fault = |what: &str| Error::node_error(format!("a sparse tensor {what}"));
         let (Some(values), Some(indices)) = (&s.values, &s.indices) else {
             return Err(fault("without values or indices"));
         };
@@ -411,11 +411,11 @@ impl<'m> Importer<'m> {
         Ok(Literal::from_fn(ty, |i| filled[i]))
     }
 
-    fn scope(&mut self) -> &mut Scope<'m> {
+    fn scope(&mut self) -> &mut NameScope<'m> {
         self.scopes.last_mut().expect("the model's own scope stays")
     }
 
-    pub(crate) fn fold(&mut self) -> &mut Fold {
+    pub(crate) fn fold(&mut self) -> &mut FoldingBuilder {
         &mut self.frames.last_mut().expect("the model's own frame stays").fold
     }
 
@@ -423,7 +423,7 @@ impl<'m> Importer<'m> {
         self.frames.last().expect("the model's own frame stays").fold.ty(v)
     }
 
-    fn bind(&mut self, name: &str, item: Item) -> Result<()> {
+    fn bind(&mut self, name: &str, item: ImportedValue) -> Result<()> {
         if name.is_empty() {
             return Ok(());
         }
@@ -434,7 +434,7 @@ impl<'m> Importer<'m> {
     }
 
     /// What a name stands for here.
-    pub(crate) fn find(&mut self, name: &str) -> Option<Result<Item>> {
+    pub(crate) fn find(&mut self, name: &str) -> Option<Result<ImportedValue>> {
         let mut found = None;
         for scope in self.scopes.iter().rev() {
             if let Some(item) = scope.names.get(name) {
@@ -446,15 +446,15 @@ impl<'m> Importer<'m> {
             }
         }
         let (item, frame) = found?;
-        if let Item::Sequence(items) = &item {
+        if let ImportedValue::Sequence(items) = &item {
             self.copied += items.len();
-            if self.copied > MOST_COPIED {
-                let what = format!("its nodes pass on more than {MOST_COPIED} elements of sequences");
+            if self.copied > MAX_COPIED_ELEMENTS {
+                let what = format!("its nodes pass on more than {MAX_COPIED_ELEMENTS} elements of sequences");
                 return Some(Err(Error::Model(what)));
             }
         }
         Some((frame + 1..self.frames.len()).try_fold(item, |item, f| {
-            item.map(&mut |t: Tensor| Ok(Tensor { v: self.capture(f, t.v)?, carried: t.carried }))
+            item.map(&mut |t: ImportedTensor| Ok(ImportedTensor { v: self.capture(f, t.v)?, elem: t.elem }))
         }))
     }
 
@@ -477,12 +477,12 @@ impl<'m> Importer<'m> {
     }
 
     /// The value of something that decides about shapes.
-    pub(crate) fn known(&mut self, v: Value, what: &str) -> Result<Literal> {
+    pub(crate) fn static_value(&mut self, v: Value, what: &str) -> Result<Literal> {
         let frame = self.frames.len() - 1;
         let mut inputs = Vec::new();
-        match self.known_in(frame, v, &mut inputs) {
+        match self.static_value_in(frame, v, &mut inputs) {
             Some(x) => Ok(x),
-            None if inputs.is_empty() => Err(Error::here(format!(
+            None if inputs.is_empty() => Err(Error::node_error(format!(
                 "{what} decides about shapes, which are static here, but it changes while the model runs"
             ))),
             None => {
@@ -493,22 +493,22 @@ impl<'m> Importer<'m> {
         }
     }
 
-    fn known_in(&mut self, f: usize, v: Value, inputs: &mut Vec<String>) -> Option<Literal> {
+    fn static_value_in(&mut self, f: usize, v: Value, inputs: &mut Vec<String>) -> Option<Literal> {
         let mut fold = std::mem::take(&mut self.frames[f].fold);
         let captures: HashMap<Value, Value> =
             self.frames[f].captures.iter().map(|&(outer, inner)| (inner, outer)).collect();
         let found = fold.value_of(v, &mut |input| {
             let outer = *captures.get(&input)?;
-            self.known_in(f - 1, outer, inputs)
+            self.static_value_in(f - 1, outer, inputs)
         });
         self.frames[f].fold = fold;
         match found {
             Ok(x) => Some(x),
-            Err(Unknown::Inputs(list)) => {
+            Err(NotConstant::Inputs(list)) => {
                 inputs.extend(list.iter().filter_map(|v| self.frames[f].names.get(v).cloned()));
                 None
             }
-            Err(Unknown::Costly) => None,
+            Err(NotConstant::TooLarge) => None,
         }
     }
 
@@ -520,8 +520,8 @@ impl<'m> Importer<'m> {
     fn walk(&mut self, nodes: &'m [NodeProto]) -> Result<()> {
         for (i, node) in nodes.iter().enumerate() {
             self.visited += 1;
-            if self.visited > MOST_NODES {
-                return Err(Error::Model(format!("more than {MOST_NODES} nodes, functions and loops written out")));
+            if self.visited > MAX_NODES {
+                return Err(Error::Model(format!("more than {MAX_NODES} nodes, functions and loops written out")));
             }
             let (kind, number) = (text(&node.op_type), i.to_string());
             let label = match (text(&node.name), node.output.iter().find(|o| !o.is_empty())) {
@@ -529,7 +529,7 @@ impl<'m> Importer<'m> {
                 ("", None) => &number,
                 (name, _) => name,
             };
-            self.node(node, label).map_err(|e| e.at(label, kind))?;
+            self.node(node, label).map_err(|e| e.with_node(label, kind))?;
         }
         Ok(())
     }
@@ -540,20 +540,20 @@ impl<'m> Importer<'m> {
             args.push(match name.as_str() {
                 "" => None,
                 name => Some(self.find(name).ok_or_else(|| {
-                    Error::here(format!(
+                    Error::node_error(format!(
                         "its input `{name}` is not defined before it; sort the nodes, or mend the name"
                     ))
                 })??),
             });
         }
         self.fold().b.loc = Loc::File(Arc::new((label.to_string(), 0, 0)));
-        let key = weight::key(node);
+        let key = function_sizes::key(node);
         let domain = key.0;
         let outs = match self.functions.get(&key).copied() {
             Some(function) => self.call(function, node, args)?,
             None => {
                 let Some(&version) = self.scope().opsets.get(domain) else {
-                    return Err(Error::here(format!(
+                    return Err(Error::node_error(format!(
                         "the model doesn't say which version of the domain `{domain}` it uses"
                     )));
                 };
@@ -568,16 +568,16 @@ impl<'m> Importer<'m> {
                         }
                     }
                 }
-                crate::ops::convert(&mut Cx { imp: self, node, domain, version, args, attributes })?
+                crate::ops::convert(&mut NodeContext { imp: self, node, domain, version, args, attributes })?
             }
         };
         if outs.len() < node.output.iter().rposition(|o| !o.is_empty()).map_or(0, |i| i + 1) {
-            return Err(Error::here(format!("{} outputs are named, but it gives {}", node.output.len(), outs.len())));
+            return Err(Error::node_error(format!("{} outputs are named, but it gives {}", node.output.len(), outs.len())));
         }
         for (name, item) in node.output.iter().zip(outs) {
-            item.map(&mut |t: Tensor| match self.ty(t.v) {
-                ty if room(&ty) > MOST_ELEMENTS => {
-                    Err(Error::here(format!("its result {ty} has more elements than any memory")))
+            item.map(&mut |t: ImportedTensor| match self.ty(t.v) {
+                ty if nonempty_elements(&ty) > MAX_ELEMENTS => {
+                    Err(Error::node_error(format!("its result {ty} has more elements than any memory")))
                 }
                 _ => Ok(t),
             })?;
@@ -587,8 +587,8 @@ impl<'m> Importer<'m> {
     }
 
     /// A function of the model, written out.
-    fn call(&mut self, f: &'m FunctionProto, node: &'m NodeProto, args: Vec<Option<Item>>) -> Result<Vec<Item>> {
-        self.deeper()?;
+    fn call(&mut self, f: &'m FunctionProto, node: &'m NodeProto, args: Vec<Option<ImportedValue>>) -> Result<Vec<ImportedValue>> {
+        self.check_depth()?;
         let mut attributes: HashMap<&'m str, &'m AttributeProto> =
             f.attribute_proto.iter().map(|a| (text(&a.name), a)).collect();
         for a in &node.attribute {
@@ -602,7 +602,7 @@ impl<'m> Importer<'m> {
             }
         }
         let frame = self.frames.len() - 1;
-        self.scopes.push(Scope {
+        self.scopes.push(NameScope {
             names: HashMap::new(),
             frame,
             open: false,
@@ -617,17 +617,17 @@ impl<'m> Importer<'m> {
             }
             self.walk(&f.node)?;
             let missing =
-                |o: &str| Error::here(format!("the function {} doesn't give its output `{o}`", text(&f.name)));
+                |o: &str| Error::node_error(format!("the function {} doesn't give its output `{o}`", text(&f.name)));
             f.output.iter().map(|o| self.find(o).ok_or_else(|| missing(o))?).collect()
         })();
         self.scopes.pop();
         outs
     }
 
-    fn deeper(&self) -> Result<()> {
-        match self.scopes.len() < MOST_DEPTH {
+    fn check_depth(&self) -> Result<()> {
+        match self.scopes.len() < MAX_DEPTH {
             true => Ok(()),
-            false => Err(Error::here(format!("more than {MOST_DEPTH} functions or bodies inside of each other"))),
+            false => Err(Error::node_error(format!("more than {MAX_DEPTH} functions or bodies inside of each other"))),
         }
     }
 
@@ -637,26 +637,26 @@ impl<'m> Importer<'m> {
             (s.attributes.clone(), s.opsets.clone())
         };
         let frame = self.frames.len() - 1;
-        self.scopes.push(Scope { names: HashMap::new(), frame, open: true, attributes, opsets });
+        self.scopes.push(NameScope { names: HashMap::new(), frame, open: true, attributes, opsets });
     }
 
-    fn body_nodes(&mut self, graph: &'m GraphProto, args: Vec<Item>) -> Result<Vec<Item>> {
+    fn body_nodes(&mut self, graph: &'m GraphProto, args: Vec<ImportedValue>) -> Result<Vec<ImportedValue>> {
         if args.len() > graph.input.len() {
-            return Err(Error::here(format!("its body takes {} inputs, not {}", graph.input.len(), args.len())));
+            return Err(Error::node_error(format!("its body takes {} inputs, not {}", graph.input.len(), args.len())));
         }
         for (info, item) in graph.input.iter().zip(args) {
             self.bind(text(&info.name), item)?;
         }
         self.initializers(graph, false)?;
         self.walk(&graph.node)?;
-        let missing = |name: &str| Error::here(format!("no node of its body gives the output `{name}`"));
+        let missing = |name: &str| Error::node_error(format!("no node of its body gives the output `{name}`"));
         let names = graph.output.iter().map(|o| text(&o.name));
         names.map(|name| self.find(name).ok_or_else(|| missing(name))?).collect()
     }
 
     /// A body's nodes written here.
-    pub(crate) fn inline(&mut self, graph: &'m GraphProto, args: Vec<Item>) -> Result<Vec<Item>> {
-        self.deeper()?;
+    pub(crate) fn inline(&mut self, graph: &'m GraphProto, args: Vec<ImportedValue>) -> Result<Vec<ImportedValue>> {
+        self.check_depth()?;
         let loc = self.fold().b.loc.clone();
         self.push_scope();
         let outs = self.body_nodes(graph, args);
@@ -670,10 +670,10 @@ impl<'m> Importer<'m> {
         &mut self,
         graph: &'m GraphProto,
         inputs: &[Type],
-        args: impl FnOnce(&mut Fold, &[Value]) -> Result<Vec<Item>>,
-    ) -> Result<Body> {
-        self.deeper()?;
-        let mut frame = Frame::default();
+        args: impl FnOnce(&mut FoldingBuilder, &[Value]) -> Result<Vec<ImportedValue>>,
+    ) -> Result<SubgraphBody> {
+        self.check_depth()?;
+        let mut frame = GraphFrame::default();
         frame.fold.b.loc = self.fold().b.loc.clone();
         let own: Vec<Value> = inputs.iter().map(|t| frame.fold.b.graph.input(t.clone())).collect();
         let args = args(&mut frame.fold, &own)?;
@@ -685,8 +685,8 @@ impl<'m> Importer<'m> {
         let mut tensors = Vec::new();
         for item in outs? {
             match item {
-                Item::Tensor(t) => tensors.push(t),
-                other => return Err(Error::here(format!("its body gives {}, which loops can't carry", other.kind()))),
+                ImportedValue::Tensor(t) => tensors.push(t),
+                other => return Err(Error::node_error(format!("its body gives {}, which loops can't carry", other.kind()))),
             }
         }
         // Captures were found on the way; here they follow the body's own inputs.
@@ -700,6 +700,6 @@ impl<'m> Importer<'m> {
         let args: Vec<Value> = source.inputs().iter().map(|v| map[v]).collect();
         let outs = source.inline(&mut built, &args)?;
         built.set_outputs(outs);
-        Ok(Body { graph: built, captures: frame.captures.iter().map(|(outer, _)| *outer).collect(), outs: tensors })
+        Ok(SubgraphBody { graph: built, captures: frame.captures.iter().map(|(outer, _)| *outer).collect(), outs: tensors })
     }
 }

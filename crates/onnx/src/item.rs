@@ -5,54 +5,54 @@ use ir::Value;
 
 /// A tensor, or a list of things whose length is known, or something that may be absent, which is known too.
 #[derive(Clone, Debug)]
-pub(crate) enum Item {
-    Tensor(Tensor),
-    Sequence(Vec<Item>),
-    Optional(Option<Box<Item>>),
+pub(crate) enum ImportedValue {
+    Tensor(ImportedTensor),
+    Sequence(Vec<ImportedValue>),
+    Optional(Option<Box<ImportedValue>>),
 }
 
 /// A value of the graph; `carried` names an element type that the value's dtype only carries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tensor {
+pub(crate) struct ImportedTensor {
     pub(crate) v: Value,
-    pub(crate) carried: Option<Elem>,
+    pub(crate) elem: Option<Elem>,
 }
 
-impl From<Value> for Tensor {
-    fn from(v: Value) -> Tensor {
-        Tensor { v, carried: None }
+impl From<Value> for ImportedTensor {
+    fn from(v: Value) -> ImportedTensor {
+        ImportedTensor { v, elem: None }
     }
 }
 
-impl From<Value> for Item {
-    fn from(v: Value) -> Item {
-        Item::Tensor(v.into())
+impl From<Value> for ImportedValue {
+    fn from(v: Value) -> ImportedValue {
+        ImportedValue::Tensor(v.into())
     }
 }
 
-impl From<Tensor> for Item {
-    fn from(t: Tensor) -> Item {
-        Item::Tensor(t)
+impl From<ImportedTensor> for ImportedValue {
+    fn from(t: ImportedTensor) -> ImportedValue {
+        ImportedValue::Tensor(t)
     }
 }
 
-impl Item {
+impl ImportedValue {
     /// What kind of thing it is, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            Item::Tensor(_) => "a tensor",
-            Item::Sequence(_) => "a sequence",
-            Item::Optional(_) => "an optional",
+            ImportedValue::Tensor(_) => "a tensor",
+            ImportedValue::Sequence(_) => "a sequence",
+            ImportedValue::Optional(_) => "an optional",
         }
     }
 
     /// The same with each tensor replaced.
-    pub(crate) fn map<E>(&self, f: &mut impl FnMut(Tensor) -> Result<Tensor, E>) -> Result<Item, E> {
+    pub(crate) fn map<E>(&self, f: &mut impl FnMut(ImportedTensor) -> Result<ImportedTensor, E>) -> Result<ImportedValue, E> {
         Ok(match self {
-            Item::Tensor(t) => Item::Tensor(f(*t)?),
-            Item::Sequence(items) => Item::Sequence(items.iter().map(|i| i.map(f)).collect::<Result<_, E>>()?),
-            Item::Optional(None) => Item::Optional(None),
-            Item::Optional(Some(i)) => Item::Optional(Some(Box::new(i.map(f)?))),
+            ImportedValue::Tensor(t) => ImportedValue::Tensor(f(*t)?),
+            ImportedValue::Sequence(items) => ImportedValue::Sequence(items.iter().map(|i| i.map(f)).collect::<Result<_, E>>()?),
+            ImportedValue::Optional(None) => ImportedValue::Optional(None),
+            ImportedValue::Optional(Some(i)) => ImportedValue::Optional(Some(Box::new(i.map(f)?))),
         })
     }
 }

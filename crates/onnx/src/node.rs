@@ -3,24 +3,24 @@
 use crate::elem::Elem;
 use crate::error::{Error, Result};
 use crate::import::Importer;
-use crate::item::{Item, Tensor};
+use crate::item::{ImportedValue, ImportedTensor};
 use crate::proto::{AttributeProto, GraphProto, NodeProto};
 use ir::graph::Values;
 use ir::{Binary, DType, GraphBuilder, Literal, Op, Type, Value};
 
 /// Sizes and amounts of a model stay below this, so that sums of a few don't overflow.
-const MOST: i64 = 1 << 40;
+const MAX_AMOUNT: i64 = 1 << 40;
 
-pub(crate) struct Cx<'a, 'm> {
+pub(crate) struct NodeContext<'a, 'm> {
     pub(crate) imp: &'a mut Importer<'m>,
     pub(crate) node: &'m NodeProto,
     pub(crate) domain: &'m str,
     pub(crate) version: i64,
-    pub(crate) args: Vec<Option<Item>>,
+    pub(crate) args: Vec<Option<ImportedValue>>,
     pub(crate) attributes: Vec<(&'m str, &'m AttributeProto)>,
 }
 
-impl GraphBuilder for Cx<'_, '_> {
+impl GraphBuilder for NodeContext<'_, '_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
         self.imp.fold().emit(op, args)
     }
@@ -30,7 +30,7 @@ impl GraphBuilder for Cx<'_, '_> {
     }
 }
 
-impl<'m> Cx<'_, 'm> {
+impl<'m> NodeContext<'_, 'm> {
     pub(crate) fn op(&self) -> &'m str {
         self.node.op_type.as_deref().unwrap_or("")
     }
@@ -41,7 +41,7 @@ impl<'m> Cx<'_, 'm> {
     }
 
     /// Whether an output is used.
-    pub(crate) fn wants(&self, i: usize) -> bool {
+    pub(crate) fn output_is_used(&self, i: usize) -> bool {
         self.node.output.get(i).is_some_and(|o| !o.is_empty())
     }
 
@@ -91,15 +91,15 @@ impl<'m> Cx<'_, 'm> {
     pub(crate) fn count(&self, name: &str, default: i64) -> Result<usize> {
         let n = self.int(name, default);
         let fits = usize::try_from(n).ok().filter(|n| (1..=1 << 20).contains(n));
-        fits.ok_or_else(|| Error::here(format!("the attribute {name} is {n}; a number from 1 to 2²⁰ is needed")))
+        fits.ok_or_else(|| Error::node_error(format!("the attribute {name} is {n}; a number from 1 to 2²⁰ is needed")))
     }
 
     /// Integers that are amounts: small enough to be added up.
     pub(crate) fn amounts(&self, name: &str) -> Result<Option<Vec<i64>>> {
         let Some(list) = self.ints(name) else { return Ok(None) };
         for &x in list {
-            if x.unsigned_abs() > MOST.unsigned_abs() {
-                return Err(Error::here(format!("the attribute {name} holds {x}, which is out of range")));
+            if x.unsigned_abs() > MAX_AMOUNT.unsigned_abs() {
+                return Err(Error::node_error(format!("the attribute {name} holds {x}, which is out of range")));
             }
         }
         Ok(Some(list.to_vec()))
@@ -113,7 +113,7 @@ impl<'m> Cx<'_, 'm> {
             Some(list) if list.len() == n && list.iter().all(|&x| (least..=1 << 20).contains(&x)) => {
                 Ok(list.iter().map(|&x| x as usize).collect())
             }
-            Some(list) => Err(Error::here(format!(
+            Some(list) => Err(Error::node_error(format!(
                 "the attribute {name} is {list:?}; {n} numbers from {least} to 2²⁰ are needed"
             ))),
         }
@@ -121,32 +121,32 @@ impl<'m> Cx<'_, 'm> {
 
     pub(crate) fn graph(&self, name: &str) -> Result<&'m GraphProto> {
         let found = self.attr(name).and_then(|a| a.g.as_ref());
-        found.ok_or_else(|| Error::here(format!("the attribute {name}, a graph, is missing")))
+        found.ok_or_else(|| Error::node_error(format!("the attribute {name}, a graph, is missing")))
     }
 
     /// An operand, if it is there.
-    pub(crate) fn item(&self, i: usize) -> Option<&Item> {
+    pub(crate) fn item(&self, i: usize) -> Option<&ImportedValue> {
         self.args.get(i).and_then(Option::as_ref)
     }
 
-    fn required(&self, i: usize) -> Result<&Item> {
-        self.item(i).ok_or_else(|| Error::here(format!("its input {i} is missing")))
+    fn required(&self, i: usize) -> Result<&ImportedValue> {
+        self.item(i).ok_or_else(|| Error::node_error(format!("its input {i} is missing")))
     }
 
     /// An operand of any element type.
-    pub(crate) fn any(&self, i: usize) -> Result<Tensor> {
+    pub(crate) fn operand(&self, i: usize) -> Result<ImportedTensor> {
         match self.required(i)? {
-            Item::Tensor(t) => Ok(*t),
-            other => Err(Error::here(format!("its input {i} must be a tensor, not {}", other.kind()))),
+            ImportedValue::Tensor(t) => Ok(*t),
+            other => Err(Error::node_error(format!("its input {i} must be a tensor, not {}", other.kind()))),
         }
     }
 
     /// An operand whose element type is one of ours.
     pub(crate) fn x(&self, i: usize) -> Result<Value> {
-        let t = self.any(i)?;
-        match t.carried {
+        let t = self.operand(i)?;
+        match t.elem {
             None => Ok(t.v),
-            Some(elem) => Err(Error::here(format!(
+            Some(elem) => Err(Error::node_error(format!(
                 "its input {i} is {}, which it can't compute with; cast it first",
                 elem.name()
             ))),
@@ -158,14 +158,14 @@ impl<'m> Cx<'_, 'm> {
         self.item(i).is_some().then(|| self.x(i)).transpose()
     }
 
-    pub(crate) fn sequence(&self, i: usize) -> Result<Vec<Item>> {
+    pub(crate) fn sequence(&self, i: usize) -> Result<Vec<ImportedValue>> {
         match self.required(i)? {
-            Item::Sequence(items) => Ok(items.clone()),
-            Item::Optional(Some(inner)) => match &**inner {
-                Item::Sequence(items) => Ok(items.clone()),
-                other => Err(Error::here(format!("its input {i} must be a sequence, not {}", other.kind()))),
+            ImportedValue::Sequence(items) => Ok(items.clone()),
+            ImportedValue::Optional(Some(inner)) => match &**inner {
+                ImportedValue::Sequence(items) => Ok(items.clone()),
+                other => Err(Error::node_error(format!("its input {i} must be a sequence, not {}", other.kind()))),
             },
-            other => Err(Error::here(format!("its input {i} must be a sequence, not {}", other.kind()))),
+            other => Err(Error::node_error(format!("its input {i} must be a sequence, not {}", other.kind()))),
         }
     }
 
@@ -182,25 +182,25 @@ impl<'m> Cx<'_, 'm> {
     }
 
     /// The value of an operand that decides about shapes.
-    pub(crate) fn known(&mut self, i: usize, what: &str) -> Result<Literal> {
-        let v = self.any(i)?.v;
-        self.imp.known(v, &format!("its {what} (input {i})"))
+    pub(crate) fn static_operand(&mut self, i: usize, what: &str) -> Result<Literal> {
+        let v = self.operand(i)?.v;
+        self.imp.static_value(v, &format!("its {what} (input {i})"))
     }
 
     /// Its integers.
-    pub(crate) fn known_ints(&mut self, i: usize, what: &str) -> Result<Vec<i64>> {
-        let x = self.known(i, what)?;
+    pub(crate) fn static_ints(&mut self, i: usize, what: &str) -> Result<Vec<i64>> {
+        let x = self.static_operand(i, what)?;
         match x.ty().dtype.is_float() {
-            true => Err(Error::here(format!("its {what} (input {i}) must be integers, not {}", x.ty()))),
+            true => Err(Error::node_error(format!("its {what} (input {i}) must be integers, not {}", x.ty()))),
             false => Ok(x.to_vec()),
         }
     }
 
     /// Integers that are sizes or amounts.
-    pub(crate) fn known_amounts(&mut self, i: usize, what: &str) -> Result<Vec<i64>> {
-        let list = self.known_ints(i, what)?;
-        match list.iter().find(|x| x.unsigned_abs() > MOST.unsigned_abs()) {
-            Some(x) => Err(Error::here(format!("its {what} (input {i}) holds {x}, which is out of range"))),
+    pub(crate) fn static_amounts(&mut self, i: usize, what: &str) -> Result<Vec<i64>> {
+        let list = self.static_ints(i, what)?;
+        match list.iter().find(|x| x.unsigned_abs() > MAX_AMOUNT.unsigned_abs()) {
+            Some(x) => Err(Error::node_error(format!("its {what} (input {i}) holds {x}, which is out of range"))),
             None => Ok(list),
         }
     }
@@ -208,7 +208,7 @@ impl<'m> Cx<'_, 'm> {
     /// Axes from an operand, or else from an attribute: `None` where neither is there.
     pub(crate) fn axes(&mut self, operand: usize, rank: usize) -> Result<Option<Vec<usize>>> {
         let list = match self.item(operand) {
-            Some(_) => self.known_ints(operand, "axes")?,
+            Some(_) => self.static_ints(operand, "axes")?,
             None => match self.ints("axes") {
                 Some(list) => list.to_vec(),
                 None => return Ok(None),
@@ -230,13 +230,13 @@ impl<'m> Cx<'_, 'm> {
     }
 
     /// `f(a, b)` with broadcasting.
-    pub(crate) fn bin(&mut self, op: Binary, a: Value, b: Value) -> Result<Value> {
+    pub(crate) fn broadcast_binary(&mut self, op: Binary, a: Value, b: Value) -> Result<Value> {
         let list = self.broadcast_all(&[a, b])?;
         Ok(self.binary(op, list[0], list[1])?)
     }
 
     /// A vector along one axis of a shape.
-    pub(crate) fn along(&mut self, v: Value, shape: &[usize], axis: usize) -> Result<Value> {
+    pub(crate) fn broadcast_along(&mut self, v: Value, shape: &[usize], axis: usize) -> Result<Value> {
         Ok(self.broadcast(v, shape, &[axis])?)
     }
 
@@ -248,15 +248,15 @@ impl<'m> Cx<'_, 'm> {
     /// The dtype of an element type.
     pub(crate) fn dtype_of(&self, number: i64) -> Result<(DType, Option<Elem>)> {
         let elem =
-            Elem::from_number(number).ok_or_else(|| Error::here(format!("element type {number} is not known")))?;
-        Ok((self.imp.dtype(elem)?, elem.is_carried().then_some(elem)))
+            Elem::from_number(number).ok_or_else(|| Error::node_error(format!("element type {number} is not known")))?;
+        Ok((self.imp.dtype(elem)?, elem.is_emulated().then_some(elem)))
     }
 }
 
 /// How many elements sizes are together, where no tensor has them yet.
-pub(crate) fn total(sizes: &[usize]) -> Result<usize> {
+pub(crate) fn checked_numel(sizes: &[usize]) -> Result<usize> {
     let n = sizes.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-    n.filter(|&n| n <= MOST as usize).ok_or_else(|| Error::here(format!("sizes {sizes:?} are too large together")))
+    n.filter(|&n| n <= MAX_AMOUNT as usize).ok_or_else(|| Error::node_error(format!("sizes {sizes:?} are too large together")))
 }
 
 /// An axis counted from either end.
@@ -264,7 +264,7 @@ pub(crate) fn axis(a: i64, rank: usize) -> Result<usize> {
     let n = rank as i64;
     match (-n..n).contains(&a) {
         true => Ok(if a < 0 { a + n } else { a } as usize),
-        false => Err(Error::here(format!("axis {a} is out of range for rank {rank}"))),
+        false => Err(Error::node_error(format!("axis {a} is out of range for rank {rank}"))),
     }
 }
 
@@ -277,7 +277,7 @@ pub(crate) fn broadcast_shapes(shapes: &[Vec<usize>]) -> Result<Vec<usize>> {
             if *o == 1 {
                 *o = d;
             } else if d != 1 && d != *o {
-                return Err(Error::here(format!("shapes {shapes:?} don't broadcast to one")));
+                return Err(Error::node_error(format!("shapes {shapes:?} don't broadcast to one")));
             }
         }
     }

@@ -6,18 +6,18 @@ use crate::proto::TensorProto;
 use bytes::Bytes;
 use ir::{DType, Literal, Scalar, Type};
 
-pub use crate::folder::Folder;
+pub use crate::directory_data::DirectoryData;
 
 /// Where external data is found: the bytes of a file beside the model.
-pub trait External {
+pub trait ExternalData {
     /// `length` bytes (all that follow, unless given) of the file from an offset.
     fn read(&self, location: &str, offset: u64, length: Option<u64>) -> std::result::Result<Bytes, String>;
 }
 
 /// A model whose tensors are all inside.
-pub struct NoExternal;
+pub struct NoExternalData;
 
-impl External for NoExternal {
+impl ExternalData for NoExternalData {
     fn read(&self, location: &str, _: u64, _: Option<u64>) -> std::result::Result<Bytes, String> {
         Err(format!("its data is in `{location}`; import the model by its path, so that files beside it can be read"))
     }
@@ -26,7 +26,7 @@ impl External for NoExternal {
 /// The type of a tensor's elements.
 pub fn elem(t: &TensorProto) -> Result<Elem> {
     let n = t.data_type.unwrap_or(0);
-    Elem::from_number(n.into()).ok_or_else(|| Error::here(format!("tensor {}: element type {n} is not known", name(t))))
+    Elem::from_number(n.into()).ok_or_else(|| Error::node_error(format!("tensor {}: element type {n} is not known", name(t))))
 }
 
 fn name(t: &TensorProto) -> &str {
@@ -34,8 +34,8 @@ fn name(t: &TensorProto) -> &str {
 }
 
 /// A tensor's data. A carried element type becomes its carrier.
-pub fn literal(t: &TensorProto, external: &dyn External) -> Result<(Literal, Elem)> {
-    let fault = |what: String| Error::here(format!("tensor {}: {what}", name(t)));
+pub fn literal(t: &TensorProto, external: &dyn ExternalData) -> Result<(Literal, Elem)> {
+    let fault = |what: String| Error::node_error(format!("tensor {}: {what}", name(t)));
     let elem = elem(t)?;
     let Some(dtype) = elem.dtype() else {
         return Err(fault(format!("{} tensors are not supported", elem.name())));
@@ -69,10 +69,10 @@ pub fn literal(t: &TensorProto, external: &dyn External) -> Result<(Literal, Ele
         if need != Some(raw.len()) {
             return Err(misfit(raw.len(), "bytes"));
         }
-        let literal = match elem.is_carried() {
+        let literal = match elem.is_emulated() {
             false if dtype == DType::Bool => Literal::from_fn(ty.clone(), |i| Scalar::bool(raw[i] != 0)),
             false => Literal::from_bytes(ty.clone(), raw).ok_or_else(|| misfit(raw.len(), "bytes"))?,
-            true => Literal::from_fn(ty.clone(), |i| Scalar::from_f64(dtype, elem.decode(packed(raw, i, elem.bits())))),
+            true => Literal::from_fn(ty.clone(), |i| Scalar::from_f64(dtype, elem.decode(unpack_element(raw, i, elem.bits())))),
         };
         return Ok((literal, elem));
     }
@@ -84,13 +84,13 @@ pub fn literal(t: &TensorProto, external: &dyn External) -> Result<(Literal, Ele
         Elem::Uint64 | Elem::Uint32 => {
             (t.uint64_data.len(), fill(&ty, &t.uint64_data, |x| Scalar::from_bits(dtype, x)))
         }
-        _ if elem.is_carried() && elem.bits() < 8 => {
+        _ if elem.is_emulated() && elem.bits() < 8 => {
             let raw: Vec<u8> = t.int32_data.iter().map(|&x| x as u8).collect();
             let fits = Some(raw.len()) == n.checked_mul(elem.bits()).map(|b| b.div_ceil(8));
-            let read = |i| Scalar::from_f64(dtype, elem.decode(packed(&raw, i, elem.bits())));
+            let read = |i| Scalar::from_f64(dtype, elem.decode(unpack_element(&raw, i, elem.bits())));
             (raw.len(), fits.then(|| Literal::from_fn(ty.clone(), read)))
         }
-        _ if elem.is_carried() => {
+        _ if elem.is_emulated() => {
             let read = |x: i32| Scalar::from_f64(dtype, elem.decode(x as u8));
             (t.int32_data.len(), fill(&ty, &t.int32_data, read))
         }
@@ -105,7 +105,7 @@ fn fill<T: Copy>(ty: &Type, data: &[T], f: impl Fn(T) -> Scalar) -> Option<Liter
 }
 
 /// The i-th element of several in a byte, the first in the lowest bits.
-fn packed(raw: &[u8], i: usize, bits: usize) -> u8 {
+fn unpack_element(raw: &[u8], i: usize, bits: usize) -> u8 {
     let per = 8 / bits;
     let shifted = raw[i / per] >> (i % per * bits);
     if bits == 8 { shifted } else { shifted & ((1 << bits) - 1) }
@@ -116,7 +116,7 @@ pub fn proto(name: &str, x: &Literal) -> TensorProto {
     TensorProto {
         name: Some(name.to_string()),
         dims: x.ty().shape.iter().map(|&d| d as i64).collect(),
-        data_type: Some(Elem::of(x.ty().dtype).number()),
+        data_type: Some(Elem::from_dtype(x.ty().dtype).number()),
         raw_data: Some(Bytes::copy_from_slice(x.bytes())),
         ..TensorProto::default()
     }

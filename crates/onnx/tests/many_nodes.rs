@@ -2,7 +2,7 @@
 
 use ir::{Builder, DType, GraphBuilder};
 use onnx::proto::{ModelProto, NodeProto};
-use onnx::{Options, import_model};
+use onnx::{ImportOptions, import_model};
 use std::time::{Duration, Instant};
 
 const NODES: usize = 30_000;
@@ -12,7 +12,7 @@ fn empty() -> ModelProto {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[4]);
     let y = b.neg(x).unwrap();
-    onnx::export_model(&b.finish(&[y]), &onnx::Names::default()).unwrap()
+    onnx::export_model(&b.finish(&[y]), &onnx::ExportNames::default()).unwrap()
 }
 
 fn node(op: &str, inputs: &[&str], output: &str) -> NodeProto {
@@ -66,7 +66,7 @@ fn thirty_thousand_nodes() {
         let last = if *kind == "sequence" { x.clone() } else { name(NODES) };
         graph.node.push(node("Identity", &[&last], &y));
         let began = Instant::now();
-        let found = import_model(&model, &Options::default(), &onnx::tensor::NoExternal);
+        let found = import_model(&model, &ImportOptions::default(), &onnx::tensor::NoExternalData);
         let took = began.elapsed();
         println!("{kind}: {took:.2?}");
         match found {

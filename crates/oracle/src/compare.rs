@@ -22,7 +22,7 @@ impl Tolerance {
     }
 
     /// A few units in the last place of a dtype.
-    pub fn of(dtype: DType) -> Tolerance {
+    pub fn for_dtype(dtype: DType) -> Tolerance {
         let relative = match dtype {
             DType::F64 => 1e-12,
             DType::F32 => 1e-5,
@@ -36,12 +36,12 @@ impl Tolerance {
     }
 
     /// A multiple of this tolerance.
-    pub fn times(self, factor: f64) -> Tolerance {
+    pub fn scaled(self, factor: f64) -> Tolerance {
         Tolerance { relative: self.relative * factor, absolute: self.absolute * factor }
     }
 
     /// Whether two scalars of one dtype are close.
-    pub fn accepts(self, got: Scalar, want: Scalar) -> bool {
+    pub fn is_close(self, got: Scalar, want: Scalar) -> bool {
         if !got.dtype().is_float() || got == want {
             return got == want;
         }
@@ -73,7 +73,7 @@ pub fn compare(got: &Literal, want: &Literal, tolerance: Tolerance) -> Result<()
     if got.ty() != want.ty() {
         return Err(Mismatch(format!("got {}, want {}", got.ty(), want.ty())));
     }
-    let wrong: Vec<usize> = (0..got.ty().numel()).filter(|&i| !tolerance.accepts(got.get(i), want.get(i))).collect();
+    let wrong: Vec<usize> = (0..got.ty().numel()).filter(|&i| !tolerance.is_close(got.get(i), want.get(i))).collect();
     let Some(&first) = wrong.first() else { return Ok(()) };
     let worst = wrong.iter().map(|&i| (got.get(i).to_f64() - want.get(i).to_f64()).abs()).fold(0.0, f64::max);
     Err(Mismatch(format!(
@@ -104,7 +104,7 @@ pub fn compare_all(got: &[Literal], want: &[Literal], factor: f64) -> Result<(),
         return Err(Mismatch(format!("{} results, want {}", got.len(), want.len())));
     }
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
-        let tolerance = Tolerance::of(w.ty().dtype).times(factor);
+        let tolerance = Tolerance::for_dtype(w.ty().dtype).scaled(factor);
         compare(g, w, tolerance).map_err(|m| Mismatch(format!("result {i}: {m}")))?;
     }
     Ok(())
@@ -136,10 +136,10 @@ mod tests {
             (f64::INFINITY, 1e308, false),
             (0.0, -0.0, true),
         ] {
-            assert_eq!(t.accepts(f(a), f(b)), close, "{a} {b}");
+            assert_eq!(t.is_close(f(a), f(b)), close, "{a} {b}");
         }
-        assert!(!Tolerance::EXACT.accepts(f(0.0), f(-0.0)));
-        assert!(Tolerance::EXACT.accepts(f(f64::NAN), f(-f64::NAN)));
+        assert!(!Tolerance::EXACT.is_close(f(0.0), f(-0.0)));
+        assert!(Tolerance::EXACT.is_close(f(f64::NAN), f(-f64::NAN)));
     }
 
     #[test]

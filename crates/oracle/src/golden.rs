@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// One graph with inputs and what another framework gives for it.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct GoldenCase {
     /// `op/variant`.
     pub name: String,
     /// Who computed it.
@@ -50,7 +50,7 @@ pub fn files() -> std::io::Result<Vec<(String, String)>> {
 }
 
 /// The cases of a file.
-pub fn parse(text: &str) -> Result<Vec<Case>, String> {
+pub fn parse(text: &str) -> Result<Vec<GoldenCase>, String> {
     text.split("\n\n")
         .filter(|chunk| !chunk.trim().is_empty())
         .map(|chunk| {
@@ -59,8 +59,8 @@ pub fn parse(text: &str) -> Result<Vec<Case>, String> {
         .collect()
 }
 
-fn parse_case(chunk: &str) -> Result<Case, String> {
-    let mut case = Case {
+fn parse_case(chunk: &str) -> Result<GoldenCase, String> {
+    let mut case = GoldenCase {
         name: String::new(),
         by: String::new(),
         graph: Graph::new(),
@@ -150,7 +150,7 @@ fn composite(text: &str) -> Result<Graph, String> {
         return Err("not a composite".into());
     };
     let built = ir::composites::build(name, &c.params, &types).map_err(|e| e.to_string())?;
-    let public = built.public;
+    let public = built.num_public_outputs;
     let mut b = Builder::new();
     let args: Vec<Value> = types.into_iter().map(|t| b.graph.input(t)).collect();
     let outs = b.emit(built.into(), &args).map_err(|e| e.to_string())?;
@@ -163,19 +163,19 @@ fn split_types(text: &str) -> Result<Vec<Type>, String> {
 }
 
 /// Tolerances against another framework: 1e-5 relative for f32.
-pub fn usual_tolerance(dtype: DType) -> Tolerance {
+pub fn default_tolerance(dtype: DType) -> Tolerance {
     match dtype {
         DType::F64 => Tolerance::new(1e-9, 1e-11),
         DType::F32 => Tolerance::new(1e-5, 1e-6),
-        other => Tolerance::of(other),
+        other => Tolerance::for_dtype(other),
     }
 }
 
-impl Case {
+impl GoldenCase {
     fn check(&self, what: &str, got: &Literal, want: &Literal) -> Result<(), String> {
         let tolerance = match &self.tolerance {
             Some((t, _)) => *t,
-            None => usual_tolerance(want.ty().dtype),
+            None => default_tolerance(want.ty().dtype),
         };
         compare(got, want, tolerance).map_err(|m| format!("{} (by {}): {what}: {m}", self.name, self.by))
     }

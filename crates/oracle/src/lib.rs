@@ -14,19 +14,19 @@
 pub mod backend;
 pub mod check;
 pub mod compare;
-pub mod counting;
+pub mod counting_allocator;
 pub mod coverage;
-pub mod fake;
+pub mod fake_device;
 pub mod fill;
 pub mod golden;
-pub mod noise;
+pub mod rounding_noise;
 pub mod python;
 pub mod random;
 pub mod rng;
-pub mod rows;
+pub mod samples;
 
 pub use compare::{Tolerance, assert_close, compare};
 pub use coverage::Coverage;
-pub use fill::Fill;
+pub use fill::FillKind;
 pub use rng::Rng;
-pub use rows::Row;
+pub use samples::OpSample;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 /// A Python that has NumPy: the one that `PYTHON` names, the caller's, or the system's. Where tests must not be skipped (`CI` is
 /// set) there has to be one.
-pub fn with_numpy() -> Option<String> {
+pub fn python_with_numpy() -> Option<String> {
     let given = std::env::var("PYTHON").ok();
     let mut names = given.into_iter().chain(["python3", "/usr/bin/python3"].map(String::from));
     let found = names.find(|p| {

@@ -30,18 +30,18 @@ impl Rng {
     }
 
     /// A number in `[0, 1)`.
-    pub fn unit(&mut self) -> f64 {
+    pub fn uniform01(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// A number in `[lo, hi)`.
-    pub fn between(&mut self, lo: f64, hi: f64) -> f64 {
-        lo + (hi - lo) * self.unit()
+    pub fn uniform(&mut self, lo: f64, hi: f64) -> f64 {
+        lo + (hi - lo) * self.uniform01()
     }
 
     /// True with this probability.
-    pub fn chance(&mut self, p: f64) -> bool {
-        self.unit() < p
+    pub fn bernoulli(&mut self, p: f64) -> bool {
+        self.uniform01() < p
     }
 
     /// One of a slice, which must not be empty.

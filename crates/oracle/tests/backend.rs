@@ -1,14 +1,14 @@
 //! The suite for backends on a device that is nothing like a CPU, and on the same device broken in several ways.
 
-use oracle::backend::{Suite, suite};
-use oracle::fake::{Fake, Fault};
+use oracle::backend::{BackendSuite, run_suite};
+use oracle::fake_device::{FakeDevice, InjectedFault};
 use oracle::rng::run_seed;
 
 #[test]
 fn a_late_device_with_narrow_limits_passes() {
     let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
-    let what = Suite { seed: run_seed(), graphs: 1500 * rounds, every: 1 };
-    suite(&Fake::new(what.seed), &what).expect(&[
+    let what = BackendSuite { seed: run_seed(), graphs: 1500 * rounds, every: 1 };
+    run_suite(&FakeDevice::new(what.seed), &what).assert_passed(&[
         ("table", 700),
         ("random", 200),
         ("exact", 30),
@@ -19,9 +19,9 @@ fn a_late_device_with_narrow_limits_passes() {
 
 #[test]
 fn each_fault_is_noticed() {
-    for fault in [Fault::Fence, Fault::Offset, Fault::Alias, Fault::Read] {
-        let what = Suite { seed: 11, graphs: 40, every: 40 };
-        let report = suite(&Fake::broken(3, fault), &what);
+    for fault in [InjectedFault::MissingReadFence, InjectedFault::ShiftedReads, InjectedFault::AliasedOutput, InjectedFault::MissingWriteFence] {
+        let what = BackendSuite { seed: 11, graphs: 40, every: 40 };
+        let report = run_suite(&FakeDevice::with_fault(3, fault), &what);
         println!("{fault:?}: {report}");
         assert!(!report.failures.is_empty(), "{fault:?} passes");
     }
@@ -29,9 +29,9 @@ fn each_fault_is_noticed() {
 
 #[test]
 fn what_runs_on_the_host_is_named() {
-    let row = oracle::rows::all().into_iter().find(|r| r.op() == "sort" && r.inputs[0].ty().dtype == ir::DType::F32);
+    let row = oracle::samples::all_samples().into_iter().find(|r| r.op() == "sort" && r.inputs[0].ty().dtype == ir::DType::F32);
     let row = row.expect("sort has rows in f32");
-    let (_, notes) = compiler::explain(&row.graph, &Fake::new(1), &compiler::Options::default()).unwrap();
+    let (_, notes) = compiler::explain(&row.graph, &FakeDevice::new(1), &compiler::Options::default()).unwrap();
     let text = notes.to_string();
     assert!(text.contains("sort") && text.contains("on the host"), "{text}");
 }

@@ -5,14 +5,14 @@ use ir::ops::*;
 use ir::types::Shape;
 use ir::{Binary, Builder, Compare, DType, Error, Graph, GraphBuilder, InferError, Literal, Op, Type, Unary, interp};
 use oracle::coverage::{each_graph, op_name};
-use oracle::{Fill, Rng, rng::run_seed, rows};
+use oracle::{FillKind, Rng, rng::run_seed, samples};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Every op that the rows hold, with operand types that fit it; sub-graphs included.
 fn calls() -> Vec<(Op, Vec<Type>)> {
     let mut calls = Vec::new();
-    for row in rows::all() {
+    for row in samples::all_samples() {
         each_graph(&row.graph, &mut |graph| {
             for node in graph.nodes() {
                 calls.push((node.op.clone(), node.args.iter().map(|&a| graph.ty(a).clone()).collect()));
@@ -38,7 +38,7 @@ fn talks(op: &Op) -> bool {
 fn disturbed(types: &[Type], rng: &mut Rng) -> Vec<Type> {
     let mut types = types.to_vec();
     const SIZES: [usize; 8] = [0, 1, 2, 3, 7, 1 << 20, 1 << 40, usize::MAX / 2];
-    if types.is_empty() || rng.chance(0.1) {
+    if types.is_empty() || rng.bernoulli(0.1) {
         let extra = Type::new(*rng.pick(&DType::ALL), &[2]);
         types.insert(rng.below(types.len() + 1), extra);
         return types;
@@ -97,7 +97,7 @@ fn disturbed_operands_never_panic_and_what_type_checks_runs() {
             if !small || matches!(op, Op::While(_)) {
                 continue;
             }
-            let args: Vec<Literal> = bad.iter().map(|t| Fill::Special.of(t, &mut rng)).collect();
+            let args: Vec<Literal> = bad.iter().map(|t| FillKind::Special.random_tensor(t, &mut rng)).collect();
             let result = catch_unwind(AssertUnwindSafe(|| interp::eval(op, &args, &outs)));
             let values = result.unwrap_or_else(|_| panic!("evaluation panicked: {}", place()));
             if talks(op) && values.is_err() {
@@ -149,7 +149,7 @@ fn bad_calls_say_what_is_wrong() {
         ..Dot::matmul(DType::F32)
     };
     let windows =
-        |strides: usize, low: i64| Windows { strides: shape(&[strides]), low: [low][..].into(), ..Windows::plain(1) };
+        |strides: usize, low: i64| WindowConfig { strides: shape(&[strides]), low: [low][..].into(), ..WindowConfig::unit_stride(1) };
     let pad = |low: i64, high: i64, interior: usize| Pad {
         low: [low][..].into(),
         high: [high][..].into(),
@@ -282,7 +282,7 @@ fn transforms_refuse_what_they_cannot_do() {
     assert!(transform::vmap_axes(&g, &[Some(2), None], &[0, 0], 2).is_err());
     assert!(transform::vmap_axes(&g, &[Some(0), None], &[5, 0], 2).is_err());
     assert!(transform::vmap_axes(&g, &[Some(0), None], &[0], 2).is_err());
-    assert!(transform::split(&g, &[true]).is_err());
+    assert!(transform::partial_eval(&g, &[true]).is_err());
     assert!(transform::transpose(&g, &[true], &[true]).is_err());
     assert!(transform::transpose(&g, &[true, false], &[true, false]).is_err(), "x² is not linear");
     assert!(transform::vmap_axes(&g, &[Some(0), None], &[0, 0], usize::MAX).is_err());

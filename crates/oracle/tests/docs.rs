@@ -4,7 +4,7 @@
 mod op_table;
 
 use oracle::coverage::op_name;
-use oracle::rows;
+use oracle::samples;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn its_graphs_parse_and_round_trip() {
     assert!(blocks.len() >= 2);
     for block in blocks {
         let graph = ir::text::parse(block).unwrap_or_else(|e| panic!("{e}\n{block}"));
-        oracle::check::text(&graph).unwrap();
+        oracle::check::check_text_roundtrip(&graph).unwrap();
     }
 }
 
@@ -42,8 +42,8 @@ fn its_table_of_ops_is_up_to_date() {
 fn it_names_every_op_and_composite() {
     let page = page();
     let words: BTreeSet<&str> = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
-    let mut names: BTreeSet<String> = ir::composites::FAMILIES.iter().map(|f| f.name.to_string()).collect();
-    for node in rows::all().iter().flat_map(|r| r.graph.nodes()) {
+    let mut names: BTreeSet<String> = ir::composites::COMPOSITES.iter().map(|f| f.name.to_string()).collect();
+    for node in samples::all_samples().iter().flat_map(|r| r.graph.nodes()) {
         let name = op_name(&node.op);
         if !name.starts_with("sample_") {
             names.insert(name);

@@ -7,7 +7,7 @@
 use ir::ops::{Clamp, Const, Cumulative, Dot, Flip, Gather, Pad, Permute, Reduce, ReduceKind, Scan, Slice};
 use ir::{Binary, Builder, Compare, Graph, GraphBuilder, Literal, Op, Scalar, Unary, Value};
 use oracle::check::{self, Transforms};
-use oracle::{Rng, rows};
+use oracle::{Rng, samples};
 
 /// What stands in place of a node: an op over operands, or just an operand.
 enum Instead {
@@ -263,16 +263,16 @@ fn every_mutant_is_caught() {
         ("vmap: padding is on the other side", || in_vmap(low_for_high)),
         ("vmap: a clamp is lost", || in_vmap(unclamped)),
     ];
-    let rows = rows::all();
+    let rows = samples::all_samples();
     let mut missed = Vec::new();
     for (name, make) in mutants {
         let t = make();
         let vmap = name.starts_with("vmap");
-        let caught = rows.iter().filter(|r| vmap || (r.smooth && !r.forward_only)).find(|row| {
+        let caught = samples.iter().filter(|r| vmap || (r.smooth && !r.forward_only)).find(|row| {
             let mut rng = Rng::new(5);
             match vmap {
-                true => check::vmap_with(&t, &row.graph, &row.inputs, &mut rng).is_err(),
-                false => check::grads_with(&t, &row.graph, &row.inputs, &mut rng).is_err(),
+                true => check::check_vmap_with(&t, &row.graph, &row.inputs, &mut rng).is_err(),
+                false => check::check_grads_with(&t, &row.graph, &row.inputs, &mut rng).is_err(),
             }
         });
         match caught {
@@ -291,10 +291,10 @@ fn the_right_transforms_pass() {
         None
     }
     for t in [in_vjp(nothing), in_jvp(nothing), in_vmap(nothing)] {
-        for row in rows::all().iter().filter(|r| r.smooth && !r.forward_only).step_by(7) {
+        for row in samples::all_samples().iter().filter(|r| r.smooth && !r.forward_only).step_by(7) {
             let mut rng = Rng::new(5);
-            check::grads_with(&t, &row.graph, &row.inputs, &mut rng).unwrap();
-            check::vmap_with(&t, &row.graph, &row.inputs, &mut rng).unwrap();
+            check::check_grads_with(&t, &row.graph, &row.inputs, &mut rng).unwrap();
+            check::check_vmap_with(&t, &row.graph, &row.inputs, &mut rng).unwrap();
         }
     }
 }

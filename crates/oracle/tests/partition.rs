@@ -3,8 +3,8 @@
 
 use ir::ops::ShardMap;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Mesh, Spec, Type, Value};
-use oracle::random::{Options, sample};
-use oracle::{Fill, Rng, compare::compare_all, rng::run_seed};
+use oracle::random::{SampleOptions, sample};
+use oracle::{FillKind, Rng, compare::compare_all, rng::run_seed};
 use transform::{DimSharding, Sharding, partition, segments};
 
 fn count(few: u64) -> u64 {
@@ -17,15 +17,15 @@ fn divided(graph: &Graph, mesh: &Mesh, ins: &[Sharding], outs: &[Option<Spec>]) 
     let mut names: Vec<String> = Vec::new();
     for node in found.graph.nodes() {
         if let ir::Op::Collective(c) = &node.op
-            && c.talks()
+            && c.communicates()
         {
             names.push(node.op.name().to_string());
         }
     }
     let spec = |p: &Sharding| {
         let names = |c: &DimSharding| c.axes.iter().map(|&a| mesh.axes()[a].name.clone()).collect::<Vec<_>>();
-        let mut dims: Vec<Vec<String>> = p.layout.iter().map(names).collect();
-        if let Some((dim, axes)) = &p.stored {
+        let mut dims: Vec<Vec<String>> = p.spec.iter().map(names).collect();
+        if let Some((dim, axes)) = &p.storage_sharding {
             dims[*dim].extend(axes.iter().map(|a| a.name.clone()));
         }
         Spec(dims)
@@ -49,11 +49,11 @@ fn cuts(types: &[Type], mesh: &Mesh, rng: &mut Rng) -> Vec<Sharding> {
                     ty.shape[d].is_multiple_of(axis.size * parts)
                 })
                 .collect();
-            if !fit.is_empty() && rng.chance(0.7) {
+            if !fit.is_empty() && rng.bernoulli(0.7) {
                 layout[*rng.pick(&fit)].axes.push(a);
             }
         }
-        all.push(Sharding { layout, stored: None });
+        all.push(Sharding { spec: layout, storage_sharding: None });
     }
     all
 }
@@ -65,13 +65,13 @@ fn random_graphs_compute_the_same_in_parts() {
     let (mut cut, mut talked, mut compared) = (0, 0, 0);
     for k in 0..n {
         let smooth = seed.wrapping_add(k).is_multiple_of(2);
-        let s = sample(seed.wrapping_add(k), if smooth { &Options::SMOOTH } else { &Options::ANY });
+        let s = sample(seed.wrapping_add(k), if smooth { &SampleOptions::SMOOTH } else { &SampleOptions::ANY });
         let mut rng = Rng::new(s.seed);
         let mesh = Mesh::new(meshes[rng.below(meshes.len())]).unwrap();
         let ins = cuts(&s.graph.input_types(), &mesh, &mut rng);
         let outs: Vec<Option<Spec>> =
-            s.graph.outputs().iter().map(|_| rng.chance(0.5).then(Spec::replicated)).collect();
-        cut += ins.iter().filter(|p| p.layout.iter().any(|c| !c.is_whole())).count();
+            s.graph.outputs().iter().map(|_| rng.bernoulli(0.5).then(Spec::replicated)).collect();
+        cut += ins.iter().filter(|p| p.spec.iter().any(|c| !c.is_replicated())).count();
         let fail = |e: String| -> ! { panic!("TENSORLOOM_SEED={} over {mesh} fails first: {e}\n{ins:?}\n{s}", s.seed) };
         let (parts, names) = divided(&s.graph, &mesh, &ins, &outs).unwrap_or_else(|e| fail(e.to_string()));
         talked += names.len();
@@ -96,7 +96,7 @@ fn random_graphs_compute_the_same_in_parts() {
         let own = transform::vjp(&parts, &wrt).unwrap_or_else(|e| fail(e.to_string()));
         let mut inputs = s.inputs.clone();
         for ty in &back.input_types()[inputs.len()..] {
-            inputs.push(Fill::Between(-1.0, 1.0).of(ty, &mut rng));
+            inputs.push(FillKind::Uniform(-1.0, 1.0).random_tensor(ty, &mut rng));
         }
         let want = ir::interp::run(&back, &inputs).unwrap_or_else(|e| fail(e.to_string()));
         let got = ir::interp::run(&own, &inputs).unwrap_or_else(|e| fail(e.to_string()));
@@ -135,7 +135,7 @@ fn with_marks(graph: &Graph, rng: &mut Rng) -> Graph {
         let outs = b.graph.push(node.op.clone(), &args, node.loc.clone()).unwrap();
         for (v, out) in node.outs.iter().zip(outs) {
             let mut out = out;
-            while rng.chance(0.4) {
+            while rng.bernoulli(0.4) {
                 out = b.one(ir::ops::Name::new(*rng.pick(&MARKS)).into(), &[out]).unwrap();
             }
             map[v.0 as usize] = Some(out);
@@ -153,7 +153,7 @@ fn marks_change_no_number() {
     let seed = run_seed();
     let mut kinds = std::collections::BTreeSet::new();
     for k in 0..count(120) {
-        let s = sample(seed.wrapping_add(k), &Options::SMOOTH);
+        let s = sample(seed.wrapping_add(k), &SampleOptions::SMOOTH);
         let mut rng = Rng::new(s.seed ^ 7);
         let mesh = Mesh::new(meshes[rng.below(meshes.len())]).unwrap();
         let graph = with_marks(&s.graph, &mut rng);
@@ -178,7 +178,7 @@ fn marks_change_no_number() {
         let own = transform::vjp(&parts, &wrt).unwrap_or_else(|e| fail(e.to_string()));
         let mut inputs = s.inputs.clone();
         for ty in &back.input_types()[inputs.len()..] {
-            inputs.push(Fill::Between(-1.0, 1.0).of(ty, &mut rng));
+            inputs.push(FillKind::Uniform(-1.0, 1.0).random_tensor(ty, &mut rng));
         }
         let want = ir::interp::run(&back, &inputs).unwrap_or_else(|e| fail(e.to_string()));
         let got = ir::interp::run(&own, &inputs).unwrap_or_else(|e| fail(e.to_string()));
@@ -211,8 +211,8 @@ fn marks_choose_the_collective() {
         let z = b.unary(ir::Unary::Sin, y).unwrap();
         let cut = |at: usize, rank: usize| {
             let mut layout = vec![DimSharding::default(); rank];
-            layout[at] = DimSharding::by(vec![0]);
-            Sharding { layout, stored: None }
+            layout[at] = DimSharding::over_axes(vec![0]);
+            Sharding { spec: layout, storage_sharding: None }
         };
         divided(&b.finish(&[z]), &mesh, &[cut(2, 3), cut(1, 2)], &[None]).unwrap().1
     };
@@ -248,14 +248,14 @@ fn groups_that_ranks_share_are_summed_once() {
         let graph = b.finish(&[y]);
         let groups = |rank: usize| {
             let mut layout = vec![DimSharding::default(); rank];
-            layout[0] = DimSharding::by(vec![0]);
-            Sharding { layout, stored: None }
+            layout[0] = DimSharding::over_axes(vec![0]);
+            Sharding { spec: layout, storage_sharding: None }
         };
-        let whole = Sharding { layout: vec![DimSharding::default(); 2], stored: None };
+        let whole = Sharding { spec: vec![DimSharding::default(); 2], storage_sharding: None };
         let ins = [whole, groups(3), groups(3)];
         let inputs: Vec<Literal> =
-            graph.input_types().iter().map(|ty| Fill::Between(-1.0, 1.0).of(ty, &mut rng)).collect();
-        for (out, said) in [(None, vec!["psum"]), (Some(Spec::along(0, "ep")), vec!["psum_scatter"])] {
+            graph.input_types().iter().map(|ty| FillKind::Uniform(-1.0, 1.0).random_tensor(ty, &mut rng)).collect();
+        for (out, said) in [(None, vec!["psum"]), (Some(Spec::shard_dim(0, "ep")), vec!["psum_scatter"])] {
             let (parts, names) = divided(&graph, &mesh, &ins, &[out]).unwrap();
             assert_eq!(names, said, "{offsets:?}");
             let want = ir::interp::run(&graph, &inputs).unwrap();
@@ -333,8 +333,8 @@ fn tokens_travel_to_their_experts() {
         let types = graph.input_types();
         let place = |ty: &Type, cuts: &[(usize, &str)]| {
             let mut layout = vec![DimSharding::default(); ty.rank()];
-            cuts.iter().for_each(|(d, name)| layout[*d] = DimSharding::by(vec![axis(name)]));
-            Sharding { layout, stored: None }
+            cuts.iter().for_each(|(d, name)| layout[*d] = DimSharding::over_axes(vec![axis(name)]));
+            Sharding { spec: layout, storage_sharding: None }
         };
         let groups: &[(usize, &str)] = if n == 1 { &[(0, "dp")] } else { &[] };
         let rows = [groups, &[(n, "ep")]].concat();
@@ -346,7 +346,7 @@ fn tokens_travel_to_their_experts() {
             })
             .collect();
         for turn in 0..6 {
-            let mut inputs: Vec<Literal> = types.iter().map(|ty| Fill::Between(-1.0, 1.0).of(ty, &mut rng)).collect();
+            let mut inputs: Vec<Literal> = types.iter().map(|ty| FillKind::Uniform(-1.0, 1.0).random_tensor(ty, &mut rng)).collect();
             let (mut token, mut inverse, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..batch.max(1) {
                 // The first turn has all tokens at one expert.
@@ -368,7 +368,7 @@ fn tokens_travel_to_their_experts() {
             let (back, own) = (transform::vjp(&graph, &[0, 1, 2, 3]), transform::vjp(&parts, &[0, 1, 2, 3]));
             let (back, own) = (back.unwrap(), own.unwrap());
             let given = &back.input_types()[inputs.len()..];
-            inputs.extend(given.iter().map(|ty| Fill::Between(-1.0, 1.0).of(ty, &mut rng)));
+            inputs.extend(given.iter().map(|ty| FillKind::Uniform(-1.0, 1.0).random_tensor(ty, &mut rng)));
             let want = ir::interp::run(&back, &inputs).unwrap();
             let got = ir::interp::run(&own, &inputs).unwrap();
             compare_all(&got, &want, 1e4).unwrap_or_else(|e| panic!("{sizes:?}: gradients: {e:?}"));
@@ -417,12 +417,12 @@ fn a_column_and_a_row_cut_need_one_sum() {
     let tp = |segments: Vec<usize>| DimSharding { axes: vec![1], segments };
     let ins = [
         Sharding {
-            layout: vec![DimSharding::by(vec![0]), DimSharding::default(), DimSharding::default()],
-            stored: None,
+            spec: vec![DimSharding::over_axes(vec![0]), DimSharding::default(), DimSharding::default()],
+            storage_sharding: None,
         },
-        Sharding { layout: vec![tp(vec![4, 4]), DimSharding::default()], stored: None },
-        Sharding { layout: vec![tp(vec![4, 4])], stored: None },
-        Sharding { layout: vec![DimSharding::default(), tp(vec![])], stored: None },
+        Sharding { spec: vec![tp(vec![4, 4]), DimSharding::default()], storage_sharding: None },
+        Sharding { spec: vec![tp(vec![4, 4])], storage_sharding: None },
+        Sharding { spec: vec![DimSharding::default(), tp(vec![])], storage_sharding: None },
     ];
     let found = partition(&graph, &mesh, &ins, &[Some(Spec::replicated())]).unwrap();
     let talks: Vec<&str> = found
@@ -442,13 +442,13 @@ fn parameters_that_are_stored_in_parts_are_gathered_and_their_gradients_scattere
     let graph = layer(6, 4);
     let axes = mesh.axes().to_vec();
     let stored = |dim: usize, rank: usize| Sharding {
-        layout: vec![DimSharding::default(); rank],
-        stored: Some((dim, axes.clone())),
+        spec: vec![DimSharding::default(); rank],
+        storage_sharding: Some((dim, axes.clone())),
     };
     let ins = [
         Sharding {
-            layout: vec![DimSharding::by(vec![0]), DimSharding::default(), DimSharding::default()],
-            stored: None,
+            spec: vec![DimSharding::over_axes(vec![0]), DimSharding::default(), DimSharding::default()],
+            storage_sharding: None,
         },
         stored(0, 2),
         stored(0, 1),
@@ -458,7 +458,7 @@ fn parameters_that_are_stored_in_parts_are_gathered_and_their_gradients_scattere
     assert_eq!(names, ["all_gather", "all_gather", "all_gather", "psum"]);
     let back = transform::grad(&parts, &[0, 1, 2, 3]).unwrap();
     let mut rng = Rng::new(3);
-    let inputs: Vec<Literal> = graph.input_types().iter().map(|t| Fill::Between(-1.0, 1.0).of(t, &mut rng)).collect();
+    let inputs: Vec<Literal> = graph.input_types().iter().map(|t| FillKind::Uniform(-1.0, 1.0).random_tensor(t, &mut rng)).collect();
     let got = ir::interp::run(&back, &inputs).unwrap();
     let want = ir::interp::run(&transform::grad(&graph, &[0, 1, 2, 3]).unwrap(), &inputs).unwrap();
     compare_all(&got, &want, 1e3).unwrap();
@@ -475,8 +475,8 @@ fn composites_of_the_library_stay_whole_where_rows_are_cut() {
     let silu = ir::composites::build("silu", &[], &types).unwrap();
     let y = b.one(silu.into(), &[x]).unwrap();
     let g = b.finish(&[y]);
-    let ins = [Sharding::of(&mesh, &Spec::along(0, "dp"), 2)];
+    let ins = [Sharding::from_spec(&mesh, &Spec::shard_dim(0, "dp"), 2)];
     let found = partition(&g, &mesh, &ins, &[None]).unwrap();
     assert_eq!(found.graph.nodes().len(), 1);
-    assert_eq!(found.outs, [Spec::along(0, "dp")]);
+    assert_eq!(found.outs, [Spec::shard_dim(0, "dp")]);
 }

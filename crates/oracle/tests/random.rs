@@ -1,11 +1,11 @@
 //! Laws on random graphs, with a fresh seed each run.
 
-use oracle::check::{self, Verdict};
-use oracle::random::{Options, Sample, sample, shrink};
+use oracle::check::{self, GradOutcome};
+use oracle::random::{SampleOptions, Sample, sample, shrink};
 use oracle::{Coverage, Rng, rng::run_seed};
 
 /// Runs `f` over `count` graphs; a failure names the seed that gives the graph again.
-fn each(count: u64, options: Options, f: impl Fn(&Sample, &mut Rng) -> Result<(), String>) -> Coverage {
+fn each(count: u64, options: SampleOptions, f: impl Fn(&Sample, &mut Rng) -> Result<(), String>) -> Coverage {
     let seed = run_seed();
     let mut coverage = Coverage::default();
     // TENSORLOOM_ROUNDS=50 looks for rare faults.
@@ -24,9 +24,9 @@ fn each(count: u64, options: Options, f: impl Fn(&Sample, &mut Rng) -> Result<()
 
 #[test]
 fn text_round_trips() {
-    let coverage = each(10_000, Options::ANY, |s, _| {
-        check::verified(&s.graph)?;
-        check::text(&s.graph)
+    let coverage = each(10_000, SampleOptions::ANY, |s, _| {
+        check::check_verifier(&s.graph)?;
+        check::check_text_roundtrip(&s.graph)
     });
     println!("{coverage}");
     // A thin generator proves little: all ops must occur, in many dtypes and many neighbourhoods.
@@ -38,8 +38,8 @@ fn text_round_trips() {
 #[test]
 fn gradients_equal_finite_differences() {
     let settled = std::cell::Cell::new(0);
-    let coverage = each(2_000, Options::SMOOTH, |s, rng| {
-        if check::grads(&s.graph, &s.inputs, rng)? == Verdict::Agrees {
+    let coverage = each(2_000, SampleOptions::SMOOTH, |s, rng| {
+        if check::check_grads(&s.graph, &s.inputs, rng)? == GradOutcome::Agrees {
             settled.set(settled.get() + 1);
         }
         Ok(())
@@ -51,8 +51,8 @@ fn gradients_equal_finite_differences() {
 #[test]
 fn second_derivatives_equal_finite_differences() {
     let settled = std::cell::Cell::new(0);
-    each(500, Options::SMOOTH, |s, rng| {
-        if check::second_order(&s.graph, &s.inputs, rng)? == Verdict::Agrees {
+    each(500, SampleOptions::SMOOTH, |s, rng| {
+        if check::check_second_order(&s.graph, &s.inputs, rng)? == GradOutcome::Agrees {
             settled.set(settled.get() + 1);
         }
         Ok(())
@@ -62,13 +62,13 @@ fn second_derivatives_equal_finite_differences() {
 
 #[test]
 fn vmap_equals_a_loop() {
-    each(500, Options::ANY, |s, rng| check::vmap(&s.graph, &s.inputs, rng));
+    each(500, SampleOptions::ANY, |s, rng| check::check_vmap(&s.graph, &s.inputs, rng));
 }
 
 #[test]
 fn gradients_of_batches_equal_finite_differences() {
-    each(300, Options::SMOOTH, |s, rng| {
+    each(300, SampleOptions::SMOOTH, |s, rng| {
         let (wide, inputs) = check::batched(&s.graph, &s.inputs, rng)?;
-        check::grads(&wide, &inputs, rng).map(|_| ())
+        check::check_grads(&wide, &inputs, rng).map(|_| ())
     });
 }

@@ -2,8 +2,8 @@
 
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
 use ir::{Builder, DType, Graph, GraphBuilder, Mesh, MeshAxis, Spec, Value};
-use oracle::check::{self, Verdict};
-use oracle::random::sharded::sharded;
+use oracle::check::{self, GradOutcome};
+use oracle::random::sharded::sharded_sample;
 use oracle::{Rng, rng::run_seed};
 use std::collections::BTreeMap;
 
@@ -18,21 +18,21 @@ fn random_bodies_keep_the_laws() {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let mut settled = 0;
     for k in 0..n {
-        let s = sharded(seed.wrapping_add(k));
+        let s = sharded_sample(seed.wrapping_add(k));
         let rng = &mut Rng::new(s.seed);
         for c in &s.collectives {
             *seen.entry(c).or_default() += 1;
         }
-        let judged = check::verified(&s.graph)
-            .and_then(|()| check::text(&s.graph))
-            .and_then(|()| check::grads(&s.graph, &s.inputs, rng))
+        let judged = check::check_verifier(&s.graph)
+            .and_then(|()| check::check_text_roundtrip(&s.graph))
+            .and_then(|()| check::check_grads(&s.graph, &s.inputs, rng))
             .and_then(|verdict| {
-                settled += u64::from(verdict == Verdict::Agrees);
+                settled += u64::from(verdict == GradOutcome::Agrees);
                 if k % 4 == 0 {
-                    check::vmap(&s.graph, &s.inputs, rng)?;
+                    check::check_vmap(&s.graph, &s.inputs, rng)?;
                 }
                 if k % 8 == 0 {
-                    check::second_order(&s.graph, &s.inputs, rng)?;
+                    check::check_second_order(&s.graph, &s.inputs, rng)?;
                 }
                 Ok(())
             });
@@ -60,7 +60,7 @@ fn body(build: impl FnOnce(&mut Builder, Value) -> ir::Result<Value>) -> ir::Res
 
 /// The error of a body whose operand is cut by `dp` and whose result is said to be divided like `out`.
 fn error(out: Spec, build: impl FnOnce(&mut Builder, Value) -> ir::Result<Value>) -> String {
-    let map = body(build).and_then(|g| ShardMap::new(mesh().0, vec![Spec::along(0, "dp")], vec![out], g));
+    let map = body(build).and_then(|g| ShardMap::new(mesh().0, vec![Spec::shard_dim(0, "dp")], vec![out], g));
     map.expect_err("it must be refused").to_string()
 }
 
@@ -75,15 +75,15 @@ fn a_missing_sum_is_an_error_when_the_graph_is_written() {
         b.psum(s, dp)
     });
     assert!(twice.contains("does not vary over `dp`"), "{twice}");
-    let other = error(Spec::along(0, "dp"), |b, x| b.psum(x, tp));
+    let other = error(Spec::shard_dim(0, "dp"), |b, x| b.psum(x, tp));
     assert!(other.contains("does not vary over `tp`"), "{other}");
-    let own = error(Spec::along(0, "dp"), |b, x| b.collective(Kind::Part { dim: 0 }, x, dp));
+    let own = error(Spec::shard_dim(0, "dp"), |b, x| b.collective(Kind::ShardSlice { dim: 0 }, x, dp));
     assert!(own.contains("varies over `dp` already"), "{own}");
-    let unknown = error(Spec::along(0, "dp"), |b, x| b.psum(x, &[MeshAxis::new("pp", 2)]));
+    let unknown = error(Spec::shard_dim(0, "dp"), |b, x| b.psum(x, &[MeshAxis::new("pp", 2)]));
     assert!(unknown.contains("`pp` is not in the mesh dp=2,tp=2"), "{unknown}");
-    let size = error(Spec::along(0, "dp"), |b, x| b.psum(x, &[MeshAxis::new("dp", 4)]));
+    let size = error(Spec::shard_dim(0, "dp"), |b, x| b.psum(x, &[MeshAxis::new("dp", 4)]));
     assert!(size.contains("has 4 ranks here and 2"), "{size}");
-    let spec = error(Spec::along(0, "zz"), |b, x| b.neg(x));
+    let spec = error(Spec::shard_dim(0, "zz"), |b, x| b.neg(x));
     assert!(spec.contains("names `zz`"), "{spec}");
 }
 
@@ -91,12 +91,12 @@ fn a_missing_sum_is_an_error_when_the_graph_is_written() {
 fn sizes_that_can_t_be_cut_are_errors() {
     let (mesh, axes) = mesh();
     let g = body(|b, x| b.neg(x)).unwrap();
-    let map = ShardMap::new(mesh, vec![Spec::along(0, "dp")], vec![Spec::along(0, "dp")], g).unwrap();
+    let map = ShardMap::new(mesh, vec![Spec::shard_dim(0, "dp")], vec![Spec::shard_dim(0, "dp")], g).unwrap();
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[7, 4]);
     let e = b.emit(map.into(), &[x]).unwrap_err().to_string();
     assert!(e.contains("can't be cut into 2 equal parts"), "{e}");
-    let cut = Collective::new(Kind::SumScatter { dim: 0 }, &axes);
+    let cut = Collective::new(Kind::ReduceScatter { dim: 0 }, &axes);
     let e = b.emit(cut.into(), &[x]).unwrap_err().to_string();
     assert!(e.contains("axis 0 of f32[7,4] can't be cut into 4"), "{e}");
     for text in ["dp", "dp=0", "dp=2,dp=2", "=2", "d p=2", "dp=x"] {

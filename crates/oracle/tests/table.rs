@@ -1,18 +1,18 @@
 //! Every row of the table through every check.
 
-use oracle::check::{self, Verdict};
-use oracle::{Rng, rows};
+use oracle::check::{self, GradOutcome};
+use oracle::{Rng, samples};
 
 /// Runs a check over rows, reports all failures at once, and says how much was judged.
-fn each(what: &str, filter: impl Fn(&rows::Row) -> bool, f: impl Fn(&rows::Row, &mut Rng) -> Result<Verdict, String>) {
+fn each(what: &str, filter: impl Fn(&samples::OpSample) -> bool, f: impl Fn(&samples::OpSample, &mut Rng) -> Result<GradOutcome, String>) {
     let seed = oracle::rng::run_seed();
     let (mut judged, mut undecided) = (0, Vec::new());
     let mut failures = Vec::new();
-    for (k, row) in rows::all().iter().enumerate().filter(|(_, r)| filter(r)) {
+    for (k, row) in samples::all_samples().iter().enumerate().filter(|(_, r)| filter(r)) {
         // Each row draws its own axes and directions.
         match f(row, &mut Rng::new(seed.wrapping_add(k as u64))) {
-            Ok(Verdict::Agrees) => judged += 1,
-            Ok(Verdict::Inconclusive) => undecided.push(row.name.as_str().to_string()),
+            Ok(GradOutcome::Agrees) => judged += 1,
+            Ok(GradOutcome::Inconclusive) => undecided.push(row.name.as_str().to_string()),
             Err(e) => failures.push(format!("{}: {e}", row.name)),
         }
     }
@@ -30,9 +30,9 @@ fn rows_verify_run_and_round_trip() {
         "forward",
         |_| true,
         |row, _| {
-            check::verified(&row.graph)?;
+            check::check_verifier(&row.graph)?;
             check::run(&row.graph, &row.inputs)?;
-            check::text(&row.graph).map(|()| Verdict::Agrees)
+            check::check_text_roundtrip(&row.graph).map(|()| GradOutcome::Agrees)
         },
     );
 }
@@ -42,8 +42,8 @@ fn first_derivatives_equal_finite_differences() {
     each(
         "grad",
         |r| r.smooth,
-        |row, rng| match if row.forward_only { check::tangents } else { check::grads }(&row.graph, &row.inputs, rng)? {
-            Verdict::Inconclusive if row.inputs.iter().any(|x| x.ty().dtype == ir::DType::F64) => {
+        |row, rng| match if row.forward_only { check::check_jvp } else { check::check_grads }(&row.graph, &row.inputs, rng)? {
+            GradOutcome::Inconclusive if row.inputs.iter().any(|x| x.ty().dtype == ir::DType::F64) => {
                 Err("finite differences don't settle".into())
             }
             verdict => Ok(verdict),
@@ -53,12 +53,12 @@ fn first_derivatives_equal_finite_differences() {
 
 #[test]
 fn second_derivatives_equal_finite_differences() {
-    each("second order", |r| r.smooth && !r.forward_only, |row, rng| check::second_order(&row.graph, &row.inputs, rng));
+    each("second order", |r| r.smooth && !r.forward_only, |row, rng| check::check_second_order(&row.graph, &row.inputs, rng));
 }
 
 #[test]
 fn vmap_equals_a_loop() {
-    each("vmap", |_| true, |row, rng| check::vmap(&row.graph, &row.inputs, rng).map(|()| Verdict::Agrees));
+    each("vmap", |_| true, |row, rng| check::check_vmap(&row.graph, &row.inputs, rng).map(|()| GradOutcome::Agrees));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn grad_of_vmap_equals_finite_differences() {
         |r| r.smooth && !r.forward_only,
         |row, rng| {
             let (wide, inputs) = check::batched(&row.graph, &row.inputs, rng)?;
-            check::grads(&wide, &inputs, rng)
+            check::check_grads(&wide, &inputs, rng)
         },
     );
 }
@@ -84,10 +84,10 @@ fn vmap_of_grad_equals_a_loop() {
             let g = transform::vjp(&row.graph, &wrt).map_err(|e| e.to_string())?;
             let mut x = row.inputs.clone();
             x.extend(
-                row.graph.output_types().iter().filter(|t| t.dtype.is_float()).map(|t| oracle::Fill::Smooth.of(t, rng)),
+                row.graph.output_types().iter().filter(|t| t.dtype.is_float()).map(|t| oracle::FillKind::Smooth.random_tensor(t, rng)),
             );
-            check::text(&g)?;
-            check::vmap(&g, &x, rng).map(|()| Verdict::Agrees)
+            check::check_text_roundtrip(&g)?;
+            check::check_vmap(&g, &x, rng).map(|()| GradOutcome::Agrees)
         },
     );
 }
@@ -109,10 +109,10 @@ fn variant(op: &ir::Op) -> String {
 #[test]
 fn every_op_and_composite_has_rows() {
     use std::collections::BTreeSet;
-    let rows = rows::all();
+    let rows = samples::all_samples();
     let mut seen: BTreeSet<String> = BTreeSet::new();
-    let mut names: BTreeSet<String> = rows.iter().map(|r| r.op().to_string()).collect();
-    for node in rows.iter().flat_map(|r| r.graph.nodes()) {
+    let mut names: BTreeSet<String> = samples.iter().map(|r| r.op().to_string()).collect();
+    for node in samples.iter().flat_map(|r| r.graph.nodes()) {
         seen.insert(variant(&node.op));
         names.insert(node.op.name().to_string());
     }
@@ -125,11 +125,11 @@ fn every_op_and_composite_has_rows() {
     let kinds = kinds.chain(ir::Compare::ALL.iter().map(|k| k.name()));
     let kinds = kinds.chain(ir::ops::ReduceKind::ALL.iter().map(|k| k.name()));
     let kinds = kinds.chain(ir::ops::ScatterKind::ALL.iter().map(|k| k.name()));
-    let kinds = kinds.chain(ir::composites::FAMILIES.iter().map(|f| f.name));
+    let kinds = kinds.chain(ir::composites::COMPOSITES.iter().map(|f| f.name));
     let missing: Vec<&str> = kinds.filter(|k| !names.contains(*k)).collect();
     assert!(missing.is_empty(), "no rows for {missing:?}");
     let mut unique = BTreeSet::new();
-    let twice: Vec<&str> = rows.iter().map(|r| r.name.as_str()).filter(|n| !unique.insert(*n)).collect();
+    let twice: Vec<&str> = samples.iter().map(|r| r.name.as_str()).filter(|n| !unique.insert(*n)).collect();
     assert!(twice.is_empty(), "named twice: {twice:?}");
     println!("{} rows, {} of them smooth", rows.len(), rows.iter().filter(|r| r.smooth).count());
 }

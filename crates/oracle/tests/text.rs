@@ -2,8 +2,8 @@
 
 use ir::Error;
 use ir::text::parse;
-use oracle::random::{Options, sample};
-use oracle::{Rng, rng::run_seed, rows};
+use oracle::random::{SampleOptions, sample};
+use oracle::{Rng, rng::run_seed, samples};
 
 #[test]
 fn errors_point_at_line_and_column() {
@@ -38,7 +38,7 @@ fn errors_point_at_line_and_column() {
         ("graph (%0: f32[2]) {\n  %1 = name(%0) {name=\"abc} : f32[2]\n", 2, 23, "without its end"),
         ("graph (%0: f32[2]) {\n  ; \n}", 2, 3, "unexpected character"),
     ];
-    for (text, line, column, message) in rows {
+    for (text, line, column, message) in samples {
         match parse(text) {
             Err(Error::Parse { line: l, column: c, message: m }) => {
                 assert!(m.contains(message), "{text:?}: {m}");
@@ -155,7 +155,7 @@ fn affordable(graph: &ir::Graph, text: &str) -> bool {
 
 /// What type-checks also runs: on any data, without a panic.
 fn run_filled(graph: &ir::Graph, rng: &mut Rng) -> Result<(), String> {
-    let inputs: Vec<ir::Literal> = graph.input_types().iter().map(|t| oracle::Fill::Special.of(t, rng)).collect();
+    let inputs: Vec<ir::Literal> = graph.input_types().iter().map(|t| oracle::FillKind::Special.random_tensor(t, rng)).collect();
     match std::panic::catch_unwind(|| ir::interp::run(graph, &inputs)) {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(e)) => Err(format!("it type-checks but does not run: {e}")),
@@ -167,12 +167,12 @@ fn run_filled(graph: &ir::Graph, rng: &mut Rng) -> Result<(), String> {
 fn damaged_text_never_panics() {
     let seed = run_seed();
     let mut rng = Rng::new(seed);
-    let rows: Vec<String> = rows::all().iter().map(|r| r.graph.to_string()).collect();
+    let rows: Vec<String> = samples::all_samples().iter().map(|r| r.graph.to_string()).collect();
     let (mut accepted, mut refused) = (0, 0);
     for k in 0..12_000u64 {
         let text = match k % 4 {
-            0 => sample(seed.wrapping_add(k), &Options::ANY).graph.to_string(),
-            _ => rng.pick(&rows).clone(),
+            0 => sample(seed.wrapping_add(k), &SampleOptions::ANY).graph.to_string(),
+            _ => rng.pick(&samples).clone(),
         };
         let text = mutated(&text, &mut rng);
         match std::panic::catch_unwind(|| parse(&text)) {

@@ -1,7 +1,7 @@
 //! Arguments of functions, read from Python objects.
 
 use crate::dtype::dtype;
-use crate::make::{from_list, is_array, is_list, tensor_from};
+use crate::creation::{from_list, is_array, is_list, tensor_from};
 use crate::tensor::PyTensor;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -30,7 +30,7 @@ impl<'py> Args<'py> {
         for<'a> <T as FromPyObject<'a, 'py>>::Error: Into<PyErr>,
     {
         let x = self.at(i)?;
-        x.extract::<T>().map_err(|e| sized(e.into(), &x))
+        x.extract::<T>().map_err(|e| size_error(e.into(), &x))
     }
 
     pub(crate) fn tensor(&self, i: usize) -> PyResult<Tensor> {
@@ -82,7 +82,7 @@ impl<'py> Args<'py> {
         if let Ok(one) = x.extract::<T>() {
             return Ok(vec![one]);
         }
-        x.try_iter()?.map(|e| e?.extract::<T>().map_err(|e| sized(e.into(), &x))).collect()
+        x.try_iter()?.map(|e| e?.extract::<T>().map_err(|e| size_error(e.into(), &x))).collect()
     }
 
     pub(crate) fn maybe_list<T: for<'a> FromPyObject<'a, 'py>>(&self, i: usize) -> PyResult<Option<Vec<T>>>
@@ -163,7 +163,7 @@ impl<'py> Args<'py> {
 }
 
 /// A size or a count that is negative, or too large for any, is a wrong value.
-fn sized(e: PyErr, x: &Bound<'_, PyAny>) -> PyErr {
+fn size_error(e: PyErr, x: &Bound<'_, PyAny>) -> PyErr {
     match e.is_instance_of::<PyOverflowError>(x.py()) {
         true => PyValueError::new_err(format!("{x} is no size, count or axis: it is negative or too large")),
         false => e,
@@ -202,18 +202,18 @@ pub(crate) fn number(x: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
 /// and a list of numbers beside float64 keeps their digits.
 pub(crate) fn meeting<'py>(x: &Bound<'py, PyAny>, all: &[Bound<'py, PyAny>]) -> PyResult<Tensor> {
     if let Some(n) = number(x)? {
-        let d = together(all)?.map(|like| n.promoted(like)).filter(|d| n.to_scalar(*d).is_some());
+        let d = common_dtype(all)?.map(|like| n.promote_with(like)).filter(|d| n.to_scalar(*d).is_some());
         return d.map_or_else(|| tensor_from(x), |d| Ok(tensorloom::engine().full(d, &[], n)));
     }
     let t = tensor_from(x)?;
-    match is_list(x) && t.dtype() == DType::F32 && together(all)? == Some(DType::F64) {
+    match is_list(x) && t.dtype() == DType::F32 && common_dtype(all)? == Some(DType::F64) {
         true => from_list(x, Some(DType::F64)),
         false => Ok(t),
     }
 }
 
 /// The dtype that the arrays among objects have together.
-fn together(objects: &[Bound<'_, PyAny>]) -> PyResult<Option<DType>> {
+fn common_dtype(objects: &[Bound<'_, PyAny>]) -> PyResult<Option<DType>> {
     let mut all: Option<DType> = None;
     for x in objects {
         if is_array(x)? {

@@ -2,7 +2,7 @@
 
 use crate::args::{Args, refs, slices};
 use crate::dtype::PyDType;
-use crate::raised;
+use crate::to_py_err;
 use crate::tensor::PyTensor;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -21,7 +21,7 @@ pub(crate) fn give(py: Python<'_>, x: impl Give) -> PyResult<Py<PyAny>> {
 }
 
 pub(crate) fn tensor(py: Python<'_>, t: Tensor) -> PyResult<Py<PyAny>> {
-    t.check().map_err(|e| raised(&e))?;
+    t.check().map_err(|e| to_py_err(&e))?;
     Ok(Py::new(py, PyTensor(t))?.into_any())
 }
 
@@ -74,7 +74,7 @@ impl Give for Complex {
 
 impl<T: Give> Give for tensorloom::Result<T> {
     fn give(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.map_err(|e| raised(&e))?.give(py)
+        self.map_err(|e| to_py_err(&e))?.give(py)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Functions with derivatives of their own, and what a function gives without being run.
 
-use crate::raised;
-use crate::transform::{Derivatives, PyFn, derivatives, keep, settled};
-use crate::tree::{Node, Role};
+use crate::to_py_err;
+use crate::transform::{DerivativeOrderGuard, PyFn, derivatives, keep_exception, raise_pending};
+use crate::tree::{Node, TreeRole};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -13,7 +13,7 @@ fn pair(out: Node, what: &str) -> (Node, Node) {
     match <[Node; 2]>::try_from(out.items()) {
         Ok([a, b]) => (a, b),
         Err(_) => {
-            keep(PyTypeError::new_err(format!("{what} gives a pair")));
+            keep_exception(PyTypeError::new_err(format!("{what} gives a pair")));
             (Node::none(), Node::none())
         }
     }
@@ -25,7 +25,7 @@ fn cotangents(args: &Node, given: Node) -> Node {
     let given = given.items();
     if wanted.len() != given.len() {
         let text = format!("the rule gives {} cotangents, the function has {} arguments", given.len(), wanted.len());
-        keep(PyValueError::new_err(text));
+        keep_exception(PyValueError::new_err(text));
         return args.map(np::zeros_like);
     }
     let each = wanted.iter().zip(given).map(|(a, g)| match g {
@@ -56,14 +56,14 @@ pub(crate) fn _custom_vjp<'py>(
     args: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (f, forward, backward) = (PyFn::new(f)?, PyFn::new(forward)?, PyFn::new(backward)?);
-    let args = Node::read(args, Role::Argument)?;
+    let args = Node::read(args, TreeRole::Argument)?;
     let Some(less) = derivatives().checked_sub(1) else {
-        return settled(f.call(&args.items(), &[]))?.write(py);
+        return raise_pending(f.call(&args.items(), &[]))?.write(py);
     };
-    let _less = Derivatives::set(less);
+    let _less = DerivativeOrderGuard::set(less);
     let run = |x: Node| pair(forward.call(&x.items(), &[]), "the forward function of custom_vjp");
     let back = |(residuals, ct): (Node, Node)| cotangents(&args, backward.call(&[residuals, ct], &[]));
-    settled(tensorloom::custom_vjp(run, back).call(args.clone()))?.write(py)
+    raise_pending(tensorloom::custom_vjp(run, back).call(args.clone()))?.write(py)
 }
 
 /// `f(*args)` with its own forward rule: `rule(primals, tangents) -> (result, tangent)`, traced as a reverse rule is.
@@ -75,14 +75,14 @@ pub(crate) fn _custom_jvp<'py>(
     args: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (f, rule) = (PyFn::new(f)?, PyFn::new(rule)?);
-    let args = Node::read(args, Role::Argument)?;
+    let args = Node::read(args, TreeRole::Argument)?;
     let Some(less) = derivatives().checked_sub(1) else {
-        return settled(f.call(&args.items(), &[]))?.write(py);
+        return raise_pending(f.call(&args.items(), &[]))?.write(py);
     };
-    let _less = Derivatives::set(less);
+    let _less = DerivativeOrderGuard::set(less);
     let run = |x: Node| f.call(&x.items(), &[]);
     let push = |(x, dx): (Node, Node)| pair(rule.call(&[x, dx], &[]), "the rule of custom_jvp").1;
-    settled(tensorloom::custom_jvp(run, push).call(args))?.write(py)
+    raise_pending(tensorloom::custom_jvp(run, push).call(args))?.write(py)
 }
 
 /// The structure of a function's result, with places in the list of (shape, dtype) pairs beside it.
@@ -99,7 +99,7 @@ pub(crate) fn _eval_shape<'py>(
         seen.replace(out.clone());
         out
     };
-    let types = settled(tensorloom::eval_shape(run, Node::read(args, Role::Argument)?))?.map_err(|e| raised(&e))?;
+    let types = raise_pending(tensorloom::eval_shape(run, Node::read(args, TreeRole::Argument)?))?.map_err(|e| to_py_err(&e))?;
     let list = PyList::empty(py);
     for t in types {
         list.append((t.shape.to_vec(), crate::dtype::PyDType(t.dtype)))?;

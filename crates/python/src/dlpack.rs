@@ -1,6 +1,6 @@
 //! DLPack, both ways and without copies: a capsule over a tensor's elements, and a tensor of another library's.
 
-use crate::memory::{Elements, Foreign, dense};
+use crate::memory::{Elements, ForeignMemory, dense};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -11,14 +11,14 @@ use tensorloom::{DType, Tensor};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Device {
+struct DlDevice {
     kind: i32,
     id: i32,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq)]
-struct Kind {
+struct DlDataType {
     code: u8,
     bits: u8,
     lanes: u16,
@@ -27,9 +27,9 @@ struct Kind {
 #[repr(C)]
 struct DlTensor {
     data: *mut c_void,
-    device: Device,
+    device: DlDevice,
     ndim: i32,
-    dtype: Kind,
+    dtype: DlDataType,
     shape: *mut i64,
     strides: *mut i64,
     byte_offset: u64,
@@ -37,19 +37,19 @@ struct DlTensor {
 
 /// What is passed on before version 1.0.
 #[repr(C)]
-struct Managed {
+struct DlManagedTensor {
     tensor: DlTensor,
     context: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+    deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
 }
 
 /// What is passed on from version 1.0 on.
 #[repr(C)]
-struct Versioned {
+struct DlManagedTensorVersioned {
     major: u32,
     minor: u32,
     context: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut Versioned)>,
+    deleter: Option<unsafe extern "C" fn(*mut DlManagedTensorVersioned)>,
     flags: u64,
     tensor: DlTensor,
 }
@@ -83,17 +83,17 @@ const KINDS: [(DType, u8, u8); 15] = [
 ];
 
 /// What an exported tensor keeps.
-struct Held {
+struct ExportContext {
     elements: Elements,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
 
-impl Held {
-    fn new(elements: Elements) -> Box<Held> {
+impl ExportContext {
+    fn new(elements: Elements) -> Box<ExportContext> {
         let shape = elements.ty().shape.iter().map(|d| *d as i64).collect();
         let strides = dense(&elements.ty().shape);
-        Box::new(Held { elements, shape, strides })
+        Box::new(ExportContext { elements, shape, strides })
     }
 
     fn describe(&mut self) -> PyResult<DlTensor> {
@@ -102,9 +102,9 @@ impl Held {
             KINDS.iter().find(|k| k.0 == d).ok_or_else(|| PyBufferError::new_err(format!("DLPack has no {d}")))?;
         Ok(DlTensor {
             data: self.elements.at().cast(),
-            device: Device { kind: 1, id: 0 },
+            device: DlDevice { kind: 1, id: 0 },
             ndim: self.shape.len() as i32,
-            dtype: Kind { code: *code, bits: *bits, lanes: 1 },
+            dtype: DlDataType { code: *code, bits: *bits, lanes: 1 },
             shape: self.shape.as_mut_ptr(),
             strides: self.strides.as_mut_ptr(),
             byte_offset: 0,
@@ -112,19 +112,19 @@ impl Held {
     }
 }
 
-unsafe extern "C" fn free_old(m: *mut Managed) {
+unsafe extern "C" fn free_old(m: *mut DlManagedTensor) {
     // SAFETY: made by `export` from boxes, and deleted once.
     unsafe {
         let m = Box::from_raw(m);
-        drop(Box::from_raw(m.context.cast::<Held>()));
+        drop(Box::from_raw(m.context.cast::<ExportContext>()));
     }
 }
 
-unsafe extern "C" fn free_new(m: *mut Versioned) {
+unsafe extern "C" fn free_new(m: *mut DlManagedTensorVersioned) {
     // SAFETY: as above.
     unsafe {
         let m = Box::from_raw(m);
-        drop(Box::from_raw(m.context.cast::<Held>()));
+        drop(Box::from_raw(m.context.cast::<ExportContext>()));
     }
 }
 
@@ -143,14 +143,14 @@ unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
 /// A capsule over elements, which it keeps. Elements that are lent are read-only, so that they need a versioned capsule.
 pub(crate) fn export(py: Python<'_>, elements: Elements, max_version: Option<(u32, u32)>) -> PyResult<Py<PyAny>> {
     let flags = if matches!(elements, Elements::Copied(_)) { COPIED } else { READ_ONLY };
-    let mut held = Held::new(elements);
+    let mut held = ExportContext::new(elements);
     let tensor = held.describe()?;
     let context = Box::into_raw(held).cast::<c_void>();
     let (at, name): (*mut c_void, &CStr) = if max_version.is_some_and(|v| v.0 >= 1) {
-        let m = Versioned { major: 1, minor: 0, context, deleter: Some(free_new), flags, tensor };
+        let m = DlManagedTensorVersioned { major: 1, minor: 0, context, deleter: Some(free_new), flags, tensor };
         (Box::into_raw(Box::new(m)).cast(), NEW)
     } else {
-        (Box::into_raw(Box::new(Managed { tensor, context, deleter: Some(free_old) })).cast(), OLD)
+        (Box::into_raw(Box::new(DlManagedTensor { tensor, context, deleter: Some(free_old) })).cast(), OLD)
     };
     // SAFETY: the name lives forever, the pointer until `forget` or the consumer deletes it.
     let capsule = unsafe { ffi::PyCapsule_New(at, name.as_ptr(), Some(forget)) };
@@ -176,12 +176,12 @@ impl Drop for Taken {
         // SAFETY: taken from a capsule of this kind, which was renamed; deleted once.
         unsafe {
             if self.versioned {
-                let m = self.at.cast::<Versioned>();
+                let m = self.at.cast::<DlManagedTensorVersioned>();
                 if let Some(delete) = (*m).deleter {
                     delete(m);
                 }
             } else {
-                let m = self.at.cast::<Managed>();
+                let m = self.at.cast::<DlManagedTensor>();
                 if let Some(delete) = (*m).deleter {
                     delete(m);
                 }
@@ -217,7 +217,7 @@ pub(crate) fn import(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tenso
     let capsule = match capsule(x, copy) {
         // Older NumPy gives no capsules of bools, nor of what is read-only; it shows their memory all the same.
         Err(e) if e.is_instance_of::<PyBufferError>(py) && x.hasattr("__array_interface__")? => {
-            return crate::make::shown(x, copy == Some(false))?.0.tensor(copy);
+            return crate::creation::exported_memory(x, copy == Some(false))?.0.tensor(copy);
         }
         other => other?,
     };
@@ -239,7 +239,7 @@ pub(crate) fn import(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tenso
     // SAFETY: what the capsule of this name holds; the layout of later major versions is not known.
     let tensor = unsafe {
         if taken.versioned {
-            let m = taken.at.cast::<Versioned>();
+            let m = taken.at.cast::<DlManagedTensorVersioned>();
             if (*m).major != 1 {
                 return Err(PyBufferError::new_err(format!(
                     "DLPack {}.{} is not known here; 1.x is",
@@ -249,17 +249,17 @@ pub(crate) fn import(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tenso
             }
             &raw const (*m).tensor
         } else {
-            &raw const (*taken.at.cast::<Managed>()).tensor
+            &raw const (*taken.at.cast::<DlManagedTensor>()).tensor
         }
     };
     let owner: Arc<Py<Taken>> = Arc::new(Py::new(py, taken)?);
     // SAFETY: it lives as long as its owner.
-    let foreign = unsafe { described(&*tensor, owner)? };
+    let foreign = unsafe { parse_tensor(&*tensor, owner)? };
     foreign.tensor(copy)
 }
 
 /// What a description means.
-unsafe fn described(t: &DlTensor, owner: Arc<Py<Taken>>) -> PyResult<Foreign> {
+unsafe fn parse_tensor(t: &DlTensor, owner: Arc<Py<Taken>>) -> PyResult<ForeignMemory> {
     let known = KINDS.iter().find(|k| (k.1, k.2, 1) == (t.dtype.code, t.dtype.bits, t.dtype.lanes));
     let Some((dtype, ..)) = known else {
         return Err(PyTypeError::new_err(format!("DLPack's type {}:{} is none of ours", t.dtype.code, t.dtype.bits)));
@@ -271,7 +271,7 @@ unsafe fn described(t: &DlTensor, owner: Arc<Py<Taken>>) -> PyResult<Foreign> {
     let shape = shape.ok_or_else(|| PyBufferError::new_err("a tensor with a size below 0"))?;
     let strides = if t.strides.is_null() { dense(&shape) } else { list(t.strides).to_vec() };
     let at = t.data.cast::<u8>().wrapping_add(t.byte_offset as usize);
-    Ok(Foreign { at, dtype: *dtype, shape, strides, owner })
+    Ok(ForeignMemory { at, dtype: *dtype, shape, strides, owner })
 }
 
 /// A tensor from any object that speaks DLPack, of the same memory if that is possible; `copy` asks for a copy or forbids it.

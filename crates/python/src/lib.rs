@@ -10,7 +10,7 @@ mod custom;
 mod dlpack;
 mod dtype;
 mod interrupt;
-mod make;
+mod creation;
 mod memory;
 mod models;
 mod optim;
@@ -38,8 +38,8 @@ pyo3::create_exception!(
 );
 
 /// An error of the engine as Python's.
-pub(crate) fn raised(e: &tensorloom::Error) -> PyErr {
-    if let Some(e) = interrupt::raised(e) {
+pub(crate) fn to_py_err(e: &tensorloom::Error) -> PyErr {
+    if let Some(e) = interrupt::interrupt_error(e) {
         return e;
     }
     match e {
@@ -47,12 +47,12 @@ pub(crate) fn raised(e: &tensorloom::Error) -> PyErr {
             "the value of a tensor is asked for while a function is being traced (by jit, vmap, scan, ..); decide with where, lax.cond \
              or lax.while_loop, compute with tensorloom.numpy instead of numpy, or return the tensor and read it outside",
         ),
-        _ => TensorError::new_err(without_places(&e.to_string())),
+        _ => TensorError::new_err(strip_source_locations(&e.to_string())),
     }
 }
 
 /// A message without the lines of this library that it names: Python's traceback has those of its user.
-fn without_places(text: &str) -> String {
+fn strip_source_locations(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(".rs:") {

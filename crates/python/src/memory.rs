@@ -3,8 +3,8 @@
 //! What others see of a tensor is read-only, and doesn't change as long as they hold it. What a tensor is made of without a copy
 //! must not be changed by others: work is recorded, and done later.
 
-use crate::interrupt::detached;
-use crate::{TracerError, raised};
+use crate::interrupt::without_gil;
+use crate::{TracerError, to_py_err};
 use cpu::HostBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -18,7 +18,7 @@ use tensorloom::{DType, Literal, SharedMemory, Tensor, Type, np};
 /// A tensor's elements, dense in row-major order.
 pub(crate) enum Elements {
     /// Where the engine has them.
-    Lent(SharedMemory),
+    Borrowed(SharedMemory),
     /// Copied, from another device or because a copy was asked for.
     Copied(Literal),
 }
@@ -27,33 +27,33 @@ impl Elements {
     /// Computes a tensor for others to compute with. One that is being differentiated is not given: what they make of it would
     /// have no gradient, and nobody would know.
     pub(crate) fn of(py: Python<'_>, t: &Tensor) -> PyResult<Elements> {
-        followed(t)?;
-        Elements::shown(py, t)
+        check_not_traced(t)?;
+        Elements::read_only(py, t)
     }
 
     /// Computes a tensor, without Python's lock, and shows where its elements are.
-    pub(crate) fn shown(py: Python<'_>, t: &Tensor) -> PyResult<Elements> {
+    pub(crate) fn read_only(py: Python<'_>, t: &Tensor) -> PyResult<Elements> {
         let t = t.clone();
-        let found = detached(py, move || -> tensorloom::Result<Elements> {
+        let found = without_gil(py, move || -> tensorloom::Result<Elements> {
             let lent = t.export_memory()?;
             match host(&lent) {
-                Some(_) => Ok(Elements::Lent(lent)),
+                Some(_) => Ok(Elements::Borrowed(lent)),
                 None => t.to_literal().map(Elements::Copied),
             }
         });
-        found.map_err(|e| raised(&e))
+        found.map_err(|e| to_py_err(&e))
     }
 
     /// A copy that nobody else has.
     pub(crate) fn copied(py: Python<'_>, t: &Tensor) -> PyResult<Elements> {
-        followed(t)?;
+        check_not_traced(t)?;
         let t = t.clone();
-        detached(py, move || t.to_literal()).map(Elements::Copied).map_err(|e| raised(&e))
+        without_gil(py, move || t.to_literal()).map(Elements::Copied).map_err(|e| to_py_err(&e))
     }
 
     pub(crate) fn ty(&self) -> &Type {
         match self {
-            Elements::Lent(lent) => lent.ty(),
+            Elements::Borrowed(lent) => lent.ty(),
             Elements::Copied(literal) => literal.ty(),
         }
     }
@@ -61,7 +61,7 @@ impl Elements {
     /// The first element. Only what was copied may be written, by its one holder.
     pub(crate) fn at(&self) -> *mut u8 {
         match self {
-            Elements::Lent(lent) => host(lent).map_or(std::ptr::dangling_mut(), HostBuffer::as_ptr),
+            Elements::Borrowed(lent) => host(lent).map_or(std::ptr::dangling_mut(), HostBuffer::as_ptr),
             Elements::Copied(literal) => literal.bytes().as_ptr().cast_mut(),
         }
     }
@@ -69,13 +69,13 @@ impl Elements {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             // SAFETY: the buffer has these bytes, and nobody writes them while they are lent.
-            Elements::Lent(_) => unsafe { std::slice::from_raw_parts(self.at(), self.ty().bytes()) },
+            Elements::Borrowed(_) => unsafe { std::slice::from_raw_parts(self.at(), self.ty().bytes()) },
             Elements::Copied(literal) => literal.bytes(),
         }
     }
 }
 
-fn followed(t: &Tensor) -> PyResult<()> {
+fn check_not_traced(t: &Tensor) -> PyResult<()> {
     if !t.requires_grad() {
         return Ok(());
     }
@@ -99,7 +99,7 @@ pub(crate) fn dense(shape: &[usize]) -> Vec<i64> {
 }
 
 /// Memory of another library.
-pub(crate) struct Foreign {
+pub(crate) struct ForeignMemory {
     pub(crate) at: *mut u8,
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
@@ -110,7 +110,7 @@ pub(crate) struct Foreign {
 }
 
 /// Whether tensors are made in the host's memory.
-fn at_home() -> bool {
+fn is_host_device() -> bool {
     static HOME: OnceLock<bool> = OnceLock::new();
     *HOME.get_or_init(|| {
         let t = tensorloom::engine().tensor(&[0u8], &[1]);
@@ -118,7 +118,7 @@ fn at_home() -> bool {
     })
 }
 
-impl Foreign {
+impl ForeignMemory {
     /// Whether the memory is dense with the axes in an order; those of one entry have any stride.
     fn is_dense(&self, order: &[usize]) -> bool {
         let mut step = 1;
@@ -147,7 +147,7 @@ impl Foreign {
         let order = if count == 0 { None } else { self.order() };
         let why = match (&order, copy) {
             (_, Some(true)) => None,
-            (Some(order), _) if aligned && at_home() => return Ok(self.adopted(order, count)),
+            (Some(order), _) if aligned && is_host_device() => return Ok(self.import_zero_copy(order, count)),
             _ if count == 0 => None,
             (None, _) => Some("its elements are not side by side"),
             _ if !aligned => Some("its memory is not aligned to its elements"),
@@ -161,7 +161,7 @@ impl Foreign {
         }
     }
 
-    fn adopted(self, order: &[usize], count: usize) -> Tensor {
+    fn import_zero_copy(self, order: &[usize], count: usize) -> Tensor {
         let shape: Vec<usize> = order.iter().map(|&i| self.shape[i]).collect();
         let ty = Type::new(self.dtype, &shape);
         let at = NonNull::new(self.at).expect("there are elements");

@@ -2,11 +2,11 @@
 
 use crate::calls;
 use crate::dtype::{PyDType, dtype, name};
-use crate::make::tensor_from;
+use crate::creation::tensor_from;
 use crate::memory::Elements;
 use crate::tensor::PyTensor;
 use compiler::Backend;
-use models::{Adapter, Architecture, GenerateOptions, Model, NamedTensor, Sampling, TextStream, Tokenizer};
+use models::{Adapter, Architecture, GenerateOptions, Model, NamedTensor, SamplingOptions, TextStream, Tokenizer};
 use pyo3::exceptions::{PyFileNotFoundError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
@@ -24,7 +24,7 @@ pyo3::create_exception!(
     "A model, its files or its settings don't fit; the message says what to change."
 );
 
-pub(crate) fn fault(e: &models::Error) -> PyErr {
+pub(crate) fn model_error(e: &models::Error) -> PyErr {
     let text = e.to_string().trim_end().to_string();
     match e {
         models::Error::File(file) if !file.path.exists() => PyFileNotFoundError::new_err(text),
@@ -85,7 +85,7 @@ pub(crate) struct PyModel {
 
 impl PyModel {
     fn new(model: Model, dir: Option<PathBuf>) -> PyModel {
-        let tokenizer = dir.as_deref().and_then(|dir| Tokenizer::of_dir(dir).ok()).map(Arc::new);
+        let tokenizer = dir.as_deref().and_then(|dir| Tokenizer::from_dir(dir).ok()).map(Arc::new);
         PyModel { model: RwLock::new(Arc::new(model)), dir, tokenizer, graphs: Mutex::default() }
     }
 
@@ -105,7 +105,7 @@ impl PyModel {
             return Ok(found.clone());
         }
         let model = self.get();
-        let mut graph = model.architecture.lower(batch, steps, model.dtype, None).map_err(|e| fault(&e))?.graph;
+        let mut graph = model.architecture.lower(batch, steps, model.dtype, None).map_err(|e| model_error(&e))?.graph;
         let logits = graph.outputs()[..1].to_vec();
         graph.set_outputs(logits);
         let graph = Arc::new(graph);
@@ -117,12 +117,12 @@ impl PyModel {
 /// What follows a prompt, piece by piece: ids after ids, text after text.
 #[pyclass(module = "tensorloom.models", frozen)]
 pub(crate) struct Generation {
-    heard: Mutex<Option<Receiver<Heard>>>,
+    heard: Mutex<Option<Receiver<GenerationEvent>>>,
     text: Mutex<Option<TextStream<Arc<Tokenizer>>>>,
     ids: Mutex<Vec<i32>>,
 }
 
-enum Heard {
+enum GenerationEvent {
     Id(i32),
     Failed(PyErr),
 }
@@ -145,17 +145,17 @@ impl Generation {
             match next {
                 // Ctrl-C is heard between two tokens, however long one takes.
                 Some(Err(RecvTimeoutError::Timeout)) => py.check_signals()?,
-                Some(Ok(Heard::Failed(e))) => {
+                Some(Ok(GenerationEvent::Failed(e))) => {
                     *locked(&self.heard) = None;
                     return Err(e);
                 }
-                Some(Ok(Heard::Id(id))) => {
+                Some(Ok(GenerationEvent::Id(id))) => {
                     py.check_signals()?;
                     locked(&self.ids).push(id);
                     match &mut *locked(&self.text) {
                         None => return id.into_py_any(py).map(Some),
                         Some(text) => {
-                            let piece = text.push(id).map_err(|e| fault(&e))?;
+                            let piece = text.push(id).map_err(|e| model_error(&e))?;
                             if !piece.is_empty() {
                                 return piece.into_py_any(py).map(Some);
                             }
@@ -165,7 +165,7 @@ impl Generation {
                 Some(Err(RecvTimeoutError::Disconnected)) | None => {
                     *locked(&self.heard) = None;
                     let rest = match locked(&self.text).take() {
-                        Some(mut text) => text.rest().map_err(|e| fault(&e))?,
+                        Some(mut text) => text.flush().map_err(|e| model_error(&e))?,
                         None => String::new(),
                     };
                     return if rest.is_empty() { Ok(None) } else { rest.into_py_any(py).map(Some) };
@@ -232,7 +232,7 @@ impl PyModel {
     /// The parameters by their paths, as tensors: a tree for `apply` and for transforms.
     fn params<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let model = self.get();
-        let values = py.detach(|| model.graph(1, 1)).map_err(|e| fault(&e))?.1;
+        let values = py.detach(|| model.graph(1, 1)).map_err(|e| model_error(&e))?.1;
         dict(py, values)
     }
 
@@ -248,7 +248,7 @@ impl PyModel {
             let elements = Elements::of(py, &t.cast(DType::F32))?;
             let values: Vec<f32> =
                 elements.bytes().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("4"))).collect();
-            model.set_parameter(&path, &values).map_err(|e| fault(&e))?;
+            model.set_parameter(&path, &values).map_err(|e| model_error(&e))?;
         }
         *self.model.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(model);
         Ok(())
@@ -293,7 +293,7 @@ impl PyModel {
     fn logits(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let (ids, lone) = rows(py, ids)?;
         let model = self.get();
-        let found = py.detach(|| model.evaluate(&ids, None, &*backend())).map_err(|e| fault(&e))?;
+        let found = py.detach(|| model.evaluate(&ids, None, &*backend())).map_err(|e| model_error(&e))?;
         let (_, t) = literal(found.logits)?;
         calls::tensor(py, if lone { t.i(0) } else { t })
     }
@@ -306,11 +306,11 @@ impl PyModel {
         let model = self.get();
         let Some(labels) = labels else {
             let n = ids.len();
-            return py.detach(|| model.mean_loss(&ids, n, &*backend())).map_err(|e| fault(&e));
+            return py.detach(|| model.mean_loss(&ids, n, &*backend())).map_err(|e| model_error(&e));
         };
         let (labels, _) = rows(py, labels)?;
-        let found = py.detach(|| model.evaluate(&ids, Some(&labels), &*backend())).map_err(|e| fault(&e))?;
-        Ok(found.loss.map_or(f64::NAN, |l| f64::from(l.floats()[0])))
+        let found = py.detach(|| model.evaluate(&ids, Some(&labels), &*backend())).map_err(|e| model_error(&e))?;
+        Ok(found.loss.map_or(f64::NAN, |l| f64::from(l.to_f32_vec()[0])))
     }
 
     /// The loss, and its gradients by the names that the tensors have in files.
@@ -324,7 +324,7 @@ impl PyModel {
         let (ids, _) = rows(py, ids)?;
         let labels = labels.map_or_else(|| Ok(ids.clone()), |l| rows(py, l).map(|(l, _)| l))?;
         let model = self.get();
-        let found = py.detach(|| model.evaluate(&ids, Some(&labels), &*backend())).map_err(|e| fault(&e))?;
+        let found = py.detach(|| model.evaluate(&ids, Some(&labels), &*backend())).map_err(|e| model_error(&e))?;
         let loss = found.loss.ok_or_else(|| ModelError::new_err("the model gave no loss"))?;
         let named = found
             .gradients
@@ -361,9 +361,9 @@ impl PyModel {
         let text = prompt.is_instance_of::<PyString>();
         let (ids, tokenizer) = if text {
             let tokenizer = self.tokenizer()?;
-            let mut ids = tokenizer.prompt(&prompt.extract::<String>()?).map_err(|e| fault(&e))?;
+            let mut ids = tokenizer.encode_prompt(&prompt.extract::<String>()?).map_err(|e| model_error(&e))?;
             if ids.is_empty() {
-                ids.extend(tokenizer.end());
+                ids.extend(tokenizer.eos_id());
             }
             (ids, Some(tokenizer))
         } else {
@@ -375,19 +375,19 @@ impl PyModel {
         };
         let ends = match (ends, &tokenizer, &self.dir) {
             (Some(ends), ..) => ends,
-            (None, Some(t), Some(dir)) => models::end_ids(dir, Some(t)).map_err(|e| fault(&e))?,
+            (None, Some(t), Some(dir)) => models::eos_ids(dir, Some(t)).map_err(|e| model_error(&e))?,
             _ => Vec::new(),
         };
         let room = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(ids.len()).max(1);
         let most = max_new.unwrap_or(if text { 256.min(room) } else { 32.min(room) });
-        let sampling = Sampling { temperature, top_k, top_p, min_p, typical_p, repetition, presence, frequency, seed };
+        let sampling = SamplingOptions { temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, seed };
         // A little ahead of who listens, and no further.
-        let (say, heard): (SyncSender<Heard>, _) = sync_channel(4);
+        let (say, heard): (SyncSender<GenerationEvent>, _) = sync_channel(4);
         std::thread::spawn(move || {
             let writing = GenerateOptions { sampling: Some(sampling), eos_ids: &ends, ..GenerateOptions::default() };
-            let mut listen = |id: i32| !ends.contains(&id) && say.send(Heard::Id(id)).is_ok();
+            let mut listen = |id: i32| !ends.contains(&id) && say.send(GenerationEvent::Id(id)).is_ok();
             if let Err(e) = model.generate_with_options(&ids, most, &writing, &*backend(), &mut listen) {
-                let _ = say.send(Heard::Failed(fault(&e)));
+                let _ = say.send(GenerationEvent::Failed(model_error(&e)));
             }
         });
         let text = tokenizer.map(TextStream::new);
@@ -396,7 +396,7 @@ impl PyModel {
 
     /// Ids of a text.
     fn encode(&self, text: &str) -> PyResult<Vec<i32>> {
-        self.tokenizer()?.encode(text).map_err(|e| fault(&e))
+        self.tokenizer()?.encode(text).map_err(|e| model_error(&e))
     }
 
     /// The text of ids.
@@ -407,7 +407,7 @@ impl PyModel {
             return Ok(String::new());
         }
         let (ids, _) = rows(py, ids)?;
-        self.tokenizer()?.decode(&ids.concat()).map_err(|e| fault(&e))
+        self.tokenizer()?.decode(&ids.concat()).map_err(|e| model_error(&e))
     }
 
     /// Writes a HuggingFace directory.
@@ -416,14 +416,14 @@ impl PyModel {
         let from = self.dir.clone();
         let tokenizer = self.tokenizer.clone();
         let done = py.detach(move || -> models::Result<()> {
-            let _lock = models::train::Lock::of_run(&dir)?;
+            let _lock = models::train::DirLock::acquire_if_run(&dir)?;
             model.export(&dir)?;
             match from.filter(|from| from.is_dir()) {
                 Some(from) => models::copy_companions(&from, &dir),
                 None => tokenizer.map_or(Ok(()), |t| t.write(&dir).map(drop)),
             }
         });
-        done.map_err(|e| fault(&e))
+        done.map_err(|e| model_error(&e))
     }
 
     /// The program from parameters and ids to logits, as text.
@@ -432,7 +432,7 @@ impl PyModel {
     }
 }
 
-fn computed(d: Option<&Bound<'_, PyAny>>) -> PyResult<DType> {
+fn compute_dtype(d: Option<&Bound<'_, PyAny>>) -> PyResult<DType> {
     d.filter(|d| !d.is_none()).map_or(Ok(DType::F32), dtype)
 }
 
@@ -441,7 +441,7 @@ fn computed(d: Option<&Bound<'_, PyAny>>) -> PyResult<DType> {
 #[pyfunction]
 #[pyo3(signature = (path, dtype=None, module=None))]
 fn load(py: Python<'_>, path: PathBuf, dtype: Option<&Bound<'_, PyAny>>, module: Option<String>) -> PyResult<PyModel> {
-    let dtype = computed(dtype)?;
+    let dtype = compute_dtype(dtype)?;
     if !path.exists() {
         return Err(PyFileNotFoundError::new_err(format!(
             "{}: not there; give a HuggingFace model directory, or a .gguf file",
@@ -452,14 +452,14 @@ fn load(py: Python<'_>, path: PathBuf, dtype: Option<&Bound<'_, PyAny>>, module:
         let program = |m: &Option<String>| m.as_deref().map(models::load_program).transpose();
         if path.join("adapter_config.json").is_file() {
             let base = Adapter::base_of(&path)?;
-            let mut model = Model::load_by(Path::new(&base), dtype, program(&module)?)?;
+            let mut model = Model::load_with_module(Path::new(&base), dtype, program(&module)?)?;
             let adapter = Adapter::read(&path, &model)?;
             model.merge(&adapter)?;
             return Ok(model);
         }
-        Model::load_by(&path, dtype, program(&module)?)
+        Model::load_with_module(&path, dtype, program(&module)?)
     });
-    Ok(PyModel::new(found.map_err(|e| fault(&e))?, Some(path)))
+    Ok(PyModel::new(found.map_err(|e| model_error(&e))?, Some(path)))
 }
 
 /// A model of a `.module` file, or of the library by its name (`llama`), with random parameters. `sizes` are the model's own.
@@ -474,18 +474,18 @@ fn fresh(
     model: Option<&str>,
     tokenizer: Option<PathBuf>,
 ) -> PyResult<PyModel> {
-    let dtype = computed(dtype)?;
-    let mut settings = models::train::Settings::default();
+    let dtype = compute_dtype(dtype)?;
+    let mut settings = models::train::TrainSettings::default();
     for (k, v) in sizes.into_iter().flatten() {
         settings.set.insert(k.extract()?, text_of(&v)?);
     }
     let made = py.detach(|| -> models::Result<Model> {
         let program = models::load_program(module)?;
-        Model::fresh(Architecture::of_program(program, model, settings.given())?, dtype, seed)
+        Model::new_random(Architecture::from_program(program, model, settings.model_constants())?, dtype, seed)
     });
-    let mut made = PyModel::new(made.map_err(|e| fault(&e))?, None);
+    let mut made = PyModel::new(made.map_err(|e| model_error(&e))?, None);
     if let Some(path) = tokenizer {
-        made.tokenizer = Some(Arc::new(Tokenizer::read(&path).map_err(|e| fault(&e))?));
+        made.tokenizer = Some(Arc::new(Tokenizer::read(&path).map_err(|e| model_error(&e))?));
     }
     Ok(made)
 }

@@ -1,7 +1,7 @@
 //! Optimisers: chains of gradient transforms over trees of Python, put together in `optim.py`.
 
-use crate::transform::{PyFn, settled};
-use crate::tree::{Node, Role};
+use crate::transform::{PyFn, raise_pending};
+use crate::tree::{Node, TreeRole};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -18,7 +18,7 @@ pub(crate) struct GradientTransformation {
     schedules: Vec<PyFn>,
 }
 
-fn link(
+fn make_transformation(
     name: &str,
     n: &[f64],
     rate: Option<&Bound<'_, PyAny>>,
@@ -69,13 +69,13 @@ fn link(
 }
 
 /// The state as Python has it: for each link, a list of tensors for each of its transforms.
-fn shown(state: Vec<OptState>) -> Node {
+fn state_to_node(state: Vec<OptState>) -> Node {
     let list = |v: Vec<Tensor>| Node::List(v.into_iter().map(Node::Leaf).collect());
     let part = |s: OptState| Node::List(s.parts.into_iter().map(list).collect());
     Node::List(state.into_iter().map(part).collect())
 }
 
-fn read(state: Node) -> Vec<OptState> {
+fn state_from_node(state: Node) -> Vec<OptState> {
     let list = |n: Node| n.leaves();
     let part = |n: Node| OptState { parts: n.items().into_iter().map(list).collect() };
     state.items().into_iter().map(part).collect()
@@ -85,14 +85,14 @@ fn read(state: Node) -> Vec<OptState> {
 impl GradientTransformation {
     /// The state before the first step.
     fn init<'py>(&self, py: Python<'py>, params: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let params = Node::read(params, Role::Argument)?;
-        shown(self.links.iter().map(|l| l.init(&params)).collect()).write(py)
+        let params = Node::read(params, TreeRole::Argument)?;
+        state_to_node(self.links.iter().map(|l| l.init(&params)).collect()).write(py)
     }
 
     /// A schedule often refers to the object that holds the optimiser.
     fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
         self.recipe.iter().filter_map(|(_, _, rate)| rate.as_ref()).try_for_each(|r| visit.call(r))?;
-        self.schedules.iter().try_for_each(|f| f.visited(&visit))
+        self.schedules.iter().try_for_each(|f| f.traverse(&visit))
     }
 
     /// By how it was made.
@@ -111,12 +111,12 @@ impl GradientTransformation {
         state: &Bound<'py, PyAny>,
         params: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        let mut updates = Node::read(updates, Role::Argument)?;
+        let mut updates = Node::read(updates, TreeRole::Argument)?;
         let params = match params.filter(|p| !p.is_none()) {
-            Some(p) => Node::read(p, Role::Argument)?,
+            Some(p) => Node::read(p, TreeRole::Argument)?,
             None => updates.clone(),
         };
-        let state = read(Node::read(state, Role::Argument)?);
+        let state = state_from_node(Node::read(state, TreeRole::Argument)?);
         if state.len() != self.links.len() {
             return Err(PyValueError::new_err("the state is one of another optimiser"));
         }
@@ -126,8 +126,8 @@ impl GradientTransformation {
             updates = u;
             next.push(s);
         }
-        settled(())?;
-        Ok((updates.write(py)?, shown(next).write(py)?))
+        raise_pending(())?;
+        Ok((updates.write(py)?, state_to_node(next).write(py)?))
     }
 }
 
@@ -135,7 +135,7 @@ impl GradientTransformation {
 #[pyfunction]
 fn _optimizer(py: Python<'_>, links: Vec<(String, Vec<f64>, Option<Py<PyAny>>)>) -> PyResult<GradientTransformation> {
     let mut schedules = Vec::new();
-    let made = links.iter().map(|(name, n, rate)| link(name, n, rate.as_ref().map(|r| r.bind(py)), &mut schedules));
+    let made = links.iter().map(|(name, n, rate)| make_transformation(name, n, rate.as_ref().map(|r| r.bind(py)), &mut schedules));
     let made = made.collect::<PyResult<_>>()?;
     Ok(GradientTransformation { links: made, recipe: links, schedules })
 }

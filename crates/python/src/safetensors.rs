@@ -2,7 +2,7 @@
 
 use crate::calls;
 use crate::dtype::name;
-use crate::make::tensor_from;
+use crate::creation::tensor_from;
 use crate::memory::Elements;
 use compiler::DeviceBuffer;
 use cpu::HostBuffer;
@@ -86,7 +86,7 @@ fn parts(block: &Arc<HostBuffer>, bytes: &[u8], what: &str) -> PyResult<Vec<(Str
             tensorloom::engine().literal(&literal)
         } else {
             // SAFETY: tensors of a file don't overlap, and nothing else writes the block.
-            let part = unsafe { HostBuffer::part(block, start, data.len()) }.map_err(|e| fault(&e))?;
+            let part = unsafe { HostBuffer::slice(block, start, data.len()) }.map_err(|e| fault(&e))?;
             tensorloom::engine().import_memory(&ty, Arc::new(part))
         };
         out.push((k, t));

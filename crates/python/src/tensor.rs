@@ -2,10 +2,10 @@
 
 use crate::args::{meeting, operand};
 use crate::dtype::{PyDType, name};
-use crate::interrupt::detached;
-use crate::make::{from_list, is_list, tensor_from};
+use crate::interrupt::without_gil;
+use crate::creation::{from_list, is_list, tensor_from};
 use crate::memory::{Elements, Memory};
-use crate::raised;
+use crate::to_py_err;
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
@@ -16,7 +16,7 @@ use tensorloom::{DType, Index, Literal, Operand, Tensor, Type, np};
 pub(crate) struct PyTensor(pub(crate) Tensor);
 
 pub(crate) fn wrap(py: Python<'_>, t: Tensor) -> PyResult<Py<PyTensor>> {
-    t.check().map_err(|e| raised(&e))?;
+    t.check().map_err(|e| to_py_err(&e))?;
     Py::new(py, PyTensor(t))
 }
 
@@ -31,7 +31,7 @@ fn picks(index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Index>>> {
         out.push(if i.is_none() {
             Index::New
         } else if i.is_instance_of::<PyEllipsis>() {
-            Index::Rest
+            Index::Remaining
         } else if let Ok(s) = i.cast::<PySlice>() {
             let part = |name: &str| edge(&s.getattr(name)?);
             let step = part("step")?.unwrap_or(1);
@@ -70,12 +70,12 @@ fn helper<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
 impl PyTensor {
     fn literal(&self, py: Python<'_>) -> PyResult<Literal> {
         let t = self.0.clone();
-        detached(py, move || t.to_literal()).map_err(|e| raised(&e))
+        without_gil(py, move || t.to_literal()).map_err(|e| to_py_err(&e))
     }
 
     /// An array of the same memory, for looking at.
     fn shown(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.array(py, Elements::shown(py, &self.0)?)
+        self.array(py, Elements::read_only(py, &self.0)?)
     }
 
     fn array(&self, py: Python<'_>, elements: Elements) -> PyResult<Py<PyAny>> {
@@ -178,7 +178,7 @@ fn matmul(a: Operand, b: Operand) -> Tensor {
     match (&a, &b) {
         (Operand::Tensor(a), Operand::Tensor(b)) => np::matmul(a, b),
         // A number is no matrix; the error says so.
-        (Operand::Tensor(t), n) | (n, Operand::Tensor(t)) => np::matmul(t, &n.of(t)),
+        (Operand::Tensor(t), n) | (n, Operand::Tensor(t)) => np::matmul(t, &n.to_tensor_like(t)),
         _ => np::add(a, b),
     }
 }
@@ -190,8 +190,8 @@ fn floor_divide(a: Operand, b: Operand) -> Tensor {
         return y;
     }
     let (a, b) = match (&a, &b) {
-        (Operand::Tensor(t), n) => (t.clone(), n.of(t)),
-        (n, Operand::Tensor(t)) => (n.of(t), t.clone()),
+        (Operand::Tensor(t), n) => (t.clone(), n.to_tensor_like(t)),
+        (n, Operand::Tensor(t)) => (n.to_tensor_like(t), t.clone()),
         _ => return y,
     };
     let infinite = np::logical_or(&np::isinf(&a), &np::isinf(&b));
@@ -484,7 +484,7 @@ impl PyTensor {
     /// Computes it now.
     fn block_until_ready(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let t = slf.get().0.clone();
-        detached(slf.py(), move || tensorloom::block_until_ready(t)).map_err(|e| raised(&e))?;
+        without_gil(slf.py(), move || tensorloom::block_until_ready(t)).map_err(|e| to_py_err(&e))?;
         Ok(slf)
     }
 
@@ -561,17 +561,17 @@ impl PyTensor {
         };
         bounds(t, &picks)?;
         let place = if picks.is_empty() { t.clone() } else { t.i(&picks[..]) };
-        place.check().map_err(|e| raised(&e))?;
+        place.check().map_err(|e| to_py_err(&e))?;
         let value = match is_list(value) {
             true => from_list(value, Some(place.dtype()))?,
             false => match operand(value)? {
                 Operand::Tensor(v) => v,
-                n => n.of(&place),
+                n => n.to_tensor_like(&place),
             },
         };
         let value = if value.dtype() == place.dtype() { value } else { value.cast(place.dtype()) };
         place.copy_(&np::broadcast_to(&value, place.shape()));
-        t.check().map_err(|e| raised(&e))
+        t.check().map_err(|e| to_py_err(&e))
     }
 
     fn __neg__(&self, py: Python<'_>) -> PyResult<Py<PyTensor>> {
@@ -675,13 +675,13 @@ fn bounds(t: &Tensor, picks: &[Index]) -> PyResult<()> {
         return Err(PyIndexError::new_err(format!("{named} indices for a tensor of {} axes", t.rank())));
     }
     let mut axis = 0;
-    if picks.iter().filter(|p| matches!(p, Index::Rest)).count() > 1 {
+    if picks.iter().filter(|p| matches!(p, Index::Remaining)).count() > 1 {
         return Err(PyIndexError::new_err("an index has one ellipsis (...) at most"));
     }
     for p in picks {
         match p {
             Index::New => continue,
-            Index::Rest => axis = t.rank() - picks_after(picks),
+            Index::Remaining => axis = t.rank() - picks_after(picks),
             Index::At(i) => {
                 let n = t.shape()[axis] as isize;
                 if *i >= n || *i < -n {
@@ -696,7 +696,7 @@ fn bounds(t: &Tensor, picks: &[Index]) -> PyResult<()> {
 }
 
 fn picks_after(picks: &[Index]) -> usize {
-    let at = picks.iter().position(|p| matches!(p, Index::Rest)).unwrap_or(picks.len());
+    let at = picks.iter().position(|p| matches!(p, Index::Remaining)).unwrap_or(picks.len());
     picks[at..].iter().filter(|p| matches!(p, Index::At(_) | Index::Range { .. })).count()
 }
 
@@ -740,7 +740,7 @@ fn _stop_gradient(py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<Py<PyTensor>
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(_stop_gradient, m)?)?;
-    m.add_function(wrap_pyfunction!(crate::make::asarray, m)?)?;
-    m.add_function(wrap_pyfunction!(crate::make::_is_array, m)?)?;
+    m.add_function(wrap_pyfunction!(crate::creation::asarray, m)?)?;
+    m.add_function(wrap_pyfunction!(crate::creation::_is_array, m)?)?;
     m.add_function(wrap_pyfunction!(_from_bytes, m)?)
 }

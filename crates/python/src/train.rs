@@ -1,25 +1,25 @@
 //! Training as `loom train` does it, watched by a function of Python's.
 
-use crate::models::{backend, fault, text_of};
-use ::models::train::{Finished, NAMES, Observer, Progress, Settings, run};
+use crate::models::{backend, model_error, text_of};
+use ::models::train::{TrainResult, SETTING_DESCRIPTIONS, TrainObserver, StepProgress, TrainSettings, run};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 /// Tells a function of Python's what happens, and listens for Ctrl-C.
-struct Watch {
+struct CallbackObserver {
     callback: Option<Py<PyAny>>,
     /// What ends the run: an exception of the callback, or Ctrl-C.
     raised: std::sync::Mutex<Option<PyErr>>,
     /// The callback gave `False`.
-    enough: bool,
+    stop_requested: bool,
 }
 
-impl Watch {
+impl CallbackObserver {
     fn raise(&self, e: PyErr) {
         self.raised.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
     }
 
-    fn tell(&mut self, event: &str, fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>) {
+    fn call_callback(&mut self, event: &str, fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>) {
         let Some(callback) = &self.callback else { return };
         let told = Python::attach(|py| -> PyResult<bool> {
             let d = PyDict::new(py);
@@ -29,46 +29,46 @@ impl Watch {
             Ok(answer.is_instance_of::<pyo3::types::PyBool>() && !answer.is_truthy()?)
         });
         match told {
-            Ok(enough) => self.enough |= enough,
+            Ok(enough) => self.stop_requested |= enough,
             Err(e) => self.raise(e),
         }
     }
 }
 
-impl Observer for Watch {
-    fn note(&mut self, text: &str) {
-        self.tell("note", |d| d.set_item("text", text));
+impl TrainObserver for CallbackObserver {
+    fn on_message(&mut self, text: &str) {
+        self.call_callback("note", |d| d.set_item("text", text));
     }
 
-    fn reading(&mut self, done: u64, all: u64) {
-        self.tell("reading", |d| d.set_item("done", done).and_then(|()| d.set_item("all", all)));
+    fn on_data_progress(&mut self, done: u64, all: u64) {
+        self.call_callback("reading", |d| d.set_item("done", done).and_then(|()| d.set_item("all", all)));
     }
 
-    fn begin(&mut self, done: usize, steps: usize) {
-        self.tell("begin", |d| d.set_item("step", done).and_then(|()| d.set_item("steps", steps)));
+    fn on_train_begin(&mut self, done: usize, steps: usize) {
+        self.call_callback("begin", |d| d.set_item("step", done).and_then(|()| d.set_item("steps", steps)));
     }
 
-    fn step(&mut self, p: &Progress) {
-        self.tell("step", |d| {
+    fn on_step_end(&mut self, p: &StepProgress) {
+        self.call_callback("step", |d| {
             d.set_item("step", p.step)?;
             d.set_item("steps", p.steps)?;
             d.set_item("loss", p.loss)?;
-            d.set_item("valid", p.valid)?;
+            d.set_item("valid", p.valid_loss)?;
             d.set_item("tokens_per_second", p.speed)?;
             d.set_item("memory", p.memory)?;
-            d.set_item("seconds_left", p.left.as_secs_f64())
+            d.set_item("seconds_left", p.remaining.as_secs_f64())
         });
     }
 
-    fn sample(&mut self, step: usize, text: &str) {
-        self.tell("sample", |d| d.set_item("step", step).and_then(|()| d.set_item("text", text)));
+    fn on_sample(&mut self, step: usize, text: &str) {
+        self.call_callback("sample", |d| d.set_item("step", step).and_then(|()| d.set_item("text", text)));
     }
 
-    fn stop(&self) -> bool {
+    fn should_stop(&self) -> bool {
         if let Err(e) = Python::attach(|py| py.check_signals()) {
             self.raise(e);
         }
-        self.enough || self.raised.lock().unwrap_or_else(|e| e.into_inner()).is_some()
+        self.stop_requested || self.raised.lock().unwrap_or_else(|e| e.into_inner()).is_some()
     }
 }
 
@@ -86,29 +86,29 @@ fn train<'py>(
     callback: Option<Py<PyAny>>,
     settings: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let mut chosen = Settings { out, ..Settings::default() };
+    let mut chosen = TrainSettings { out, ..TrainSettings::default() };
     let mut given = vec!["out".to_string()];
     for (k, v) in settings.into_iter().flatten() {
         let k = k.extract::<String>()?.replace('_', "-");
-        chosen.set(&k, &text_of(&v)?).map_err(|e| fault(&e))?;
+        chosen.set(&k, &text_of(&v)?).map_err(|e| model_error(&e))?;
         given.push(k);
     }
     let device = if chosen.device.is_empty() { "cpu" } else { chosen.device.as_str() };
     let machine: std::sync::Arc<dyn compiler::Backend> = match device {
-        "cpu" if chosen.threads > 0 => std::sync::Arc::new(cpu::Cpu::flushing_denormals(chosen.threads)),
+        "cpu" if chosen.threads > 0 => std::sync::Arc::new(cpu::Cpu::with_flush_denormals(chosen.threads)),
         "cpu" => {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            std::sync::Arc::new(cpu::Cpu::flushing_denormals(cores))
+            std::sync::Arc::new(cpu::Cpu::with_flush_denormals(cores))
         }
         "auto" => tensorloom::devices::gpu().unwrap_or_else(backend),
-        other => tensorloom::devices::open(other).map_err(|e| crate::raised(&e))?,
+        other => tensorloom::devices::open(other).map_err(|e| crate::to_py_err(&e))?,
     };
-    let mut watch = Watch { callback, raised: std::sync::Mutex::default(), enough: false };
+    let mut watch = CallbackObserver { callback, raised: std::sync::Mutex::default(), stop_requested: false };
     let finished = py.detach(|| run(&chosen, resume, &given, &*machine, &mut watch));
     if let Some(e) = watch.raised.into_inner().unwrap_or_else(|e| e.into_inner()) {
         return Err(e);
     }
-    let Finished { step, complete, valid, story, files, seconds } = finished.map_err(|e| fault(&e))?;
+    let TrainResult { step, complete, valid_loss, sample_text, files, seconds } = finished.map_err(|e| model_error(&e))?;
     let d = PyDict::new(py);
     d.set_item("step", step)?;
     d.set_item("complete", complete)?;
@@ -124,7 +124,7 @@ fn train<'py>(
 #[pyfunction]
 fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let d = PyDict::new(py);
-    for (name, _, about) in NAMES {
+    for (name, _, about) in SETTING_DESCRIPTIONS {
         d.set_item(name.replace('-', "_"), *about)?;
     }
     Ok(d)

@@ -1,10 +1,10 @@
 //! Transforms of Python functions. A function is called with tensors of a trace; what it raises is kept, and raised when the
 //! transform is back.
 
-use crate::interrupt::detached;
-use crate::make::tensor_from;
-use crate::raised;
-use crate::tree::{Node, Role};
+use crate::interrupt::without_gil;
+use crate::creation::tensor_from;
+use crate::to_py_err;
+use crate::tree::{Node, TreeRole};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -28,20 +28,20 @@ pub(crate) fn derivatives() -> u32 {
 }
 
 /// Sets how many derivatives are taken, until it is dropped.
-pub(crate) struct Derivatives(u32);
+pub(crate) struct DerivativeOrderGuard(u32);
 
-impl Derivatives {
-    pub(crate) fn set(n: u32) -> Derivatives {
-        Derivatives(DERIVATIVES.replace(n))
+impl DerivativeOrderGuard {
+    pub(crate) fn set(n: u32) -> DerivativeOrderGuard {
+        DerivativeOrderGuard(DERIVATIVES.replace(n))
     }
 
     /// One more, for the function of a transform that differentiates.
-    fn more() -> Derivatives {
-        Derivatives::set(derivatives() + 1)
+    fn increment() -> DerivativeOrderGuard {
+        DerivativeOrderGuard::set(derivatives() + 1)
     }
 }
 
-impl Drop for Derivatives {
+impl Drop for DerivativeOrderGuard {
     fn drop(&mut self) {
         DERIVATIVES.set(self.0);
     }
@@ -53,20 +53,20 @@ fn _disable_jit(plain: bool) -> bool {
     PLAIN.replace(plain)
 }
 
-pub(crate) fn keep(e: PyErr) {
+pub(crate) fn keep_exception(e: PyErr) {
     PENDING.with(|p| {
         p.borrow_mut().get_or_insert(e);
     });
 }
 
 /// What was kept.
-pub(crate) fn kept() -> Option<PyErr> {
+pub(crate) fn take_exception() -> Option<PyErr> {
     PENDING.take()
 }
 
 /// Raises what was kept.
-pub(crate) fn settled<T>(x: T) -> PyResult<T> {
-    match kept() {
+pub(crate) fn raise_pending<T>(x: T) -> PyResult<T> {
+    match take_exception() {
         Some(e) => Err(e),
         None => Ok(x),
     }
@@ -85,17 +85,17 @@ impl PyFn {
     }
 
     /// Shows it to who looks for cycles.
-    pub(crate) fn visited(&self, visit: &pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
+    pub(crate) fn traverse(&self, visit: &pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
         visit.call(&*self.0)
     }
 
     /// Calls it; an exception is kept, and nothing given.
     pub(crate) fn call(&self, args: &[Node], named: &[(String, Node)]) -> Node {
-        self.call_for(args, named, Role::Result)
+        self.call_for(args, named, TreeRole::Result)
     }
 
     /// The same, with a result that is read for something else.
-    fn call_for(&self, args: &[Node], named: &[(String, Node)], role: Role<'_>) -> Node {
+    fn call_for(&self, args: &[Node], named: &[(String, Node)], role: TreeRole<'_>) -> Node {
         Python::attach(|py| {
             let run = || -> PyResult<Node> {
                 let args: Vec<_> = args.iter().map(|n| n.write(py)).collect::<PyResult<_>>()?;
@@ -107,7 +107,7 @@ impl PyFn {
                 Node::read(&self.0.bind(py).call(PyTuple::new(py, args)?, dict)?, role)
             };
             run().unwrap_or_else(|e| {
-                keep(e);
+                keep_exception(e);
                 Node::none()
             })
         })
@@ -119,7 +119,7 @@ impl PyFn {
         match out.leaf() {
             Some(t) => t.clone(),
             None => {
-                keep(PyTypeError::new_err(format!("{what} needs a function that gives one tensor")));
+                keep_exception(PyTypeError::new_err(format!("{what} needs a function that gives one tensor")));
                 tensorloom::engine().zeros(tensorloom::DType::F32, &[])
             }
         }
@@ -131,8 +131,8 @@ impl PyFn {
 fn arguments<'a>(
     args: &Bound<'_, PyTuple>,
     named: Option<&Bound<'_, PyDict>>,
-    role: impl Fn(usize) -> Role<'a>,
-    other: Role<'a>,
+    role: impl Fn(usize) -> TreeRole<'a>,
+    other: TreeRole<'a>,
 ) -> PyResult<(Vec<Node>, Vec<(String, Node)>)> {
     let args = args.iter().enumerate().map(|(i, x)| Node::read(&x, role(i))).collect::<PyResult<_>>()?;
     let mut by_name = Vec::new();
@@ -146,19 +146,19 @@ fn arguments<'a>(
 /// What a compiled function is called with.
 ///
 /// Its structure has the number of derivatives too: what was traced for fewer has rules for fewer.
-struct Call {
+struct JitCall {
     args: Vec<Node>,
     named: Vec<(String, Node)>,
 }
 
-impl Tree for Call {
+impl Tree for JitCall {
     fn visit(&self, f: &mut dyn FnMut(&Tensor)) {
         self.args.iter().for_each(|n| n.visit(f));
         self.named.iter().for_each(|(_, n)| n.visit(f));
     }
 
-    fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> Call {
-        Call {
+    fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> JitCall {
+        JitCall {
             args: self.args.iter().map(|n| n.rebuild(next)).collect(),
             named: self.named.iter().map(|(k, n)| (k.clone(), n.rebuild(next))).collect(),
         }
@@ -175,10 +175,10 @@ impl Tree for Call {
     }
 }
 
-impl Function<Call> for PyFn {
+impl Function<JitCall> for PyFn {
     type Out = Node;
 
-    fn apply(&self, args: Call) -> Node {
+    fn apply(&self, args: JitCall) -> Node {
         self.call(&args.args, &args.named)
     }
 }
@@ -186,7 +186,7 @@ impl Function<Call> for PyFn {
 /// A compiled function. Made by `jit`.
 #[pyclass(module = "tensorloom", frozen, weakref, dict)]
 pub(crate) struct Jitted {
-    inner: Jit<Call, PyFn>,
+    inner: Jit<JitCall, PyFn>,
     /// The same function as inside, for who looks for cycles.
     f: PyFn,
     fixed: Vec<usize>,
@@ -204,7 +204,7 @@ impl Jitted {
 
     /// A function often refers to the object that holds the compiled one.
     fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
-        self.f.visited(&visit)
+        self.f.traverse(&visit)
     }
 
     /// By its name where it stands in a module, as functions are; else by what it was made of.
@@ -224,21 +224,21 @@ impl Jitted {
         if PLAIN.get() {
             return self.f.0.bind(py).call(args, named);
         }
-        let mut call = Call { args: Vec::with_capacity(args.len()), named: Vec::new() };
+        let mut call = JitCall { args: Vec::with_capacity(args.len()), named: Vec::new() };
         for (i, x) in args.iter().enumerate() {
             let fixed = self.fixed.contains(&i);
-            call.args.push(if fixed { Node::fixed(&x)? } else { Node::read(&x, Role::Compiled(&i))? });
+            call.args.push(if fixed { Node::fixed(&x)? } else { Node::read(&x, TreeRole::Compiled(&i))? });
         }
         for (k, v) in named.into_iter().flatten() {
             let k: String = k.extract()?;
             let fixed = self.fixed_names.contains(&k);
-            let v = if fixed { Node::fixed(&v)? } else { Node::read(&v, Role::Compiled(&k))? };
+            let v = if fixed { Node::fixed(&v)? } else { Node::read(&v, TreeRole::Compiled(&k))? };
             call.named.push((k, v));
         }
         call.named.sort_by(|a, b| a.0.cmp(&b.0));
         // Running needs no lock of Python's; tracing takes it back.
-        let out = detached(py, || self.inner.call(call));
-        settled(out)?.give(py)
+        let out = without_gil(py, || self.inner.call(call));
+        raise_pending(out)?.into_py(py)
     }
 
     /// Lets it be a method.
@@ -266,7 +266,7 @@ impl Jitted {
 }
 
 /// Which arguments a derivative is for.
-fn chosen(argnums: &Bound<'_, PyAny>, count: usize) -> PyResult<(Vec<usize>, bool)> {
+fn selected_argnums(argnums: &Bound<'_, PyAny>, count: usize) -> PyResult<(Vec<usize>, bool)> {
     let one = argnums.extract::<isize>().ok();
     let list = match one {
         Some(i) => vec![i],
@@ -282,7 +282,7 @@ fn chosen(argnums: &Bound<'_, PyAny>, count: usize) -> PyResult<(Vec<usize>, boo
 }
 
 /// Arguments with some of them replaced.
-fn replaced(args: &[Node], at: &[usize], by: Node) -> Vec<Node> {
+fn replace_args(args: &[Node], at: &[usize], by: Node) -> Vec<Node> {
     let mut all = args.to_vec();
     for (i, n) in at.iter().zip(by.items()) {
         all[*i] = n;
@@ -306,26 +306,26 @@ fn _value_and_grad<'py>(
     named: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let (at, single) = chosen(argnums, args.len())?;
-    let role = |i| if at.contains(&i) { Role::Argument } else { Role::Aside };
-    let (args, named) = arguments(args, named, role, Role::Aside)?;
-    let _more = Derivatives::more();
+    let (at, single) = selected_argnums(argnums, args.len())?;
+    let role = |i| if at.contains(&i) { TreeRole::Argument } else { TreeRole::PassThrough };
+    let (args, named) = arguments(args, named, role, TreeRole::PassThrough)?;
+    let _more = DerivativeOrderGuard::increment();
     let over = Node::tuple(at.iter().map(|&i| args[i].clone()).collect());
     let (value, aux, grads) = if has_aux {
         let run = |x: Node| -> (Tensor, Node) {
-            pair(f.call_for(&replaced(&args, &at, x), &named, Role::Aside)).unwrap_or_else(|| {
-                keep(PyTypeError::new_err("with has_aux, the function gives a pair of a tensor and something else"));
+            pair(f.call_for(&replace_args(&args, &at, x), &named, TreeRole::PassThrough)).unwrap_or_else(|| {
+                keep_exception(PyTypeError::new_err("with has_aux, the function gives a pair of a tensor and something else"));
                 (tensorloom::engine().zeros(tensorloom::DType::F32, &[]), Node::none())
             })
         };
         let ((value, aux), grads) = tensorloom::value_and_grad(run).has_aux().call(over);
         (value, Some(aux), grads)
     } else {
-        let run = |x: Node| f.scalar(&replaced(&args, &at, x), &named, "grad");
+        let run = |x: Node| f.scalar(&replace_args(&args, &at, x), &named, "grad");
         let (value, grads) = tensorloom::value_and_grad(run).call(over);
         (value, None, grads)
     };
-    settled(())?;
+    raise_pending(())?;
     let aux = aux.map_or_else(|| Ok(py.None().into_bound(py)), |a| a.write(py))?;
     let grads = if single { grads.items().swap_remove(0) } else { grads };
     let value = (crate::calls::tensor(py, value)?, aux);
@@ -379,8 +379,8 @@ fn _vmap<'py>(
         Ok(each) => each.get_item(i).is_ok_and(|a| a.is_none()),
         Err(_) => in_axes.is_none(),
     };
-    let role = |i| if shared(i) { Role::Aside } else { Role::Argument };
-    let (args, named) = arguments(args, named, role, Role::Argument)?;
+    let role = |i| if shared(i) { TreeRole::PassThrough } else { TreeRole::Argument };
+    let (args, named) = arguments(args, named, role, TreeRole::Argument)?;
     let all = Node::tuple(args);
     let mut axes = Vec::new();
     axes_of(in_axes, &all, &mut axes)?;
@@ -398,7 +398,7 @@ fn _vmap<'py>(
         return Err(PyValueError::new_err("vmap needs an argument with an axis, or axis_size"));
     }
     for t in &mapped {
-        t.check().map_err(|e| raised(&e))?;
+        t.check().map_err(|e| to_py_err(&e))?;
     }
     // The structure of the result, and the axis of the batch in each leaf.
     let seen = RefCell::new((Node::none(), Vec::new()));
@@ -420,7 +420,7 @@ fn _vmap<'py>(
         let out = f.call(&args.items(), &named);
         let mut to = Vec::new();
         if let Err(e) = axes_of(out_axes, &out, &mut to) {
-            keep(e);
+            keep_exception(e);
             to = vec![Some(0); out.leaves().len()];
         }
         let (mut batched, mut rest) = (Vec::new(), Vec::new());
@@ -434,7 +434,7 @@ fn _vmap<'py>(
     if let Some(n) = axis_size {
         v = v.axis_size(n);
     }
-    let (batched, rest) = settled(v.call(mapped))?;
+    let (batched, rest) = raise_pending(v.call(mapped))?;
     let (out, to) = seen.into_inner();
     let (mut batched, mut rest, mut to) = (batched.into_iter(), rest.into_iter(), to.into_iter());
     let out = out.rebuild(&mut || match to.next().flatten() {
@@ -454,9 +454,9 @@ fn _jvp<'py>(
     tangents: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let (x, dx) = (Node::read(primals, Role::Argument)?, Node::read(tangents, Role::Argument)?);
-    let _more = Derivatives::more();
-    let (y, dy) = settled(tensorloom::jvp(|x: Node| f.call(&x.items(), &[]), x, dx))?;
+    let (x, dx) = (Node::read(primals, TreeRole::Argument)?, Node::read(tangents, TreeRole::Argument)?);
+    let _more = DerivativeOrderGuard::increment();
+    let (y, dy) = raise_pending(tensorloom::jvp(|x: Node| f.call(&x.items(), &[]), x, dx))?;
     Ok((y.write(py)?, dy.write(py)?).into_pyobject(py)?.into_any())
 }
 
@@ -467,7 +467,7 @@ pub(crate) struct Pullback(Vjp<Node, Node>);
 #[pymethods]
 impl Pullback {
     fn __call__<'py>(&self, py: Python<'py>, ct: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        settled(self.0.call(Node::read(ct, Role::Argument)?))?.write(py)
+        raise_pending(self.0.call(Node::read(ct, TreeRole::Argument)?))?.write(py)
     }
 }
 
@@ -476,9 +476,9 @@ impl Pullback {
 #[pyo3(signature = (f, *args))]
 fn vjp<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let args = Node::read(args, Role::Argument)?;
-    let _more = Derivatives::more();
-    let (y, back) = settled(tensorloom::vjp(|x: Node| f.call(&x.items(), &[]), args))?;
+    let args = Node::read(args, TreeRole::Argument)?;
+    let _more = DerivativeOrderGuard::increment();
+    let (y, back) = raise_pending(tensorloom::vjp(|x: Node| f.call(&x.items(), &[]), args))?;
     Ok((y.write(py)?, Py::new(py, Pullback(back))?).into_pyobject(py)?.into_any())
 }
 
@@ -490,7 +490,7 @@ pub(crate) struct Pushforward(LinearMap<Node, Node>);
 impl Pushforward {
     #[pyo3(signature = (*tangents))]
     fn __call__<'py>(&self, py: Python<'py>, tangents: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
-        settled(self.0.call(Node::read(tangents, Role::Argument)?))?.write(py)
+        raise_pending(self.0.call(Node::read(tangents, TreeRole::Argument)?))?.write(py)
     }
 }
 
@@ -499,9 +499,9 @@ impl Pushforward {
 #[pyo3(signature = (f, *args))]
 fn linearize<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let args = Node::read(args, Role::Argument)?;
-    let _more = Derivatives::more();
-    let (y, map) = settled(tensorloom::linearize(|x: Node| f.call(&x.items(), &[]), args))?;
+    let args = Node::read(args, TreeRole::Argument)?;
+    let _more = DerivativeOrderGuard::increment();
+    let (y, map) = raise_pending(tensorloom::linearize(|x: Node| f.call(&x.items(), &[]), args))?;
     Ok((y.write(py)?, Py::new(py, Pushforward(map))?).into_pyobject(py)?.into_any())
 }
 
@@ -515,17 +515,17 @@ fn _jacobian<'py>(
     args: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    let role = |i| if i == argnum { Role::Argument } else { Role::Aside };
-    let (args, _) = arguments(args, None, role, Role::Aside)?;
+    let role = |i| if i == argnum { TreeRole::Argument } else { TreeRole::PassThrough };
+    let (args, _) = arguments(args, None, role, TreeRole::PassThrough)?;
     let Some(x) = args.get(argnum).and_then(Node::leaf).cloned() else {
         return Err(PyTypeError::new_err(
             "jacfwd and jacrev differentiate with respect to an argument that is one tensor",
         ));
     };
-    let _more = Derivatives::more();
-    let run = |x: Tensor| f.call(&replaced(&args, &[argnum], Node::tuple(vec![Node::Leaf(x)])), &[]);
+    let _more = DerivativeOrderGuard::increment();
+    let run = |x: Tensor| f.call(&replace_args(&args, &[argnum], Node::tuple(vec![Node::Leaf(x)])), &[]);
     let out = if reverse { tensorloom::jacrev(run).call(x) } else { tensorloom::jacfwd(run).call(x) };
-    settled(out)?.write(py)
+    raise_pending(out)?.write(py)
 }
 
 /// Computes a function again in backward instead of keeping what is inside.
@@ -536,15 +536,15 @@ fn _checkpoint<'py>(
     args: &Bound<'py, PyTuple>,
     named: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (args, named) = arguments(args, named, |_| Role::Argument, Role::Argument)?;
-    settled(tensorloom::checkpoint(PyFn::new(f)?).call(Call { args, named }))?.write(py)
+    let (args, named) = arguments(args, named, |_| TreeRole::Argument, TreeRole::Argument)?;
+    raise_pending(tensorloom::checkpoint(PyFn::new(f)?).call(JitCall { args, named }))?.write(py)
 }
 
-fn two(out: Node, what: &str) -> (Node, Node) {
+fn result_pair(out: Node, what: &str) -> (Node, Node) {
     match <[Node; 2]>::try_from(out.items()) {
         Ok([a, b]) => (a, b),
         Err(_) => {
-            keep(PyTypeError::new_err(what.to_string()));
+            keep_exception(PyTypeError::new_err(what.to_string()));
             (Node::none(), Node::none())
         }
     }
@@ -563,8 +563,8 @@ fn scan<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
     let none = py.None().into_bound(py);
-    let xs = Node::read(xs.unwrap_or(&none), Role::Argument)?;
-    let (c, y) = carried("scan", init, |init, carry| {
+    let xs = Node::read(xs.unwrap_or(&none), TreeRole::Argument)?;
+    let (c, y) = run_with_carry("scan", init, |init, carry| {
         let mut loop_ = Scan::new();
         if let Some(n) = length {
             loop_ = loop_.length(n);
@@ -574,8 +574,8 @@ fn scan<'py>(
         }
         let body = |(c, x): (Node, Node)| {
             let (next, y) =
-                two(f.call(&[c.clone(), x], &[]), "scan needs a function that gives a pair of a carry and a result");
-            (carry.like(&c, next), y)
+                result_pair(f.call(&[c.clone(), x], &[]), "scan needs a function that gives a pair of a carry and a result");
+            (carry.cast_to_carry(&c, next), y)
         };
         loop_.run(body, init, xs.clone())
     })?;
@@ -584,14 +584,14 @@ fn scan<'py>(
 
 /// The types of a loop's carry, and what its body made of them.
 #[derive(Default)]
-struct Carry {
+struct LoopCarry {
     /// For each leaf, a type that doesn't fit into that of the beginning: a float for an integer, a number for a bool.
     wider: RefCell<Vec<Option<DType>>>,
 }
 
-impl Carry {
+impl LoopCarry {
     /// A carry keeps its types, where no more than digits are lost by it.
-    fn like(&self, old: &Node, new: Node) -> Node {
+    fn cast_to_carry(&self, old: &Node, new: Node) -> Node {
         let types: Vec<DType> = old.leaves().iter().map(Tensor::dtype).collect();
         if new.leaves().len() != types.len() {
             return new;
@@ -620,12 +620,12 @@ impl Carry {
 
 /// Runs a loop. Where the body makes floats of integers, numbers of Python's that it begins with become floats, as in JAX; tensors
 /// have decided, and that is an error.
-fn carried<T>(what: &str, init: &Bound<'_, PyAny>, run: impl Fn(Node, &Carry) -> T) -> PyResult<T> {
-    let (mut start, loose) = Node::read_loose(init, Role::Argument)?;
+fn run_with_carry<T>(what: &str, init: &Bound<'_, PyAny>, run: impl Fn(Node, &LoopCarry) -> T) -> PyResult<T> {
+    let (mut start, loose) = Node::read_loose(init, TreeRole::Argument)?;
     // A float makes floats of other leaves, so that one more round may be needed for each.
     loop {
-        let carry = Carry::default();
-        let out = settled(run(start.clone(), &carry))?;
+        let carry = LoopCarry::default();
+        let out = raise_pending(run(start.clone(), &carry))?;
         let wider = carry.wider.into_inner();
         if wider.iter().all(Option::is_none) {
             return Ok(out);
@@ -658,10 +658,10 @@ fn fori_loop<'py>(
     init: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(body)?;
-    let out = carried("fori_loop", init, |init, carry| {
+    let out = run_with_carry("fori_loop", init, |init, carry| {
         let run = |(i, c): (Tensor, Node)| {
             let next = f.call(&[Node::Leaf(i), c.clone()], &[]);
-            carry.like(&c, next)
+            carry.cast_to_carry(&c, next)
         };
         tensorloom::lax::fori_loop(lower, upper, run, init)
     })?;
@@ -678,10 +678,10 @@ fn while_loop<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let (cond, body) = (PyFn::new(cond)?, PyFn::new(body)?);
     let test = |c: Node| cond.scalar(&[c], &[], "while_loop's condition");
-    let out = carried("while_loop", init, |init, carry| {
+    let out = run_with_carry("while_loop", init, |init, carry| {
         let run = |c: Node| {
             let next = body.call(std::slice::from_ref(&c), &[]);
-            carry.like(&c, next)
+            carry.cast_to_carry(&c, next)
         };
         tensorloom::lax::while_loop(test, run, init)
     })?;
@@ -701,7 +701,7 @@ fn cond<'py>(
     let pred = tensor_from(pred)?;
     let (yes, no) = (PyFn::new(on_true)?, PyFn::new(on_false)?);
     let (yes, no) = (|x: Node| yes.call(&x.items(), &[]), |x: Node| no.call(&x.items(), &[]));
-    settled(tensorloom::lax::cond(&pred, yes, no, Node::read(operands, Role::Argument)?))?.write(py)
+    raise_pending(tensorloom::lax::cond(&pred, yes, no, Node::read(operands, TreeRole::Argument)?))?.write(py)
 }
 
 /// A running reduction by an associative function of two trees.
@@ -716,14 +716,14 @@ fn associative_scan<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
     let run = |(a, b): (Node, Node)| f.call(&[a, b], &[]);
-    settled(tensorloom::lax::associative_scan(run, Node::read(elems, Role::Argument)?, reverse, axis))?.write(py)
+    raise_pending(tensorloom::lax::associative_scan(run, Node::read(elems, TreeRole::Argument)?, reverse, axis))?.write(py)
 }
 
 /// `f` for each entry of the first axis, one after the other.
 #[pyfunction]
 fn map<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, xs: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
-    settled(tensorloom::lax::map(|x: Node| f.call(&[x], &[]), Node::read(xs, Role::Argument)?))?.write(py)
+    raise_pending(tensorloom::lax::map(|x: Node| f.call(&[x], &[]), Node::read(xs, TreeRole::Argument)?))?.write(py)
 }
 
 /// The program of a function as text.
@@ -731,8 +731,8 @@ fn map<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, xs: &Bound<'py, PyAny>) -> P
 #[pyo3(signature = (f, *args))]
 fn make_graph(f: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>) -> PyResult<String> {
     let f = PyFn::new(f)?;
-    let graph = settled(tensorloom::make_graph(|x: Node| f.call(&x.items(), &[]), Node::read(args, Role::Argument)?))?;
-    Ok(graph.map_err(|e| raised(&e))?.to_string())
+    let graph = raise_pending(tensorloom::make_graph(|x: Node| f.call(&x.items(), &[]), Node::read(args, TreeRole::Argument)?))?;
+    Ok(graph.map_err(|e| to_py_err(&e))?.to_string())
 }
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

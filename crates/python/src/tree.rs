@@ -1,6 +1,6 @@
 //! Trees of Python: tuples, lists, dicts, named tuples and objects of registered classes, with arrays and numbers as leaves.
 
-use crate::make::{is_array, tensor_from};
+use crate::creation::{is_array, tensor_from};
 use crate::tensor::PyTensor;
 use pyo3::exceptions::{PyRecursionError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -17,17 +17,17 @@ use tensorloom::{Tensor, Tree};
 pub(crate) enum Node {
     Leaf(Tensor),
     /// With the type to make it again, if it is a named tuple, or what makes an object of a registered class.
-    Tuple(Vec<Node>, Option<Object>),
+    Tuple(Vec<Node>, Option<HashedObject>),
     List(Vec<Node>),
     /// Keys in the order of their names.
-    Dict(Vec<(Object, Node)>),
+    Dict(Vec<(HashedObject, Node)>),
     /// `None`, a static argument, and in trees of `Role::Aside` anything that is no leaf.
-    Static(Object),
+    Static(HashedObject),
 }
 
 /// What a tree is read for. It decides what becomes of an object that is neither an array, a number nor a tree.
 #[derive(Clone, Copy)]
-pub(crate) enum Role<'a> {
+pub(crate) enum TreeRole<'a> {
     /// An argument of a compiled function, by its place or name: such an object is an error.
     Compiled(&'a dyn std::fmt::Display),
     /// Arguments of another transform: an error too.
@@ -35,12 +35,12 @@ pub(crate) enum Role<'a> {
     /// What a function gives: an error too.
     Result,
     /// What a transform only passes on: the object stays what it is.
-    Aside,
+    PassThrough,
 }
 
-impl Role<'_> {
+impl TreeRole<'_> {
     /// The error for an object that can't be in the tree.
-    fn refuse(self, path: &str, x: &Bound<'_, PyAny>) -> PyErr {
+    fn unsupported_object_error(self, path: &str, x: &Bound<'_, PyAny>) -> PyErr {
         let kind = x.get_type().name().map_or_else(|_| "object".to_string(), |n| n.to_string());
         let plain = if x.is_instance_of::<PyDict>() {
             " or convert it to a dict,"
@@ -50,15 +50,15 @@ impl Role<'_> {
             ""
         };
         let (what, remedy) = match self {
-            Role::Compiled(place) => (
+            TreeRole::Compiled(place) => (
                 format!("argument {place}{path} of a compiled function"),
                 "name the argument in static_argnums or static_argnames if it is a part of the program,",
             ),
-            Role::Argument => {
+            TreeRole::Argument => {
                 (format!("an argument of a transform{}", at_path(path)), "let the function capture it instead,")
             }
-            Role::Result => (format!("the result of a function{}", at_path(path)), "return arrays and numbers alone,"),
-            Role::Aside => (format!("an argument{}", at_path(path)), ""),
+            TreeRole::Result => (format!("the result of a function{}", at_path(path)), "return arrays and numbers alone,"),
+            TreeRole::PassThrough => (format!("an argument{}", at_path(path)), ""),
         };
         PyTypeError::new_err(format!(
             "{what} is of type {kind}, which is no array, no number and no tree of them; {remedy}{plain} or register the class with \
@@ -72,24 +72,24 @@ fn at_path(path: &str) -> String {
 }
 
 /// Why a tree was not read.
-enum Unread {
+enum TreeReadError {
     Error(PyErr),
     /// An object that can't be in it, and the path to it, the last step first.
     Object(Py<PyAny>, Vec<String>),
 }
 
-impl From<PyErr> for Unread {
-    fn from(e: PyErr) -> Unread {
-        Unread::Error(e)
+impl From<PyErr> for TreeReadError {
+    fn from(e: PyErr) -> TreeReadError {
+        TreeReadError::Error(e)
     }
 }
 
-impl Unread {
-    fn below(self, step: impl FnOnce() -> String) -> Unread {
+impl TreeReadError {
+    fn below(self, step: impl FnOnce() -> String) -> TreeReadError {
         match self {
-            Unread::Object(x, mut path) => {
+            TreeReadError::Object(x, mut path) => {
                 path.push(step());
-                Unread::Object(x, path)
+                TreeReadError::Object(x, path)
             }
             error => error,
         }
@@ -98,31 +98,31 @@ impl Unread {
 
 /// An object with what tells it apart from others: equal objects of one type have the same (`_static.py`).
 #[derive(Clone)]
-pub(crate) struct Object {
+pub(crate) struct HashedObject {
     at: Arc<Py<PyAny>>,
     number: u64,
 }
 
-impl Object {
-    fn new(x: &Bound<'_, PyAny>) -> PyResult<Object> {
-        Ok(Object { at: Arc::new(x.clone().unbind()), number: number(x)? })
+impl HashedObject {
+    fn new(x: &Bound<'_, PyAny>) -> PyResult<HashedObject> {
+        Ok(HashedObject { at: Arc::new(x.clone().unbind()), number: number(x)? })
     }
 }
 
 /// How deep trees may be: what walks over them needs some stack for each level.
-const DEEPEST: usize = 256;
+const MAX_DEPTH: usize = 256;
 
 /// Keys that are remembered.
-const KEYS: usize = 8192;
+const MAX_CACHED_KEYS: usize = 8192;
 
 thread_local! {
     /// Keys of dicts that were read, by address: calls come with the same ones again and again. They are kept, so an address stays
     /// one key's, and none is let go where Python's lock is not held, which would have to wait for it.
-    static SEEN: RefCell<FxHashMap<usize, (Arc<str>, Object)>> = RefCell::default();
+    static SEEN: RefCell<FxHashMap<usize, (Arc<str>, HashedObject)>> = RefCell::default();
 }
 
 /// The items of a dict whose keys were all seen before, and stand in order.
-fn known<'py>(d: &Bound<'py, PyDict>) -> Option<Vec<(Object, Bound<'py, PyAny>)>> {
+fn cached_items<'py>(d: &Bound<'py, PyDict>) -> Option<Vec<(HashedObject, Bound<'py, PyAny>)>> {
     SEEN.with(|seen| {
         let seen = seen.borrow();
         let mut items = Vec::with_capacity(d.len());
@@ -140,15 +140,15 @@ fn known<'py>(d: &Bound<'py, PyDict>) -> Option<Vec<(Object, Bound<'py, PyAny>)>
 }
 
 /// A key of a dict that is a string, with its text.
-fn key(k: &Bound<'_, PyAny>) -> PyResult<(Arc<str>, Object)> {
+fn key(k: &Bound<'_, PyAny>) -> PyResult<(Arc<str>, HashedObject)> {
     let at = k.as_ptr() as usize;
     if let Some(found) = SEEN.with(|seen| seen.borrow().get(&at).cloned()) {
         return Ok(found);
     }
-    let made: (Arc<str>, Object) = (k.cast::<PyString>()?.to_str()?.into(), Object::new(k)?);
+    let made: (Arc<str>, HashedObject) = (k.cast::<PyString>()?.to_str()?.into(), HashedObject::new(k)?);
     let old = SEEN.with(|seen| {
         let mut seen = seen.borrow_mut();
-        let old = (seen.len() >= KEYS).then(|| std::mem::take(&mut *seen));
+        let old = (seen.len() >= MAX_CACHED_KEYS).then(|| std::mem::take(&mut *seen));
         seen.insert(at, made.clone());
         old
     });
@@ -158,7 +158,7 @@ fn key(k: &Bound<'_, PyAny>) -> PyResult<(Arc<str>, Object)> {
 }
 
 /// The items of a dict in the order of its keys, as `tree.py` has them.
-fn sorted<'py>(d: &Bound<'py, PyDict>) -> PyResult<Vec<(Object, Bound<'py, PyAny>)>> {
+fn sorted<'py>(d: &Bound<'py, PyDict>) -> PyResult<Vec<(HashedObject, Bound<'py, PyAny>)>> {
     static SORTED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let mut items = Vec::with_capacity(d.len());
     if d.iter().all(|(k, _)| k.is_exact_instance_of::<PyString>()) {
@@ -172,7 +172,7 @@ fn sorted<'py>(d: &Bound<'py, PyDict>) -> PyResult<Vec<(Object, Bound<'py, PyAny
     let keys = SORTED.import(d.py(), "tensorloom.tree", "_sorted")?.call1((d,))?;
     let pair = |k: PyResult<Bound<'py, PyAny>>| -> PyResult<_> {
         let k = k?;
-        Ok((Object::new(&k)?, d.as_any().get_item(&k)?))
+        Ok((HashedObject::new(&k)?, d.as_any().get_item(&k)?))
     };
     keys.try_iter()?.map(pair).collect()
 }
@@ -190,7 +190,7 @@ fn number(x: &Bound<'_, PyAny>) -> PyResult<u64> {
 }
 
 /// The parts of an object of a registered class, and what makes one of them again (`tree.py`).
-fn registered<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>, Object)>> {
+fn registered<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>, HashedObject)>> {
     static CLASSES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = x.py();
     let classes = CLASSES.import(py, "tensorloom.tree", "_classes")?.cast::<PyDict>()?;
@@ -199,11 +199,11 @@ fn registered<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>,
     }
     let (items, maker, number) =
         py.import("tensorloom.tree")?.call_method1("_parts", (x,))?.extract::<(Bound<'_, PyAny>, Py<PyAny>, u64)>()?;
-    Ok(Some((items, Object { at: Arc::new(maker), number })))
+    Ok(Some((items, HashedObject { at: Arc::new(maker), number })))
 }
 
 /// The number of what has no hash (`_static.py`).
-const UNHASHED: u64 = u64::MAX;
+const NO_HASH: u64 = u64::MAX;
 
 fn unhashed(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     Ok(PyTypeError::new_err(format!(
@@ -214,13 +214,13 @@ fn unhashed(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
 }
 
 /// `None`, of which one is enough.
-fn nothing(x: &Bound<'_, PyAny>) -> Object {
-    static NONE: PyOnceLock<Object> = PyOnceLock::new();
-    NONE.get_or_init(x.py(), || Object { at: Arc::new(x.clone().unbind()), number: 0 }).clone()
+fn none_object(x: &Bound<'_, PyAny>) -> HashedObject {
+    static NONE: PyOnceLock<HashedObject> = PyOnceLock::new();
+    NONE.get_or_init(x.py(), || HashedObject { at: Arc::new(x.clone().unbind()), number: 0 }).clone()
 }
 
 /// Reads trees.
-struct Reader {
+struct TreeReader {
     /// Whether objects that are neither arrays, numbers nor trees are kept.
     keeps: bool,
     /// Whether static parts of registered classes need a hash.
@@ -229,7 +229,7 @@ struct Reader {
     loose: Option<Vec<bool>>,
 }
 
-impl Reader {
+impl TreeReader {
     fn leaf(&mut self, loose: bool) {
         if let Some(list) = &mut self.loose {
             list.push(loose);
@@ -240,7 +240,7 @@ impl Reader {
         &mut self,
         items: impl ExactSizeIterator<Item = Bound<'py, PyAny>>,
         depth: usize,
-    ) -> Result<Vec<Node>, Unread> {
+    ) -> Result<Vec<Node>, TreeReadError> {
         let mut nodes = Vec::with_capacity(items.len());
         for (i, x) in items.enumerate() {
             nodes.push(self.node(&x, depth + 1).map_err(|e| e.below(|| format!("[{i}]")))?);
@@ -248,8 +248,8 @@ impl Reader {
         Ok(nodes)
     }
 
-    fn dict(&mut self, d: &Bound<'_, PyDict>, depth: usize) -> Result<Node, Unread> {
-        let items = match known(d) {
+    fn dict(&mut self, d: &Bound<'_, PyDict>, depth: usize) -> Result<Node, TreeReadError> {
+        let items = match cached_items(d) {
             Some(items) => items,
             None => sorted(d)?,
         };
@@ -262,15 +262,15 @@ impl Reader {
         Ok(Node::Dict(nodes))
     }
 
-    fn node(&mut self, x: &Bound<'_, PyAny>, depth: usize) -> Result<Node, Unread> {
+    fn node(&mut self, x: &Bound<'_, PyAny>, depth: usize) -> Result<Node, TreeReadError> {
         if let Ok(t) = x.cast::<PyTensor>() {
             self.leaf(false);
             return Ok(Node::Leaf(t.get().0.clone()));
         }
         if x.is_none() {
-            return Ok(Node::Static(nothing(x)));
+            return Ok(Node::Static(none_object(x)));
         }
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(PyRecursionError::new_err("a tree that is too deep, or has itself inside").into());
         }
         if let Ok(t) = x.cast_exact::<PyTuple>() {
@@ -287,7 +287,7 @@ impl Reader {
             return Ok(Node::Leaf(tensor_from(x)?));
         }
         if let Some((items, maker)) = registered(x)? {
-            if self.compiled && maker.number == UNHASHED {
+            if self.compiled && maker.number == NO_HASH {
                 return Err(unhashed(x)?.into());
             }
             return Ok(Node::Tuple(
@@ -298,39 +298,39 @@ impl Reader {
         if let Ok(t) = x.cast::<PyTuple>()
             && t.hasattr("_fields")?
         {
-            return Ok(Node::Tuple(self.list(t.iter(), depth)?, Some(Object::new(t.get_type().as_any())?)));
+            return Ok(Node::Tuple(self.list(t.iter(), depth)?, Some(HashedObject::new(t.get_type().as_any())?)));
         }
         if is_array(x)? {
             self.leaf(false);
             return Ok(Node::Leaf(tensor_from(x)?));
         }
         if self.keeps {
-            return Ok(Node::Static(Object::new(x)?));
+            return Ok(Node::Static(HashedObject::new(x)?));
         }
-        Err(Unread::Object(x.clone().unbind(), Vec::new()))
+        Err(TreeReadError::Object(x.clone().unbind(), Vec::new()))
     }
 }
 
 impl Node {
     /// Reads a tree. Numbers and arrays become tensors.
-    pub(crate) fn read(x: &Bound<'_, PyAny>, role: Role<'_>) -> PyResult<Node> {
+    pub(crate) fn read(x: &Bound<'_, PyAny>, role: TreeRole<'_>) -> PyResult<Node> {
         Node::read_by(x, role, None).map(|(node, _)| node)
     }
 
     /// The same, and which leaves are numbers of Python's, whose types are not decided yet.
-    pub(crate) fn read_loose(x: &Bound<'_, PyAny>, role: Role<'_>) -> PyResult<(Node, Vec<bool>)> {
+    pub(crate) fn read_loose(x: &Bound<'_, PyAny>, role: TreeRole<'_>) -> PyResult<(Node, Vec<bool>)> {
         Node::read_by(x, role, Some(Vec::new())).map(|(node, loose)| (node, loose.unwrap_or_default()))
     }
 
-    fn read_by(x: &Bound<'_, PyAny>, role: Role<'_>, loose: Option<Vec<bool>>) -> PyResult<(Node, Option<Vec<bool>>)> {
-        let (keeps, compiled) = (matches!(role, Role::Aside), matches!(role, Role::Compiled(_)));
-        let mut reader = Reader { keeps, compiled, loose };
+    fn read_by(x: &Bound<'_, PyAny>, role: TreeRole<'_>, loose: Option<Vec<bool>>) -> PyResult<(Node, Option<Vec<bool>>)> {
+        let (keeps, compiled) = (matches!(role, TreeRole::PassThrough), matches!(role, TreeRole::Compiled(_)));
+        let mut reader = TreeReader { keeps, compiled, loose };
         match reader.node(x, 0) {
             Ok(node) => Ok((node, reader.loose)),
-            Err(Unread::Error(e)) => Err(e),
-            Err(Unread::Object(object, mut path)) => {
+            Err(TreeReadError::Error(e)) => Err(e),
+            Err(TreeReadError::Object(object, mut path)) => {
                 path.reverse();
-                Err(role.refuse(&path.concat(), object.bind(x.py())))
+                Err(role.unsupported_object_error(&path.concat(), object.bind(x.py())))
             }
         }
     }
@@ -348,7 +348,7 @@ impl Node {
             error.set_cause(x.py(), Some(e));
             return Err(error);
         }
-        Object::new(x).map(Node::Static)
+        HashedObject::new(x).map(Node::Static)
     }
 
     /// The children of a registered object, if it is one.
@@ -376,11 +376,11 @@ impl Node {
     }
 
     /// The same where nobody needs the tree any more.
-    pub(crate) fn give<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn into_py<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let all = |list: Vec<Node>| -> PyResult<Vec<_>> {
             let mut made = Vec::with_capacity(list.len());
             for n in list {
-                made.push(n.give(py)?);
+                made.push(n.into_py(py)?);
             }
             Ok(made)
         };
@@ -391,7 +391,7 @@ impl Node {
             Node::Dict(items) => {
                 let d = PyDict::new(py);
                 for (k, v) in items {
-                    d.set_item(k.at.bind(py), v.give(py)?)?;
+                    d.set_item(k.at.bind(py), v.into_py(py)?)?;
                 }
                 d.into_any()
             }
@@ -476,7 +476,7 @@ impl Tree for Node {
     }
 }
 
-impl Object {
+impl HashedObject {
     /// The object.
     pub(crate) fn object<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.at.bind(py).clone()

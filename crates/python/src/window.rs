@@ -1,7 +1,7 @@
 //! Convolutions and pooling, whose options the table of functions can't say.
 
 use crate::calls::tensor;
-use crate::make::tensor_from;
+use crate::creation::tensor_from;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tensorloom::ReduceKind;

@@ -1,25 +1,25 @@
 //! Requests of OpenAI's interface, read and checked field by field.
 
-use models::Sampling;
+use models::SamplingOptions;
 use serde_json::{Map, Value as Json, json};
 
 /// Why a request is refused: one line, and the field it is about.
 #[derive(Clone, Debug)]
-pub(crate) struct Fault {
+pub(crate) struct ApiError {
     pub(crate) status: u16,
     pub(crate) message: String,
     pub(crate) param: Option<String>,
     /// Seconds after which to try again.
-    pub(crate) later: Option<u64>,
+    pub(crate) retry_after: Option<u64>,
 }
 
-impl Fault {
-    pub(crate) fn new(status: u16, message: impl Into<String>) -> Fault {
-        Fault { status, message: message.into(), param: None, later: None }
+impl ApiError {
+    pub(crate) fn new(status: u16, message: impl Into<String>) -> ApiError {
+        ApiError { status, message: message.into(), param: None, retry_after: None }
     }
 
-    pub(crate) fn of(param: &str, message: impl Into<String>) -> Fault {
-        Fault { param: Some(param.to_string()), ..Fault::new(400, message) }
+    pub(crate) fn for_param(param: &str, message: impl Into<String>) -> ApiError {
+        ApiError { param: Some(param.to_string()), ..ApiError::new(400, message) }
     }
 
     pub(crate) fn json(&self) -> Json {
@@ -35,7 +35,7 @@ impl Fault {
     }
 }
 
-pub(crate) type Parsed<T> = std::result::Result<T, Fault>;
+pub(crate) type ApiResult<T> = std::result::Result<T, ApiError>;
 
 /// Text or ids.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub(crate) enum Prompt {
 
 /// What a text must be.
 #[derive(Clone, Debug)]
-pub(crate) enum Format {
+pub(crate) enum ResponseFormat {
     Any,
     /// Some JSON object.
     Object,
@@ -57,261 +57,261 @@ pub(crate) enum Format {
 
 /// How a prompt becomes ids.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Encoding {
+pub(crate) struct PromptEncoding {
     /// Whether the tokenizer's special tokens stand in front.
-    pub(crate) special: bool,
+    pub(crate) add_special_tokens: bool,
     /// Whether those that it puts behind a text stand there too.
-    pub(crate) framed: bool,
+    pub(crate) add_trailing_tokens: bool,
     /// Ids at most; where there are more, the others are cut off. `None` as the length is what the context has room for.
-    pub(crate) cut: Option<Option<usize>>,
+    pub(crate) max_tokens: Option<Option<usize>>,
     /// Whether the first ids are cut off, and not the last.
-    pub(crate) left: bool,
+    pub(crate) truncate_left: bool,
 }
 
 /// What both kinds of completions may ask for.
 #[derive(Clone, Debug)]
 pub(crate) struct CompletionRequest {
     pub(crate) model: String,
-    pub(crate) choices: usize,
-    pub(crate) most: Option<usize>,
-    pub(crate) sampling: Sampling,
-    pub(crate) bias: Vec<(i32, f32)>,
+    pub(crate) n: usize,
+    pub(crate) max_tokens: Option<usize>,
+    pub(crate) sampling: SamplingOptions,
+    pub(crate) logit_bias: Vec<(i32, f32)>,
     pub(crate) stop: Vec<String>,
     pub(crate) stream: bool,
-    pub(crate) usage: bool,
+    pub(crate) include_usage: bool,
     pub(crate) logprobs: Option<usize>,
-    pub(crate) ignore_end: bool,
+    pub(crate) ignore_eos: bool,
     /// New tokens before an end may come.
-    pub(crate) least: usize,
+    pub(crate) min_tokens: usize,
     /// Further ids that end a text.
-    pub(crate) stop_ids: Vec<i32>,
+    pub(crate) stop_token_ids: Vec<i32>,
     /// Whether what stopped a text is shown.
-    pub(crate) show_stop: bool,
+    pub(crate) include_stop: bool,
     /// Whether special tokens have a text.
-    pub(crate) show_special: bool,
+    pub(crate) keep_special_tokens: bool,
     /// The only ids that may come.
-    pub(crate) allowed: Option<Vec<i32>>,
+    pub(crate) allowed_token_ids: Option<Vec<i32>>,
     /// Whether an answer begins with its prompt, or the last message.
     pub(crate) echo: bool,
     /// Whether every piece of a stream has its usage.
-    pub(crate) usage_always: bool,
+    pub(crate) continuous_usage: bool,
     /// Whether tokens are told by their ids.
-    pub(crate) by_id: bool,
+    pub(crate) tokens_as_ids: bool,
     /// How the answer's id ends.
-    pub(crate) request: Option<String>,
-    pub(crate) encoding: Encoding,
-    pub(crate) format: Format,
+    pub(crate) request_id: Option<String>,
+    pub(crate) encoding: PromptEncoding,
+    pub(crate) format: ResponseFormat,
 }
 
 /// What becomes of messages.
 #[derive(Clone, Debug)]
-pub(crate) struct Chat {
+pub(crate) struct ChatRequest {
     pub(crate) messages: Vec<Json>,
     /// Whether the template opens the answer.
-    pub(crate) open: bool,
+    pub(crate) add_generation_prompt: bool,
     /// Whether the answer goes on with the last message.
-    pub(crate) goes_on: bool,
+    pub(crate) continue_final_message: bool,
     /// Variables of the template.
-    pub(crate) variables: Map<String, Json>,
+    pub(crate) template_kwargs: Map<String, Json>,
 }
 
 /// Choices of one request, prompts of one request, stop words.
-const MOST_CHOICES: usize = 16;
-const MOST_PROMPTS: usize = 64;
-const MOST_STOPS: usize = 16;
-const MOST_BIASES: usize = 1024;
+const MAX_CHOICES: usize = 16;
+const MAX_PROMPTS: usize = 64;
+const MAX_STOPS: usize = 16;
+const MAX_BIASES: usize = 1024;
 /// Bytes of a stop word, ids that stop or are allowed, texts to choose from, bytes of a request's name.
-const LONGEST_STOP: usize = 4096;
-const MOST_STOP_IDS: usize = 1024;
-const MOST_ALLOWED: usize = 1 << 20;
-const MOST_TEXTS: usize = 10_000;
-const LONGEST_NAME: usize = 256;
+const MAX_STOP_BYTES: usize = 4096;
+const MAX_STOP_IDS: usize = 1024;
+const MAX_ALLOWED_IDS: usize = 1 << 20;
+const MAX_CHOICE_TEXTS: usize = 10_000;
+const MAX_NAME_BYTES: usize = 256;
 
 /// The body of a request as an object.
-pub(crate) fn object(bytes: &[u8]) -> Parsed<Map<String, Json>> {
+pub(crate) fn parse_object(bytes: &[u8]) -> ApiResult<Map<String, Json>> {
     match serde_json::from_slice(bytes) {
         Ok(Json::Object(fields)) => Ok(fields),
-        Ok(_) => Err(Fault::new(400, "the body must be a JSON object")),
-        Err(e) => Err(Fault::new(400, format!("the body is not valid JSON: {e}"))),
+        Ok(_) => Err(ApiError::new(400, "the body must be a JSON object")),
+        Err(e) => Err(ApiError::new(400, format!("the body is not valid JSON: {e}"))),
     }
 }
 
 /// A field that is there and not null.
-fn given<'a>(body: &'a Map<String, Json>, name: &str) -> Option<&'a Json> {
+fn field<'a>(body: &'a Map<String, Json>, name: &str) -> Option<&'a Json> {
     body.get(name).filter(|value| !value.is_null())
 }
 
-fn number(body: &Map<String, Json>, name: &str, from: f64, to: f64) -> Parsed<Option<f64>> {
-    let Some(value) = given(body, name) else { return Ok(None) };
+fn number_in_range(body: &Map<String, Json>, name: &str, from: f64, to: f64) -> ApiResult<Option<f64>> {
+    let Some(value) = field(body, name) else { return Ok(None) };
     let x = value.as_f64().filter(|x| (from..=to).contains(x));
-    x.map(Some).ok_or_else(|| Fault::of(name, format!("`{name}` must be a number from {from} to {to}")))
+    x.map(Some).ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be a number from {from} to {to}")))
 }
 
-fn whole(body: &Map<String, Json>, name: &str, from: u64, to: u64) -> Parsed<Option<u64>> {
-    let Some(value) = given(body, name) else { return Ok(None) };
+fn integer_in_range(body: &Map<String, Json>, name: &str, from: u64, to: u64) -> ApiResult<Option<u64>> {
+    let Some(value) = field(body, name) else { return Ok(None) };
     let n = value.as_u64().filter(|n| (from..=to).contains(n));
-    n.map(Some).ok_or_else(|| Fault::of(name, format!("`{name}` must be a whole number from {from} to {to}")))
+    n.map(Some).ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be a whole number from {from} to {to}")))
 }
 
-fn flag(body: &Map<String, Json>, name: &str) -> Parsed<bool> {
-    flag_or(body, name, false)
+fn bool_field(body: &Map<String, Json>, name: &str) -> ApiResult<bool> {
+    bool_field_or(body, name, false)
 }
 
-fn flag_or(body: &Map<String, Json>, name: &str, usual: bool) -> Parsed<bool> {
-    match given(body, name) {
+fn bool_field_or(body: &Map<String, Json>, name: &str, usual: bool) -> ApiResult<bool> {
+    match field(body, name) {
         None => Ok(usual),
-        Some(value) => value.as_bool().ok_or_else(|| Fault::of(name, format!("`{name}` must be true or false"))),
+        Some(value) => value.as_bool().ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be true or false"))),
     }
 }
 
-pub(crate) fn text(body: &Map<String, Json>, name: &str) -> Parsed<String> {
-    match given(body, name) {
-        None => Err(Fault::of(name, format!("`{name}` is missing"))),
+pub(crate) fn string_field(body: &Map<String, Json>, name: &str) -> ApiResult<String> {
+    match field(body, name) {
+        None => Err(ApiError::for_param(name, format!("`{name}` is missing"))),
         Some(value) => {
-            value.as_str().map(String::from).ok_or_else(|| Fault::of(name, format!("`{name}` must be a text")))
+            value.as_str().map(String::from).ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be a text")))
         }
     }
 }
 
 /// Everything but the prompt; `chat` says which of the two kinds it is.
-pub(crate) fn ask(body: &Map<String, Json>, chat: bool) -> Parsed<CompletionRequest> {
-    let temperature = number(body, "temperature", 0.0, 100.0)?.unwrap_or(1.0);
-    let seed = match given(body, "seed") {
-        None => fresh_seed(),
+pub(crate) fn parse_completion(body: &Map<String, Json>, chat: bool) -> ApiResult<CompletionRequest> {
+    let temperature = number_in_range(body, "temperature", 0.0, 100.0)?.unwrap_or(1.0);
+    let seed = match field(body, "seed") {
+        None => random_seed(),
         Some(value) => {
             let seed = value.as_i64().map(|seed| seed as u64).or_else(|| value.as_u64());
-            seed.ok_or_else(|| Fault::of("seed", "`seed` must be a whole number"))?
+            seed.ok_or_else(|| ApiError::for_param("seed", "`seed` must be a whole number"))?
         }
     };
-    let sampling = Sampling {
+    let sampling = SamplingOptions {
         temperature,
         top_k: top_k(body)?,
-        top_p: share(body, "top_p")?,
-        min_p: number(body, "min_p", 0.0, 1.0)?.unwrap_or(0.0),
-        typical_p: share(body, "typical_p")?,
-        repetition: number(body, "repetition_penalty", 0.01, 100.0)?.unwrap_or(1.0),
-        presence: number(body, "presence_penalty", -2.0, 2.0)?.unwrap_or(0.0),
-        frequency: number(body, "frequency_penalty", -2.0, 2.0)?.unwrap_or(0.0),
+        top_p: fraction_field(body, "top_p")?,
+        min_p: number_in_range(body, "min_p", 0.0, 1.0)?.unwrap_or(0.0),
+        typical_p: fraction_field(body, "typical_p")?,
+        repetition_penalty: number_in_range(body, "repetition_penalty", 0.01, 100.0)?.unwrap_or(1.0),
+        presence_penalty: number_in_range(body, "presence_penalty", -2.0, 2.0)?.unwrap_or(0.0),
+        frequency_penalty: number_in_range(body, "frequency_penalty", -2.0, 2.0)?.unwrap_or(0.0),
         seed,
     };
-    let most = match whole(body, "max_completion_tokens", 1, 1 << 32)? {
+    let most = match integer_in_range(body, "max_completion_tokens", 1, 1 << 32)? {
         Some(most) => Some(most),
-        None => whole(body, "max_tokens", 1, 1 << 32)?,
+        None => integer_in_range(body, "max_tokens", 1, 1 << 32)?,
     };
     let logprobs = match chat {
-        true => match flag(body, "logprobs")? {
-            true => Some(whole(body, "top_logprobs", 0, 20)?.unwrap_or(0)),
-            false if given(body, "top_logprobs").is_some_and(|n| n != 0) => {
-                return Err(Fault::of("top_logprobs", "`top_logprobs` needs `logprobs: true`"));
+        true => match bool_field(body, "logprobs")? {
+            true => Some(integer_in_range(body, "top_logprobs", 0, 20)?.unwrap_or(0)),
+            false if field(body, "top_logprobs").is_some_and(|n| n != 0) => {
+                return Err(ApiError::for_param("top_logprobs", "`top_logprobs` needs `logprobs: true`"));
             }
             false => None,
         },
-        false => whole(body, "logprobs", 0, 20)?,
+        false => integer_in_range(body, "logprobs", 0, 20)?,
     };
-    let echo = flag(body, "echo")?;
+    let echo = bool_field(body, "echo")?;
     if echo && !chat && logprobs.is_some() {
-        return Err(Fault::of("echo", "nothing is told about tokens of the prompt: leave out `echo` or `logprobs`"));
+        return Err(ApiError::for_param("echo", "nothing is told about tokens of the prompt: leave out `echo` or `logprobs`"));
     }
-    let stream = flag(body, "stream")?;
+    let stream = bool_field(body, "stream")?;
     let empty = Map::new();
-    let options = match given(body, "stream_options") {
+    let options = match field(body, "stream_options") {
         None => &empty,
-        Some(_) if !stream => return Err(Fault::of("stream_options", "`stream_options` needs `stream: true`")),
+        Some(_) if !stream => return Err(ApiError::for_param("stream_options", "`stream_options` needs `stream: true`")),
         Some(options) => {
-            options.as_object().ok_or_else(|| Fault::of("stream_options", "`stream_options` must be an object"))?
+            options.as_object().ok_or_else(|| ApiError::for_param("stream_options", "`stream_options` must be an object"))?
         }
     };
     let option = |name: &str| {
-        flag(options, name)
-            .map_err(|_| Fault::of("stream_options", format!("`stream_options.{name}` must be true or false")))
+        bool_field(options, name)
+            .map_err(|_| ApiError::for_param("stream_options", format!("`stream_options.{name}` must be true or false")))
     };
     let (usage, usage_always) = (option("include_usage")?, option("continuous_usage_stats")?);
-    let least = whole(body, "min_tokens", 0, 1 << 32)?.unwrap_or(0);
+    let least = integer_in_range(body, "min_tokens", 0, 1 << 32)?.unwrap_or(0);
     if most.is_some_and(|most| most < least) {
-        return Err(Fault::of("min_tokens", "`min_tokens` is above the largest number of tokens that is asked for"));
+        return Err(ApiError::for_param("min_tokens", "`min_tokens` is above the largest number of tokens that is asked for"));
     }
-    let stop_ids = ids_of(body, "stop_token_ids", MOST_STOP_IDS)?.unwrap_or_default();
-    let allowed = ids_of(body, "allowed_token_ids", MOST_ALLOWED)?;
+    let stop_ids = token_ids_field(body, "stop_token_ids", MAX_STOP_IDS)?.unwrap_or_default();
+    let allowed = token_ids_field(body, "allowed_token_ids", MAX_ALLOWED_IDS)?;
     if allowed.as_ref().is_some_and(Vec::is_empty) {
-        return Err(Fault::of("allowed_token_ids", "`allowed_token_ids` must have an id"));
+        return Err(ApiError::for_param("allowed_token_ids", "`allowed_token_ids` must have an id"));
     }
-    let request = given(body, "request_id").map(|_| text(body, "request_id")).transpose()?;
-    if request.as_ref().is_some_and(|name| name.len() > LONGEST_NAME) {
-        return Err(Fault::of("request_id", format!("`request_id` must have at most {LONGEST_NAME} bytes")));
+    let request = field(body, "request_id").map(|_| string_field(body, "request_id")).transpose()?;
+    if request.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
+        return Err(ApiError::for_param("request_id", format!("`request_id` must have at most {MAX_NAME_BYTES} bytes")));
     }
     Ok(CompletionRequest {
-        model: text(body, "model")?,
-        choices: whole(body, "n", 1, MOST_CHOICES as u64)?.unwrap_or(1) as usize,
-        most: most.map(|most| most as usize),
+        model: string_field(body, "model")?,
+        n: integer_in_range(body, "n", 1, MAX_CHOICES as u64)?.unwrap_or(1) as usize,
+        max_tokens: most.map(|most| most as usize),
         sampling,
-        bias: biases(body)?,
-        stop: stops(body)?,
+        logit_bias: parse_logit_bias(body)?,
+        stop: parse_stops(body)?,
         stream,
-        usage: usage || usage_always,
-        usage_always,
+        include_usage: usage || usage_always,
+        continuous_usage: usage_always,
         logprobs: logprobs.map(|n| n as usize),
-        ignore_end: flag(body, "ignore_eos")?,
-        least: least as usize,
-        stop_ids,
-        show_stop: flag(body, "include_stop_str_in_output")?,
-        show_special: !flag_or(body, "skip_special_tokens", true)?,
-        allowed,
+        ignore_eos: bool_field(body, "ignore_eos")?,
+        min_tokens: least as usize,
+        stop_token_ids: stop_ids,
+        include_stop: bool_field(body, "include_stop_str_in_output")?,
+        keep_special_tokens: !bool_field_or(body, "skip_special_tokens", true)?,
+        allowed_token_ids: allowed,
         echo,
-        by_id: flag(body, "return_tokens_as_token_ids")?,
-        request,
-        encoding: encoding(body, !chat, true)?,
-        format: format(body)?,
+        tokens_as_ids: bool_field(body, "return_tokens_as_token_ids")?,
+        request_id: request,
+        encoding: parse_encoding(body, !chat, true)?,
+        format: parse_format(body)?,
     })
 }
 
 /// How prompts become ids; where special tokens stand and which end is cut off unless the request says.
-pub(crate) fn encoding(body: &Map<String, Json>, special: bool, left: bool) -> Parsed<Encoding> {
-    let cut = match given(body, "truncate_prompt_tokens") {
+pub(crate) fn parse_encoding(body: &Map<String, Json>, special: bool, left: bool) -> ApiResult<PromptEncoding> {
+    let cut = match field(body, "truncate_prompt_tokens") {
         None => None,
         Some(n) if *n == -1 => Some(None),
-        Some(_) => whole(body, "truncate_prompt_tokens", 1, 1 << 32)?.map(|n| Some(n as usize)),
+        Some(_) => integer_in_range(body, "truncate_prompt_tokens", 1, 1 << 32)?.map(|n| Some(n as usize)),
     };
-    let left = match given(body, "truncation_side").map(Json::as_str) {
+    let left = match field(body, "truncation_side").map(Json::as_str) {
         None => left,
         Some(Some("left")) => true,
         Some(Some("right")) => false,
-        Some(_) => return Err(Fault::of("truncation_side", "`truncation_side` must be left or right")),
+        Some(_) => return Err(ApiError::for_param("truncation_side", "`truncation_side` must be left or right")),
     };
-    Ok(Encoding { special: flag_or(body, "add_special_tokens", special)?, framed: false, cut, left })
+    Ok(PromptEncoding { add_special_tokens: bool_field_or(body, "add_special_tokens", special)?, add_trailing_tokens: false, max_tokens: cut, truncate_left: left })
 }
 
 /// How many numbers a vector is to have.
-pub(crate) fn dimensions(body: &Map<String, Json>) -> Parsed<Option<usize>> {
-    Ok(whole(body, "dimensions", 1, 1 << 32)?.map(|n| n as usize))
+pub(crate) fn dimensions(body: &Map<String, Json>) -> ApiResult<Option<usize>> {
+    Ok(integer_in_range(body, "dimensions", 1, 1 << 32)?.map(|n| n as usize))
 }
 
 /// Whether vectors are written in base64.
-pub(crate) fn coded(body: &Map<String, Json>) -> Parsed<bool> {
-    match given(body, "encoding_format").map(Json::as_str) {
+pub(crate) fn wants_base64(body: &Map<String, Json>) -> ApiResult<bool> {
+    match field(body, "encoding_format").map(Json::as_str) {
         None | Some(Some("float")) => Ok(false),
         Some(Some("base64")) => Ok(true),
-        Some(_) => Err(Fault::of("encoding_format", "`encoding_format` must be float or base64")),
+        Some(_) => Err(ApiError::for_param("encoding_format", "`encoding_format` must be float or base64")),
     }
 }
 
-fn ids_of(body: &Map<String, Json>, name: &str, most: usize) -> Parsed<Option<Vec<i32>>> {
-    let Some(value) = given(body, name) else { return Ok(None) };
+fn token_ids_field(body: &Map<String, Json>, name: &str, most: usize) -> ApiResult<Option<Vec<i32>>> {
+    let Some(value) = field(body, name) else { return Ok(None) };
     let list = value.as_array().filter(|list| list.len() <= most);
     let id = |id: &Json| id.as_i64().and_then(|id| i32::try_from(id).ok()).filter(|id| *id >= 0);
     let ids = list.and_then(|list| list.iter().map(id).collect());
-    ids.map(Some).ok_or_else(|| Fault::of(name, format!("`{name}` must be a list of up to {most} ids")))
+    ids.map(Some).ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be a list of up to {most} ids")))
 }
 
-fn top_k(body: &Map<String, Json>) -> Parsed<usize> {
+fn top_k(body: &Map<String, Json>) -> ApiResult<usize> {
     // Others write -1 for all.
-    if given(body, "top_k").is_some_and(|k| *k == -1) {
+    if field(body, "top_k").is_some_and(|k| *k == -1) {
         return Ok(0);
     }
-    Ok(whole(body, "top_k", 0, 1 << 32)?.unwrap_or(0) as usize)
+    Ok(integer_in_range(body, "top_k", 0, 1 << 32)?.unwrap_or(0) as usize)
 }
 
-fn share(body: &Map<String, Json>, name: &str) -> Parsed<f64> {
-    match number(body, name, 0.0, 1.0)? {
+fn fraction_field(body: &Map<String, Json>, name: &str) -> ApiResult<f64> {
+    match number_in_range(body, name, 0.0, 1.0)? {
         Some(x) if x > 0.0 => Ok(x),
         // The most probable token alone.
         Some(_) => Ok(f64::MIN_POSITIVE),
@@ -319,16 +319,16 @@ fn share(body: &Map<String, Json>, name: &str) -> Parsed<f64> {
     }
 }
 
-fn stops(body: &Map<String, Json>) -> Parsed<Vec<String>> {
+fn parse_stops(body: &Map<String, Json>) -> ApiResult<Vec<String>> {
     let fault = || {
-        Fault::of(
+        ApiError::for_param(
             "stop",
             format!(
-                "`stop` must be a text, or up to {MOST_STOPS} of them, none of them empty or of over {LONGEST_STOP} bytes"
+                "`stop` must be a text, or up to {MAX_STOPS} of them, none of them empty or of over {MAX_STOP_BYTES} bytes"
             ),
         )
     };
-    let words = match given(body, "stop") {
+    let words = match field(body, "stop") {
         None => return Ok(Vec::new()),
         Some(Json::String(word)) => vec![word.clone()],
         Some(Json::Array(words)) => {
@@ -336,16 +336,16 @@ fn stops(body: &Map<String, Json>) -> Parsed<Vec<String>> {
         }
         Some(_) => return Err(fault()),
     };
-    let fine = |word: &String| (1..=LONGEST_STOP).contains(&word.len());
-    if words.len() > MOST_STOPS || !words.iter().all(fine) { Err(fault()) } else { Ok(words) }
+    let fine = |word: &String| (1..=MAX_STOP_BYTES).contains(&word.len());
+    if words.len() > MAX_STOPS || !words.iter().all(fine) { Err(fault()) } else { Ok(words) }
 }
 
-fn biases(body: &Map<String, Json>) -> Parsed<Vec<(i32, f32)>> {
+fn parse_logit_bias(body: &Map<String, Json>) -> ApiResult<Vec<(i32, f32)>> {
     let fault = || {
-        Fault::of("logit_bias", format!("`logit_bias` must map up to {MOST_BIASES} ids to numbers from -100 to 100"))
+        ApiError::for_param("logit_bias", format!("`logit_bias` must map up to {MAX_BIASES} ids to numbers from -100 to 100"))
     };
-    let Some(value) = given(body, "logit_bias") else { return Ok(Vec::new()) };
-    let map = value.as_object().filter(|map| map.len() <= MOST_BIASES).ok_or_else(fault)?;
+    let Some(value) = field(body, "logit_bias") else { return Ok(Vec::new()) };
+    let map = value.as_object().filter(|map| map.len() <= MAX_BIASES).ok_or_else(fault)?;
     let pair = |(id, by): (&String, &Json)| {
         let by = by.as_f64().filter(|by| (-100.0..=100.0).contains(by))?;
         Some((id.parse::<i32>().ok().filter(|id| *id >= 0)?, by as f32))
@@ -354,116 +354,116 @@ fn biases(body: &Map<String, Json>) -> Parsed<Vec<(i32, f32)>> {
 }
 
 /// What the text must be. Several fields may ask for it, one of them at once.
-fn format(body: &Map<String, Json>) -> Parsed<Format> {
+fn parse_format(body: &Map<String, Json>) -> ApiResult<ResponseFormat> {
     let empty = Map::new();
-    let outputs = match given(body, "structured_outputs") {
+    let outputs = match field(body, "structured_outputs") {
         None => &empty,
         Some(fields) => fields
             .as_object()
-            .ok_or_else(|| Fault::of("structured_outputs", "`structured_outputs` must be an object"))?,
+            .ok_or_else(|| ApiError::for_param("structured_outputs", "`structured_outputs` must be an object"))?,
     };
-    let mut found: Vec<(String, Format)> = Vec::new();
+    let mut found: Vec<(String, ResponseFormat)> = Vec::new();
     for (fields, prefix) in [(body, "guided_"), (outputs, "")] {
         for kind in ["json", "regex", "choice", "json_object"] {
             let name = format!("{prefix}{kind}");
-            let Some(value) = given(fields, &name).filter(|value| kind != "json_object" || **value != false) else {
+            let Some(value) = field(fields, &name).filter(|value| kind != "json_object" || **value != false) else {
                 continue;
             };
             let param = if prefix.is_empty() { "structured_outputs".to_string() } else { name };
-            let fault = |what: &str| Fault::of(&param, format!("`{param}`: `{kind}` must be {what}"));
+            let fault = |what: &str| ApiError::for_param(&param, format!("`{param}`: `{kind}` must be {what}"));
             let format = match (kind, value) {
                 ("json", Json::String(text)) => {
-                    Format::Schema(serde_json::from_str(text).map_err(|_| fault("a JSON schema"))?)
+                    ResponseFormat::Schema(serde_json::from_str(text).map_err(|_| fault("a JSON schema"))?)
                 }
-                ("json", schema) => Format::Schema(schema.clone()),
-                ("regex", Json::String(pattern)) => Format::Regex(pattern.clone()),
+                ("json", schema) => ResponseFormat::Schema(schema.clone()),
+                ("regex", Json::String(pattern)) => ResponseFormat::Regex(pattern.clone()),
                 ("regex", _) => return Err(fault("a text")),
                 ("choice", list) => {
-                    Format::Choice(choices(list).ok_or_else(|| fault("a list of texts, none of them empty"))?)
+                    ResponseFormat::Choice(choices(list).ok_or_else(|| fault("a list of texts, none of them empty"))?)
                 }
-                ("json_object", Json::Bool(true)) if prefix.is_empty() => Format::Object,
+                ("json_object", Json::Bool(true)) if prefix.is_empty() => ResponseFormat::Object,
                 (_, _) if prefix.is_empty() => return Err(fault("true or false")),
                 _ => continue,
             };
             found.push((param, format));
         }
     }
-    if given(body, "structured_outputs").is_some() && found.iter().all(|(name, _)| name != "structured_outputs") {
+    if field(body, "structured_outputs").is_some() && found.iter().all(|(name, _)| name != "structured_outputs") {
         let what = "`structured_outputs` must have one of `json`, `regex`, `choice`, `json_object`";
-        return Err(Fault::of("structured_outputs", what));
+        return Err(ApiError::for_param("structured_outputs", what));
     }
     match response_format(body)? {
-        Format::Any => {}
+        ResponseFormat::Any => {}
         format => found.push(("response_format".into(), format)),
     }
     match found.len() {
-        0 => Ok(Format::Any),
+        0 => Ok(ResponseFormat::Any),
         1 => Ok(found.remove(0).1),
         _ => {
             let name = &found[1].0;
-            Err(Fault::of(name, format!("`{name}`: the form of the text is given twice")))
+            Err(ApiError::for_param(name, format!("`{name}`: the form of the text is given twice")))
         }
     }
 }
 
 fn choices(list: &Json) -> Option<Vec<String>> {
-    let list = list.as_array().filter(|list| !list.is_empty() && list.len() <= MOST_TEXTS)?;
+    let list = list.as_array().filter(|list| !list.is_empty() && list.len() <= MAX_CHOICE_TEXTS)?;
     list.iter().map(|text| text.as_str().filter(|text| !text.is_empty()).map(String::from)).collect()
 }
 
-fn response_format(body: &Map<String, Json>) -> Parsed<Format> {
-    let Some(format) = given(body, "response_format") else { return Ok(Format::Any) };
-    let fault = |what: &str| Fault::of("response_format", format!("`response_format`: {what}"));
+fn response_format(body: &Map<String, Json>) -> ApiResult<ResponseFormat> {
+    let Some(format) = field(body, "response_format") else { return Ok(ResponseFormat::Any) };
+    let fault = |what: &str| ApiError::for_param("response_format", format!("`response_format`: {what}"));
     match format.get("type").and_then(Json::as_str) {
-        Some("text") => Ok(Format::Any),
-        Some("json_object") => Ok(Format::Object),
+        Some("text") => Ok(ResponseFormat::Any),
+        Some("json_object") => Ok(ResponseFormat::Object),
         Some("json_schema") => {
             let schema = format.get("json_schema").and_then(|own| own.get("schema"));
-            schema.cloned().map(Format::Schema).ok_or_else(|| fault("`json_schema.schema` is missing"))
+            schema.cloned().map(ResponseFormat::Schema).ok_or_else(|| fault("`json_schema.schema` is missing"))
         }
         Some("regex") => {
             let pattern = format.get("pattern").and_then(Json::as_str);
-            pattern.map(|text| Format::Regex(text.into())).ok_or_else(|| fault("`pattern` is missing"))
+            pattern.map(|text| ResponseFormat::Regex(text.into())).ok_or_else(|| fault("`pattern` is missing"))
         }
         _ => Err(fault("`type` must be text, json_object, json_schema or regex")),
     }
 }
 
 /// What becomes of messages.
-pub(crate) fn chat(body: &Map<String, Json>) -> Parsed<Chat> {
-    let (open, goes_on) = (flag_or(body, "add_generation_prompt", true)?, flag(body, "continue_final_message")?);
+pub(crate) fn parse_chat(body: &Map<String, Json>) -> ApiResult<ChatRequest> {
+    let (open, goes_on) = (bool_field_or(body, "add_generation_prompt", true)?, bool_field(body, "continue_final_message")?);
     if open && goes_on {
         let what = "`continue_final_message` needs `add_generation_prompt: false`";
-        return Err(Fault::of("continue_final_message", what));
+        return Err(ApiError::for_param("continue_final_message", what));
     }
-    let mut variables = match given(body, "chat_template_kwargs") {
+    let mut variables = match field(body, "chat_template_kwargs") {
         None => Map::new(),
         Some(Json::Object(variables)) => variables.clone(),
-        Some(_) => return Err(Fault::of("chat_template_kwargs", "`chat_template_kwargs` must be an object")),
+        Some(_) => return Err(ApiError::for_param("chat_template_kwargs", "`chat_template_kwargs` must be an object")),
     };
-    if let Some(documents) = given(body, "documents") {
+    if let Some(documents) = field(body, "documents") {
         let fine = documents.as_array().is_some_and(|list| list.iter().all(Json::is_object));
         if !fine {
-            return Err(Fault::of("documents", "`documents` must be a list of objects"));
+            return Err(ApiError::for_param("documents", "`documents` must be a list of objects"));
         }
         variables.insert("documents".into(), documents.clone());
     }
-    Ok(Chat { messages: messages(body)?, open, goes_on, variables })
+    Ok(ChatRequest { messages: parse_messages(body)?, add_generation_prompt: open, continue_final_message: goes_on, template_kwargs: variables })
 }
 
 /// The prompts of a completion, or the texts to embed: a text, ids, or several of either.
-pub(crate) fn prompts(body: &Map<String, Json>, name: &str) -> Parsed<Vec<Prompt>> {
+pub(crate) fn parse_prompts(body: &Map<String, Json>, name: &str) -> ApiResult<Vec<Prompt>> {
     let fault = || {
-        Fault::of(
+        ApiError::for_param(
             name,
-            format!("`{name}` must be a text, a list of ids, or up to {MOST_PROMPTS} of either, none of them empty"),
+            format!("`{name}` must be a text, a list of ids, or up to {MAX_PROMPTS} of either, none of them empty"),
         )
     };
     let ids = |list: &[Json]| -> Option<Vec<i32>> {
         list.iter().map(|id| id.as_i64().and_then(|id| i32::try_from(id).ok())).collect()
     };
-    let found = match given(body, name) {
-        None => return Err(Fault::of(name, format!("`{name}` is missing"))),
+    let found = match field(body, name) {
+        None => return Err(ApiError::for_param(name, format!("`{name}` is missing"))),
         Some(Json::String(text)) => vec![Prompt::Text(text.clone())],
         Some(Json::Array(list)) if list.first().is_some_and(Json::is_number) => {
             vec![Prompt::Ids(ids(list).ok_or_else(fault)?)]
@@ -478,13 +478,13 @@ pub(crate) fn prompts(body: &Map<String, Json>, name: &str) -> Parsed<Vec<Prompt
         }
         Some(_) => return Err(fault()),
     };
-    if found.is_empty() || found.len() > MOST_PROMPTS { Err(fault()) } else { Ok(found) }
+    if found.is_empty() || found.len() > MAX_PROMPTS { Err(fault()) } else { Ok(found) }
 }
 
 /// The messages of a chat, each with its content as one text.
-fn messages(body: &Map<String, Json>) -> Parsed<Vec<Json>> {
-    let fault = |what: String| Fault::of("messages", what);
-    let list = given(body, "messages").ok_or_else(|| fault("`messages` is missing".into()))?;
+fn parse_messages(body: &Map<String, Json>) -> ApiResult<Vec<Json>> {
+    let fault = |what: String| ApiError::for_param("messages", what);
+    let list = field(body, "messages").ok_or_else(|| fault("`messages` is missing".into()))?;
     let list = list.as_array().filter(|list| !list.is_empty());
     let list = list.ok_or_else(|| fault("`messages` must be a list of messages, at least one".into()))?;
     let mut messages = Vec::new();
@@ -516,7 +516,7 @@ fn messages(body: &Map<String, Json>) -> Parsed<Vec<Json>> {
 }
 
 /// A seed that nobody gave.
-fn fresh_seed() -> u64 {
+fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
@@ -525,8 +525,8 @@ fn fresh_seed() -> u64 {
 mod tests {
     use super::*;
 
-    fn read(body: Json, chat: bool) -> Parsed<CompletionRequest> {
-        ask(body.as_object().expect("an object"), chat)
+    fn read(body: Json, chat: bool) -> ApiResult<CompletionRequest> {
+        parse_completion(body.as_object().expect("an object"), chat)
     }
 
     #[test]
@@ -574,13 +574,13 @@ mod tests {
         let body =
             json!({ "model": "m", "temperature": null, "stop": null, "n": null, "logprobs": null, "tools": null });
         let found = read(body, true).expect("fine");
-        assert_eq!((found.sampling.temperature, found.choices, found.logprobs), (1.0, 1, None));
+        assert_eq!((found.sampling.temperature, found.n, found.logprobs), (1.0, 1, None));
     }
 
     #[test]
     fn prompts_have_four_forms() {
         let count =
-            |value: Json| prompts(json!({ "prompt": value }).as_object().expect("object"), "prompt").map(|p| p.len());
+            |value: Json| parse_prompts(json!({ "prompt": value }).as_object().expect("object"), "prompt").map(|p| p.len());
         for (value, n) in [(json!("a"), 1), (json!(["a", "b"]), 2), (json!([1, 2, 3]), 1), (json!([[1], [2, 3]]), 2)] {
             assert_eq!(count(value).expect("fine"), n);
         }
@@ -601,7 +601,7 @@ mod tests {
     #[test]
     fn contents_of_parts_are_joined() {
         let body = json!({ "messages": [{ "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] }] });
-        assert_eq!(messages(body.as_object().expect("object")).expect("fine")[0]["content"], "ab");
+        assert_eq!(parse_messages(body.as_object().expect("object")).expect("fine")[0]["content"], "ab");
         for wrong in [
             json!([]),
             json!("x"),
@@ -609,7 +609,7 @@ mod tests {
             json!([{ "role": "user", "content": 3 }]),
             json!([{ "role": "user", "content": [{ "type": "image_url" }] }]),
         ] {
-            assert!(messages(json!({ "messages": wrong }).as_object().expect("object")).is_err(), "{wrong}");
+            assert!(parse_messages(json!({ "messages": wrong }).as_object().expect("object")).is_err(), "{wrong}");
         }
     }
 }

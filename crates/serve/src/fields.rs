@@ -1,7 +1,7 @@
 //! Every field of requests, of OpenAI's interface and of vLLM's: what is implemented, what changes nothing, and what is refused by
 //! name. `FIELDS.md` is written from this table.
 
-use crate::api::{Fault, Parsed};
+use crate::api::{ApiError, ApiResult};
 use serde_json::{Map, Value as Json};
 
 /// Which address a field belongs to.
@@ -30,181 +30,181 @@ impl Endpoint {
 /// What is done with a field.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "the page is written from the notes"))]
-enum How {
+enum FieldSupport {
     Implemented(&'static str),
     /// Read by nobody: it can't change an answer. Why it can't.
-    Accepted(&'static str),
+    Ignored(&'static str),
     /// Answered with 400 and this reason, save for values that ask for nothing.
-    Refused(&'static str, &'static [&'static str]),
+    Rejected(&'static str, &'static [&'static str]),
 }
 
-use How::{Accepted, Implemented, Refused};
+use FieldSupport::{Ignored, Implemented, Rejected};
 
 #[derive(Clone, Copy, Debug)]
-struct Field {
+struct RequestField {
     name: &'static str,
-    on: &'static [Endpoint],
-    how: How,
+    endpoints: &'static [Endpoint],
+    support: FieldSupport,
 }
 
-const BOTH: &[Endpoint] = &[Text, Chat];
+const TEXT_AND_CHAT: &[Endpoint] = &[Text, Chat];
 const ALL: &[Endpoint] = &[Text, Chat, Embed];
 
 /// By name; those of a field that is an object are written behind its name.
 #[rustfmt::skip]
-const FIELDS: &[Field] = &[
-    Field { name: "add_generation_prompt", on: &[Chat], how: Implemented("whether the template opens the answer; true by default") },
-    Field { name: "add_generation_prompt", on: &[Embed], how: Refused("messages are not embedded", &["false"]) },
-    Field { name: "add_special_tokens", on: ALL, how: Implemented("whether the tokenizer puts its special tokens in front; by default for texts, not for messages") },
-    Field { name: "additional_data", on: &[Embed], how: Refused("it has no meaning here", &[]) },
-    Field { name: "allowed_token_ids", on: BOTH, how: Implemented("only these tokens are generated") },
-    Field { name: "audio", on: &[Chat], how: Refused("only text is generated", &[]) },
-    Field { name: "bad_words", on: BOTH, how: Refused("use `logit_bias`", &["[]"]) },
-    Field { name: "best_of", on: BOTH, how: Refused("ask for several with `n`", &["1"]) },
-    Field { name: "cache_salt", on: ALL, how: Refused("beginnings of prompts are shared among all clients", &[]) },
-    Field { name: "chat_template", on: &[Chat, Embed], how: Refused("the model's own template is used", &[]) },
-    Field { name: "chat_template_kwargs", on: &[Chat], how: Implemented("variables of the template") },
-    Field { name: "chat_template_kwargs", on: &[Embed], how: Refused("messages are not embedded", &["{}"]) },
-    Field { name: "continue_final_message", on: &[Chat], how: Implemented("the answer goes on with the last message; needs `add_generation_prompt: false`") },
-    Field { name: "continue_final_message", on: &[Embed], how: Refused("messages are not embedded", &["false"]) },
-    Field { name: "dimensions", on: &[Embed], how: Implemented("the first so many numbers, of length 1 again, for models whose `config.json` says that they were trained for it; for others only the full number") },
-    Field { name: "documents", on: &[Chat], how: Implemented("a variable of the template") },
-    Field { name: "early_stopping", on: BOTH, how: Refused("there is no beam search", &["false"]) },
-    Field { name: "ec_transfer_params", on: BOTH, how: Refused("caches are not handed over", &[]) },
-    Field { name: "echo", on: &[Text], how: Implemented("the answer begins with the prompt; not with `logprobs`") },
-    Field { name: "echo", on: &[Chat], how: Implemented("the answer begins with the last message, if it is one of the assistant") },
-    Field { name: "embed_dtype", on: &[Embed], how: Refused("numbers are float32", &["\"float32\""]) },
-    Field { name: "encoding_format", on: &[Embed], how: Implemented("`float` or `base64`") },
-    Field { name: "endianness", on: &[Embed], how: Refused("base64 has little-endian numbers", &["\"native\"", "\"little\""]) },
-    Field { name: "frequency_penalty", on: BOTH, how: Implemented("from -2 to 2") },
-    Field { name: "function_call", on: &[Chat], how: Refused("there are no tools", &["\"none\"", "\"auto\""]) },
-    Field { name: "functions", on: &[Chat], how: Refused("there are no tools", &["[]"]) },
-    Field { name: "guided_choice", on: BOTH, how: Implemented("as `structured_outputs.choice`") },
-    Field { name: "guided_decoding_backend", on: BOTH, how: Refused("there is one way", &["\"auto\""]) },
-    Field { name: "guided_grammar", on: BOTH, how: Refused("only regular expressions and JSON schemas are enforced", &[]) },
-    Field { name: "guided_json", on: BOTH, how: Implemented("as `structured_outputs.json`") },
-    Field { name: "guided_regex", on: BOTH, how: Implemented("as `structured_outputs.regex`") },
-    Field { name: "guided_whitespace_pattern", on: BOTH, how: Refused("there is at most one space behind `,` and `:`", &[]) },
-    Field { name: "ignore_eos", on: BOTH, how: Implemented("tokens that end a text are like others") },
-    Field { name: "include_reasoning", on: &[Chat], how: Refused("reasoning is not told apart from the answer", &["true"]) },
-    Field { name: "include_stop_str_in_output", on: BOTH, how: Implemented("the stop word, or the text of the stop token, is shown") },
-    Field { name: "input", on: &[Embed], how: Implemented("a text, ids, or several of either") },
-    Field { name: "kv_transfer_params", on: BOTH, how: Refused("caches are not handed over", &[]) },
-    Field { name: "length_penalty", on: BOTH, how: Refused("there is no beam search", &["1"]) },
-    Field { name: "logit_bias", on: BOTH, how: Implemented("up to 1024 tokens, from -100 to 100") },
-    Field { name: "logits_processors", on: BOTH, how: Refused("no code is run for clients", &["[]"]) },
-    Field { name: "logprob_token_ids", on: BOTH, how: Refused("use `logprobs`", &["[]"]) },
-    Field { name: "logprobs", on: &[Text], how: Implemented("that many most probable tokens, up to 20") },
-    Field { name: "logprobs", on: &[Chat], how: Implemented("whether tokens are told with the logarithms of their probabilities") },
-    Field { name: "max_completion_tokens", on: BOTH, how: Implemented("before `max_tokens`") },
-    Field { name: "max_tokens", on: BOTH, how: Implemented("by default 16, in chats what the context has room for") },
-    Field { name: "media_io_kwargs", on: &[Chat, Embed], how: Refused("only text is read", &["{}"]) },
-    Field { name: "messages", on: &[Chat], how: Implemented("text only; further fields of a message are variables of the template") },
-    Field { name: "messages", on: &[Embed], how: Refused("send `input`", &[]) },
-    Field { name: "metadata", on: BOTH, how: Accepted("a note of the client") },
-    Field { name: "min_p", on: BOTH, how: Implemented("from 0 to 1") },
-    Field { name: "min_tokens", on: BOTH, how: Implemented("so many tokens come before an end or a stop word may") },
-    Field { name: "mm_processor_kwargs", on: &[Chat, Embed], how: Refused("only text is read", &["{}"]) },
-    Field { name: "modalities", on: &[Chat], how: Refused("only text is generated", &["[\"text\"]"]) },
-    Field { name: "model", on: ALL, how: Implemented("a name of `/v1/models`") },
-    Field { name: "moderation", on: &[Chat], how: Refused("answers are not moderated", &[]) },
-    Field { name: "n", on: BOTH, how: Implemented("from 1 to 16") },
-    Field { name: "normalize", on: &[Embed], how: Refused("vectors have length 1", &["true"]) },
-    Field { name: "parallel_tool_calls", on: &[Chat], how: Accepted("there are no tools") },
-    Field { name: "prediction", on: &[Chat], how: Accepted("a hint for speed") },
-    Field { name: "presence_penalty", on: BOTH, how: Implemented("from -2 to 2") },
-    Field { name: "priority", on: ALL, how: Refused("clients are served in turns", &["0"]) },
-    Field { name: "prompt", on: &[Text], how: Implemented("a text, ids, or several of either") },
-    Field { name: "prompt_cache_key", on: &[Chat], how: Accepted("a hint for speed") },
-    Field { name: "prompt_cache_options", on: &[Chat], how: Accepted("a hint for speed") },
-    Field { name: "prompt_cache_retention", on: &[Chat], how: Accepted("a hint for speed") },
-    Field { name: "prompt_embeds", on: &[Text], how: Refused("prompts are texts or ids", &[]) },
-    Field { name: "prompt_logprobs", on: BOTH, how: Refused("nothing is told about tokens of the prompt", &[]) },
-    Field { name: "reasoning_effort", on: &[Chat], how: Refused("give it in `chat_template_kwargs` if the template knows it", &[]) },
-    Field { name: "repetition_detection", on: BOTH, how: Refused("use `repetition_penalty`", &[]) },
-    Field { name: "repetition_penalty", on: BOTH, how: Implemented("from 0.01 to 100") },
-    Field { name: "request_id", on: BOTH, how: Implemented("the answer's `id` ends with it") },
-    Field { name: "request_id", on: &[Embed], how: Accepted("a note of the client") },
-    Field { name: "response_format", on: BOTH, how: Implemented("`text`, `json_object`, `json_schema`, or `regex` with `pattern`") },
-    Field { name: "return_assistant_tokens_mask", on: &[Chat], how: Refused("tokens of the prompt are not told", &["false"]) },
-    Field { name: "return_prompt_text", on: &[Chat], how: Refused("tokens of the prompt are not told", &["false"]) },
-    Field { name: "return_token_ids", on: BOTH, how: Refused("ask for `logprobs` with `return_tokens_as_token_ids`", &["false"]) },
-    Field { name: "return_token_offsets", on: BOTH, how: Refused("ask for `logprobs`", &["false"]) },
-    Field { name: "return_tokens_as_token_ids", on: BOTH, how: Implemented("`logprobs` name tokens as `token_id:ID`") },
-    Field { name: "routed_experts_prompt_start", on: BOTH, how: Refused("experts are not told", &["0"]) },
-    Field { name: "safety_identifier", on: &[Chat], how: Accepted("a note of the client") },
-    Field { name: "seed", on: BOTH, how: Implemented("the same seed gives the same text") },
-    Field { name: "service_tier", on: &[Chat], how: Refused("there is one tier", &["\"auto\"", "\"default\""]) },
-    Field { name: "session_id", on: BOTH, how: Accepted("a hint for speed") },
-    Field { name: "skip_special_tokens", on: BOTH, how: Implemented("whether special tokens have no text; true by default") },
-    Field { name: "spaces_between_special_tokens", on: BOTH, how: Refused("special tokens stand as they are written", &["true"]) },
-    Field { name: "stop", on: BOTH, how: Implemented("up to 16 texts of up to 4096 bytes") },
-    Field { name: "stop_token_ids", on: BOTH, how: Implemented("tokens that end the text, and are not shown") },
-    Field { name: "store", on: &[Chat], how: Refused("nothing is stored", &["false"]) },
-    Field { name: "stream", on: BOTH, how: Implemented("server-sent events") },
-    Field { name: "stream_interval", on: BOTH, how: Refused("each piece is sent when it is there", &["1"]) },
-    Field { name: "stream_options", on: BOTH, how: Implemented("`include_usage`, `continuous_usage_stats`; only with `stream`") },
-    Field { name: "structural_tag", on: BOTH, how: Refused("only regular expressions and JSON schemas are enforced", &[]) },
-    Field { name: "structured_outputs", on: BOTH, how: Implemented("one of `json`, `regex`, `choice`, `json_object`") },
-    Field { name: "suffix", on: &[Text], how: Refused("nothing is written before a suffix", &["\"\""]) },
-    Field { name: "temperature", on: BOTH, how: Implemented("from 0 to 100; 0 takes the most probable token") },
-    Field { name: "thinking_token_budget", on: BOTH, how: Refused("reasoning is not told apart from the answer", &[]) },
-    Field { name: "tool_choice", on: &[Chat], how: Refused("there are no tools", &["\"none\"", "\"auto\""]) },
-    Field { name: "tools", on: &[Chat], how: Refused("there are no tools", &["[]"]) },
-    Field { name: "top_k", on: BOTH, how: Implemented("0 or -1 for all") },
-    Field { name: "top_logprobs", on: &[Chat], how: Implemented("up to 20, with `logprobs`") },
-    Field { name: "top_p", on: BOTH, how: Implemented("from 0 to 1") },
-    Field { name: "truncate_prompt_tokens", on: ALL, how: Implemented("a longer prompt is cut to so many tokens; -1 for what the context has room for") },
-    Field { name: "truncation_side", on: ALL, how: Implemented("where `truncate_prompt_tokens` cuts: by default at the left, of texts to embed at the right") },
-    Field { name: "typical_p", on: BOTH, how: Implemented("from 0 to 1") },
-    Field { name: "use_activation", on: &[Embed], how: Refused("vectors have length 1", &["true"]) },
-    Field { name: "use_beam_search", on: BOTH, how: Refused("there is no beam search", &["false"]) },
-    Field { name: "user", on: ALL, how: Accepted("a note of the client") },
-    Field { name: "verbosity", on: &[Chat], how: Refused("give it in `chat_template_kwargs` if the template knows it", &["\"medium\""]) },
-    Field { name: "vllm_xargs", on: BOTH, how: Refused("they have no meaning here", &["{}"]) },
-    Field { name: "web_search_options", on: &[Chat], how: Refused("nothing is searched", &[]) },
-    Field { name: "response_format.json_schema", on: BOTH, how: Implemented("`schema`, and `name`, `description`, `strict`, which change nothing") },
-    Field { name: "response_format.json_schema.description", on: BOTH, how: Accepted("a note of the client") },
-    Field { name: "response_format.json_schema.name", on: BOTH, how: Accepted("a note of the client") },
-    Field { name: "response_format.json_schema.schema", on: BOTH, how: Implemented("a JSON schema") },
-    Field { name: "response_format.json_schema.strict", on: BOTH, how: Accepted("a schema is always enforced") },
-    Field { name: "response_format.pattern", on: BOTH, how: Implemented("of `regex`") },
-    Field { name: "response_format.type", on: BOTH, how: Implemented("`structural_tag` is refused") },
-    Field { name: "stream_options.continuous_usage_stats", on: BOTH, how: Implemented("every piece has `usage`") },
-    Field { name: "stream_options.include_obfuscation", on: BOTH, how: Refused("pieces are not padded", &["false"]) },
-    Field { name: "stream_options.include_usage", on: BOTH, how: Implemented("a last piece has `usage`") },
-    Field { name: "structured_outputs.choice", on: BOTH, how: Implemented("one of these texts") },
-    Field { name: "structured_outputs.disable_additional_properties", on: BOTH, how: Refused("set `additionalProperties` in the schema", &["false"]) },
-    Field { name: "structured_outputs.disable_any_whitespace", on: BOTH, how: Refused("there is at most one space behind `,` and `:`", &["false"]) },
-    Field { name: "structured_outputs.grammar", on: BOTH, how: Refused("only regular expressions and JSON schemas are enforced", &[]) },
-    Field { name: "structured_outputs.json", on: BOTH, how: Implemented("a JSON schema, as an object or a text") },
-    Field { name: "structured_outputs.json_object", on: BOTH, how: Implemented("true: some JSON object") },
-    Field { name: "structured_outputs.regex", on: BOTH, how: Implemented("a regular expression") },
-    Field { name: "structured_outputs.structural_tag", on: BOTH, how: Refused("only regular expressions and JSON schemas are enforced", &[]) },
-    Field { name: "structured_outputs.whitespace_pattern", on: BOTH, how: Refused("there is at most one space behind `,` and `:`", &[]) },
+const FIELDS: &[RequestField] = &[
+    RequestField { name: "add_generation_prompt", endpoints: &[Chat], support: Implemented("whether the template opens the answer; true by default") },
+    RequestField { name: "add_generation_prompt", endpoints: &[Embed], support: Rejected("messages are not embedded", &["false"]) },
+    RequestField { name: "add_special_tokens", endpoints: ALL, support: Implemented("whether the tokenizer puts its special tokens in front; by default for texts, not for messages") },
+    RequestField { name: "additional_data", endpoints: &[Embed], support: Rejected("it has no meaning here", &[]) },
+    RequestField { name: "allowed_token_ids", endpoints: TEXT_AND_CHAT, support: Implemented("only these tokens are generated") },
+    RequestField { name: "audio", endpoints: &[Chat], support: Rejected("only text is generated", &[]) },
+    RequestField { name: "bad_words", endpoints: TEXT_AND_CHAT, support: Rejected("use `logit_bias`", &["[]"]) },
+    RequestField { name: "best_of", endpoints: TEXT_AND_CHAT, support: Rejected("ask for several with `n`", &["1"]) },
+    RequestField { name: "cache_salt", endpoints: ALL, support: Rejected("beginnings of prompts are shared among all clients", &[]) },
+    RequestField { name: "chat_template", endpoints: &[Chat, Embed], support: Rejected("the model's own template is used", &[]) },
+    RequestField { name: "chat_template_kwargs", endpoints: &[Chat], support: Implemented("variables of the template") },
+    RequestField { name: "chat_template_kwargs", endpoints: &[Embed], support: Rejected("messages are not embedded", &["{}"]) },
+    RequestField { name: "continue_final_message", endpoints: &[Chat], support: Implemented("the answer goes on with the last message; needs `add_generation_prompt: false`") },
+    RequestField { name: "continue_final_message", endpoints: &[Embed], support: Rejected("messages are not embedded", &["false"]) },
+    RequestField { name: "dimensions", endpoints: &[Embed], support: Implemented("the first so many numbers, of length 1 again, for models whose `config.json` says that they were trained for it; for others only the full number") },
+    RequestField { name: "documents", endpoints: &[Chat], support: Implemented("a variable of the template") },
+    RequestField { name: "early_stopping", endpoints: TEXT_AND_CHAT, support: Rejected("there is no beam search", &["false"]) },
+    RequestField { name: "ec_transfer_params", endpoints: TEXT_AND_CHAT, support: Rejected("caches are not handed over", &[]) },
+    RequestField { name: "echo", endpoints: &[Text], support: Implemented("the answer begins with the prompt; not with `logprobs`") },
+    RequestField { name: "echo", endpoints: &[Chat], support: Implemented("the answer begins with the last message, if it is one of the assistant") },
+    RequestField { name: "embed_dtype", endpoints: &[Embed], support: Rejected("numbers are float32", &["\"float32\""]) },
+    RequestField { name: "encoding_format", endpoints: &[Embed], support: Implemented("`float` or `base64`") },
+    RequestField { name: "endianness", endpoints: &[Embed], support: Rejected("base64 has little-endian numbers", &["\"native\"", "\"little\""]) },
+    RequestField { name: "frequency_penalty", endpoints: TEXT_AND_CHAT, support: Implemented("from -2 to 2") },
+    RequestField { name: "function_call", endpoints: &[Chat], support: Rejected("there are no tools", &["\"none\"", "\"auto\""]) },
+    RequestField { name: "functions", endpoints: &[Chat], support: Rejected("there are no tools", &["[]"]) },
+    RequestField { name: "guided_choice", endpoints: TEXT_AND_CHAT, support: Implemented("as `structured_outputs.choice`") },
+    RequestField { name: "guided_decoding_backend", endpoints: TEXT_AND_CHAT, support: Rejected("there is one way", &["\"auto\""]) },
+    RequestField { name: "guided_grammar", endpoints: TEXT_AND_CHAT, support: Rejected("only regular expressions and JSON schemas are enforced", &[]) },
+    RequestField { name: "guided_json", endpoints: TEXT_AND_CHAT, support: Implemented("as `structured_outputs.json`") },
+    RequestField { name: "guided_regex", endpoints: TEXT_AND_CHAT, support: Implemented("as `structured_outputs.regex`") },
+    RequestField { name: "guided_whitespace_pattern", endpoints: TEXT_AND_CHAT, support: Rejected("there is at most one space behind `,` and `:`", &[]) },
+    RequestField { name: "ignore_eos", endpoints: TEXT_AND_CHAT, support: Implemented("tokens that end a text are like others") },
+    RequestField { name: "include_reasoning", endpoints: &[Chat], support: Rejected("reasoning is not told apart from the answer", &["true"]) },
+    RequestField { name: "include_stop_str_in_output", endpoints: TEXT_AND_CHAT, support: Implemented("the stop word, or the text of the stop token, is shown") },
+    RequestField { name: "input", endpoints: &[Embed], support: Implemented("a text, ids, or several of either") },
+    RequestField { name: "kv_transfer_params", endpoints: TEXT_AND_CHAT, support: Rejected("caches are not handed over", &[]) },
+    RequestField { name: "length_penalty", endpoints: TEXT_AND_CHAT, support: Rejected("there is no beam search", &["1"]) },
+    RequestField { name: "logit_bias", endpoints: TEXT_AND_CHAT, support: Implemented("up to 1024 tokens, from -100 to 100") },
+    RequestField { name: "logits_processors", endpoints: TEXT_AND_CHAT, support: Rejected("no code is run for clients", &["[]"]) },
+    RequestField { name: "logprob_token_ids", endpoints: TEXT_AND_CHAT, support: Rejected("use `logprobs`", &["[]"]) },
+    RequestField { name: "logprobs", endpoints: &[Text], support: Implemented("that many most probable tokens, up to 20") },
+    RequestField { name: "logprobs", endpoints: &[Chat], support: Implemented("whether tokens are told with the logarithms of their probabilities") },
+    RequestField { name: "max_completion_tokens", endpoints: TEXT_AND_CHAT, support: Implemented("before `max_tokens`") },
+    RequestField { name: "max_tokens", endpoints: TEXT_AND_CHAT, support: Implemented("by default 16, in chats what the context has room for") },
+    RequestField { name: "media_io_kwargs", endpoints: &[Chat, Embed], support: Rejected("only text is read", &["{}"]) },
+    RequestField { name: "messages", endpoints: &[Chat], support: Implemented("text only; further fields of a message are variables of the template") },
+    RequestField { name: "messages", endpoints: &[Embed], support: Rejected("send `input`", &[]) },
+    RequestField { name: "metadata", endpoints: TEXT_AND_CHAT, support: Ignored("a note of the client") },
+    RequestField { name: "min_p", endpoints: TEXT_AND_CHAT, support: Implemented("from 0 to 1") },
+    RequestField { name: "min_tokens", endpoints: TEXT_AND_CHAT, support: Implemented("so many tokens come before an end or a stop word may") },
+    RequestField { name: "mm_processor_kwargs", endpoints: &[Chat, Embed], support: Rejected("only text is read", &["{}"]) },
+    RequestField { name: "modalities", endpoints: &[Chat], support: Rejected("only text is generated", &["[\"text\"]"]) },
+    RequestField { name: "model", endpoints: ALL, support: Implemented("a name of `/v1/models`") },
+    RequestField { name: "moderation", endpoints: &[Chat], support: Rejected("answers are not moderated", &[]) },
+    RequestField { name: "n", endpoints: TEXT_AND_CHAT, support: Implemented("from 1 to 16") },
+    RequestField { name: "normalize", endpoints: &[Embed], support: Rejected("vectors have length 1", &["true"]) },
+    RequestField { name: "parallel_tool_calls", endpoints: &[Chat], support: Ignored("there are no tools") },
+    RequestField { name: "prediction", endpoints: &[Chat], support: Ignored("a hint for speed") },
+    RequestField { name: "presence_penalty", endpoints: TEXT_AND_CHAT, support: Implemented("from -2 to 2") },
+    RequestField { name: "priority", endpoints: ALL, support: Rejected("clients are served in turns", &["0"]) },
+    RequestField { name: "prompt", endpoints: &[Text], support: Implemented("a text, ids, or several of either") },
+    RequestField { name: "prompt_cache_key", endpoints: &[Chat], support: Ignored("a hint for speed") },
+    RequestField { name: "prompt_cache_options", endpoints: &[Chat], support: Ignored("a hint for speed") },
+    RequestField { name: "prompt_cache_retention", endpoints: &[Chat], support: Ignored("a hint for speed") },
+    RequestField { name: "prompt_embeds", endpoints: &[Text], support: Rejected("prompts are texts or ids", &[]) },
+    RequestField { name: "prompt_logprobs", endpoints: TEXT_AND_CHAT, support: Rejected("nothing is told about tokens of the prompt", &[]) },
+    RequestField { name: "reasoning_effort", endpoints: &[Chat], support: Rejected("give it in `chat_template_kwargs` if the template knows it", &[]) },
+    RequestField { name: "repetition_detection", endpoints: TEXT_AND_CHAT, support: Rejected("use `repetition_penalty`", &[]) },
+    RequestField { name: "repetition_penalty", endpoints: TEXT_AND_CHAT, support: Implemented("from 0.01 to 100") },
+    RequestField { name: "request_id", endpoints: TEXT_AND_CHAT, support: Implemented("the answer's `id` ends with it") },
+    RequestField { name: "request_id", endpoints: &[Embed], support: Ignored("a note of the client") },
+    RequestField { name: "response_format", endpoints: TEXT_AND_CHAT, support: Implemented("`text`, `json_object`, `json_schema`, or `regex` with `pattern`") },
+    RequestField { name: "return_assistant_tokens_mask", endpoints: &[Chat], support: Rejected("tokens of the prompt are not told", &["false"]) },
+    RequestField { name: "return_prompt_text", endpoints: &[Chat], support: Rejected("tokens of the prompt are not told", &["false"]) },
+    RequestField { name: "return_token_ids", endpoints: TEXT_AND_CHAT, support: Rejected("ask for `logprobs` with `return_tokens_as_token_ids`", &["false"]) },
+    RequestField { name: "return_token_offsets", endpoints: TEXT_AND_CHAT, support: Rejected("ask for `logprobs`", &["false"]) },
+    RequestField { name: "return_tokens_as_token_ids", endpoints: TEXT_AND_CHAT, support: Implemented("`logprobs` name tokens as `token_id:ID`") },
+    RequestField { name: "routed_experts_prompt_start", endpoints: TEXT_AND_CHAT, support: Rejected("experts are not told", &["0"]) },
+    RequestField { name: "safety_identifier", endpoints: &[Chat], support: Ignored("a note of the client") },
+    RequestField { name: "seed", endpoints: TEXT_AND_CHAT, support: Implemented("the same seed gives the same text") },
+    RequestField { name: "service_tier", endpoints: &[Chat], support: Rejected("there is one tier", &["\"auto\"", "\"default\""]) },
+    RequestField { name: "session_id", endpoints: TEXT_AND_CHAT, support: Ignored("a hint for speed") },
+    RequestField { name: "skip_special_tokens", endpoints: TEXT_AND_CHAT, support: Implemented("whether special tokens have no text; true by default") },
+    RequestField { name: "spaces_between_special_tokens", endpoints: TEXT_AND_CHAT, support: Rejected("special tokens stand as they are written", &["true"]) },
+    RequestField { name: "stop", endpoints: TEXT_AND_CHAT, support: Implemented("up to 16 texts of up to 4096 bytes") },
+    RequestField { name: "stop_token_ids", endpoints: TEXT_AND_CHAT, support: Implemented("tokens that end the text, and are not shown") },
+    RequestField { name: "store", endpoints: &[Chat], support: Rejected("nothing is stored", &["false"]) },
+    RequestField { name: "stream", endpoints: TEXT_AND_CHAT, support: Implemented("server-sent events") },
+    RequestField { name: "stream_interval", endpoints: TEXT_AND_CHAT, support: Rejected("each piece is sent when it is there", &["1"]) },
+    RequestField { name: "stream_options", endpoints: TEXT_AND_CHAT, support: Implemented("`include_usage`, `continuous_usage_stats`; only with `stream`") },
+    RequestField { name: "structural_tag", endpoints: TEXT_AND_CHAT, support: Rejected("only regular expressions and JSON schemas are enforced", &[]) },
+    RequestField { name: "structured_outputs", endpoints: TEXT_AND_CHAT, support: Implemented("one of `json`, `regex`, `choice`, `json_object`") },
+    RequestField { name: "suffix", endpoints: &[Text], support: Rejected("nothing is written before a suffix", &["\"\""]) },
+    RequestField { name: "temperature", endpoints: TEXT_AND_CHAT, support: Implemented("from 0 to 100; 0 takes the most probable token") },
+    RequestField { name: "thinking_token_budget", endpoints: TEXT_AND_CHAT, support: Rejected("reasoning is not told apart from the answer", &[]) },
+    RequestField { name: "tool_choice", endpoints: &[Chat], support: Rejected("there are no tools", &["\"none\"", "\"auto\""]) },
+    RequestField { name: "tools", endpoints: &[Chat], support: Rejected("there are no tools", &["[]"]) },
+    RequestField { name: "top_k", endpoints: TEXT_AND_CHAT, support: Implemented("0 or -1 for all") },
+    RequestField { name: "top_logprobs", endpoints: &[Chat], support: Implemented("up to 20, with `logprobs`") },
+    RequestField { name: "top_p", endpoints: TEXT_AND_CHAT, support: Implemented("from 0 to 1") },
+    RequestField { name: "truncate_prompt_tokens", endpoints: ALL, support: Implemented("a longer prompt is cut to so many tokens; -1 for what the context has room for") },
+    RequestField { name: "truncation_side", endpoints: ALL, support: Implemented("where `truncate_prompt_tokens` cuts: by default at the left, of texts to embed at the right") },
+    RequestField { name: "typical_p", endpoints: TEXT_AND_CHAT, support: Implemented("from 0 to 1") },
+    RequestField { name: "use_activation", endpoints: &[Embed], support: Rejected("vectors have length 1", &["true"]) },
+    RequestField { name: "use_beam_search", endpoints: TEXT_AND_CHAT, support: Rejected("there is no beam search", &["false"]) },
+    RequestField { name: "user", endpoints: ALL, support: Ignored("a note of the client") },
+    RequestField { name: "verbosity", endpoints: &[Chat], support: Rejected("give it in `chat_template_kwargs` if the template knows it", &["\"medium\""]) },
+    RequestField { name: "vllm_xargs", endpoints: TEXT_AND_CHAT, support: Rejected("they have no meaning here", &["{}"]) },
+    RequestField { name: "web_search_options", endpoints: &[Chat], support: Rejected("nothing is searched", &[]) },
+    RequestField { name: "response_format.json_schema", endpoints: TEXT_AND_CHAT, support: Implemented("`schema`, and `name`, `description`, `strict`, which change nothing") },
+    RequestField { name: "response_format.json_schema.description", endpoints: TEXT_AND_CHAT, support: Ignored("a note of the client") },
+    RequestField { name: "response_format.json_schema.name", endpoints: TEXT_AND_CHAT, support: Ignored("a note of the client") },
+    RequestField { name: "response_format.json_schema.schema", endpoints: TEXT_AND_CHAT, support: Implemented("a JSON schema") },
+    RequestField { name: "response_format.json_schema.strict", endpoints: TEXT_AND_CHAT, support: Ignored("a schema is always enforced") },
+    RequestField { name: "response_format.pattern", endpoints: TEXT_AND_CHAT, support: Implemented("of `regex`") },
+    RequestField { name: "response_format.type", endpoints: TEXT_AND_CHAT, support: Implemented("`structural_tag` is refused") },
+    RequestField { name: "stream_options.continuous_usage_stats", endpoints: TEXT_AND_CHAT, support: Implemented("every piece has `usage`") },
+    RequestField { name: "stream_options.include_obfuscation", endpoints: TEXT_AND_CHAT, support: Rejected("pieces are not padded", &["false"]) },
+    RequestField { name: "stream_options.include_usage", endpoints: TEXT_AND_CHAT, support: Implemented("a last piece has `usage`") },
+    RequestField { name: "structured_outputs.choice", endpoints: TEXT_AND_CHAT, support: Implemented("one of these texts") },
+    RequestField { name: "structured_outputs.disable_additional_properties", endpoints: TEXT_AND_CHAT, support: Rejected("set `additionalProperties` in the schema", &["false"]) },
+    RequestField { name: "structured_outputs.disable_any_whitespace", endpoints: TEXT_AND_CHAT, support: Rejected("there is at most one space behind `,` and `:`", &["false"]) },
+    RequestField { name: "structured_outputs.grammar", endpoints: TEXT_AND_CHAT, support: Rejected("only regular expressions and JSON schemas are enforced", &[]) },
+    RequestField { name: "structured_outputs.json", endpoints: TEXT_AND_CHAT, support: Implemented("a JSON schema, as an object or a text") },
+    RequestField { name: "structured_outputs.json_object", endpoints: TEXT_AND_CHAT, support: Implemented("true: some JSON object") },
+    RequestField { name: "structured_outputs.regex", endpoints: TEXT_AND_CHAT, support: Implemented("a regular expression") },
+    RequestField { name: "structured_outputs.structural_tag", endpoints: TEXT_AND_CHAT, support: Rejected("only regular expressions and JSON schemas are enforced", &[]) },
+    RequestField { name: "structured_outputs.whitespace_pattern", endpoints: TEXT_AND_CHAT, support: Rejected("there is at most one space behind `,` and `:`", &[]) },
 ];
 
 /// Refuses fields that are not known, and those that are refused. Whatever else is wrong with a field is found where it is read.
-pub(crate) fn check(body: &Map<String, Json>, on: Endpoint) -> Parsed<()> {
-    inside(body, "", on)
+pub(crate) fn check(body: &Map<String, Json>, on: Endpoint) -> ApiResult<()> {
+    check_nested(body, "", on)
 }
 
-fn inside(fields: &Map<String, Json>, prefix: &str, on: Endpoint) -> Parsed<()> {
+fn check_nested(fields: &Map<String, Json>, prefix: &str, on: Endpoint) -> ApiResult<()> {
     for (name, value) in fields {
         let full = format!("{prefix}{name}");
-        let field = FIELDS.iter().find(|field| field.name == full && field.on.contains(&on));
+        let field = FIELDS.iter().find(|field| field.name == full && field.endpoints.contains(&on));
         let Some(field) = field else {
             let shown: String = full.chars().take(80).collect();
-            return Err(Fault::of(&shown, format!("`{shown}` is not a field of {}: leave it out", on.path())));
+            return Err(ApiError::for_param(&shown, format!("`{shown}` is not a field of {}: leave it out", on.path())));
         };
-        match field.how {
-            Refused(why, harmless) if !value.is_null() && !harmless.iter().any(|text| same(value, text)) => {
-                return Err(Fault::of(&full, format!("`{full}` is not supported: {why}")));
+        match field.support {
+            Rejected(why, harmless) if !value.is_null() && !harmless.iter().any(|text| equals_json(value, text)) => {
+                return Err(ApiError::for_param(&full, format!("`{full}` is not supported: {why}")));
             }
             Implemented(_) => {
                 let prefix = format!("{full}.");
                 if let (Json::Object(inner), true) = (value, FIELDS.iter().any(|own| own.name.starts_with(&prefix))) {
-                    inside(inner, &prefix, on)?;
+                    check_nested(inner, &prefix, on)?;
                 }
             }
             _ => {}
@@ -214,7 +214,7 @@ fn inside(fields: &Map<String, Json>, prefix: &str, on: Endpoint) -> Parsed<()> 
 }
 
 /// Whether a value is this one, in JSON.
-fn same(value: &Json, text: &str) -> bool {
+fn equals_json(value: &Json, text: &str) -> bool {
     let Ok(other) = serde_json::from_str::<Json>(text) else { return false };
     match (value.as_f64(), other.as_f64()) {
         (Some(a), Some(b)) => a == b,
@@ -236,12 +236,12 @@ mod tests {
         );
         for on in [Text, Chat, Embed] {
             let _ = write!(text, "\n## {}\n\n| field | | |\n| --- | --- | --- |\n", on.path());
-            for field in FIELDS.iter().filter(|field| field.on.contains(&on)) {
-                let (what, why) = match field.how {
+            for field in FIELDS.iter().filter(|field| field.endpoints.contains(&on)) {
+                let (what, why) = match field.support {
                     Implemented(note) => ("implemented", note.to_string()),
-                    Accepted(why) => ("changes nothing", why.to_string()),
-                    Refused(why, []) => ("refused", why.to_string()),
-                    Refused(why, harmless) => ("refused", format!("{why}; accepted: `{}`", harmless.join("`, `"))),
+                    Ignored(why) => ("changes nothing", why.to_string()),
+                    Rejected(why, []) => ("refused", why.to_string()),
+                    Rejected(why, harmless) => ("refused", format!("{why}; accepted: `{}`", harmless.join("`, `"))),
                 };
                 let _ = writeln!(text, "| `{}` | {what} | {why} |", field.name);
             }
@@ -271,7 +271,7 @@ mod tests {
         for (name, on) in [("completions", Text), ("chat", Chat), ("embeddings", Embed)] {
             for peer in ["openai", "vllm"] {
                 for field in peers[peer][name].as_array().expect("a list").iter().filter_map(Json::as_str) {
-                    let known = FIELDS.iter().any(|own| own.name == field && own.on.contains(&on));
+                    let known = FIELDS.iter().any(|own| own.name == field && own.endpoints.contains(&on));
                     assert!(known, "{peer}'s `{field}` of {} is not in the table", on.path());
                     count += 1;
                 }
@@ -287,12 +287,12 @@ mod tests {
             let nested = name.split('.').rev().fold(value, |value, part| json!({ part: value }));
             nested.as_object().expect("an object").clone()
         };
-        for (field, on) in FIELDS.iter().flat_map(|field| field.on.iter().map(move |on| (field, *on))) {
+        for (field, on) in FIELDS.iter().flat_map(|field| field.endpoints.iter().map(move |on| (field, *on))) {
             let name = field.name;
             assert!(check(&body(name, Json::Null), on).is_ok(), "{name}");
             let strange = body(name, json!(["strange", 77]));
-            match field.how {
-                Refused(why, harmless) => {
+            match field.support {
+                Rejected(why, harmless) => {
                     let fault = check(&strange, on).expect_err(name);
                     assert_eq!((fault.status, fault.param.as_deref()), (400, Some(name)));
                     assert!(fault.message.contains(name) && fault.message.contains(why), "{}", fault.message);
@@ -301,7 +301,7 @@ mod tests {
                         assert!(check(&body(name, value), on).is_ok(), "{name}: {text}");
                     }
                 }
-                Implemented(_) | Accepted(_) => assert!(check(&strange, on).is_ok(), "{name}"),
+                Implemented(_) | Ignored(_) => assert!(check(&strange, on).is_ok(), "{name}"),
             }
         }
         for (name, on) in [("tempurature", Text), ("prompt", Chat), ("temperature", Embed), ("stream_options.x", Chat)]

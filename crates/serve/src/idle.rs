@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A server is idle after no answer ended, and no step was run, for this long.
-const IDLE: Duration = Duration::from_millis(500);
+const IDLE_AFTER: Duration = Duration::from_millis(500);
 
 /// Gives freed memory back whenever the server becomes idle. Ends with the runtime.
-pub(crate) async fn give_back(metrics: Arc<Metrics>) {
+pub(crate) async fn trim_memory_when_idle(metrics: Arc<Metrics>) {
     let (mut last, mut given) = (0, 0);
     loop {
-        tokio::time::sleep(IDLE).await;
+        tokio::time::sleep(IDLE_AFTER).await;
         let now = metrics.events();
         if now == last && now != given {
             cpu::trim_heap();

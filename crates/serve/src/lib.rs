@@ -11,26 +11,26 @@
 //! The engine alone touches programs and caches. Whoever no longer listens to its channel, because the client vanished, was too
 //! slow, or has all it asked for, is found out at the next token, and its row is free.
 
-mod answer;
+mod handlers;
 mod api;
-mod chunks;
+mod sse;
 mod connections;
-mod engine;
+mod batch_scheduler;
 mod fields;
-mod gate;
+mod access_control;
 mod http;
 mod idle;
 mod metrics;
-mod pace;
+mod prefill_pacer;
 mod queue;
-mod served;
-mod shares;
-mod text;
+mod model_registry;
+mod quota;
+mod stop_matcher;
 mod workers;
 
-pub use engine::EngineOptions;
-pub use http::{Limits, Running, Server};
-pub use served::{Entry, Served};
+pub use batch_scheduler::ServeEngineOptions;
+pub use http::{ServerLimits, RunningServer, Server};
+pub use model_registry::{ServedModel, ModelRegistry};
 
 /// What can go wrong before or while a server runs.
 #[derive(Debug, thiserror::Error)]

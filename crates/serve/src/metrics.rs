@@ -9,19 +9,19 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     /// Answers by status: 2xx, 4xx, 5xx.
-    pub(crate) answered: [AtomicU64; 3],
+    pub(crate) responses: [AtomicU64; 3],
     /// Requests that found the queue full.
-    pub(crate) refused: AtomicU64,
+    pub(crate) rejected: AtomicU64,
     /// Sequences that ended because nobody listened.
     pub(crate) abandoned: AtomicU64,
     /// Connections that are open.
     pub(crate) connections: AtomicU64,
     /// Clients that did not take what was written for them, or did not send what they announced.
-    pub(crate) slow: AtomicU64,
+    pub(crate) slow_clients: AtomicU64,
     pub(crate) prompt_tokens: AtomicU64,
     /// Of these, taken over from earlier prompts.
-    pub(crate) reused_tokens: AtomicU64,
-    pub(crate) new_tokens: AtomicU64,
+    pub(crate) cached_prompt_tokens: AtomicU64,
+    pub(crate) generated_tokens: AtomicU64,
     /// Rows, and prompts that wait, now.
     pub(crate) running: AtomicU64,
     pub(crate) waiting: AtomicU64,
@@ -32,19 +32,19 @@ pub(crate) struct Metrics {
 }
 
 /// Upper bounds in seconds.
-const BOUNDS: [f64; 14] = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
+const BUCKET_BOUNDS: [f64; 14] = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
 
 /// Durations by size.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    counts: Mutex<([u64; BOUNDS.len() + 1], f64)>,
+    counts: Mutex<([u64; BUCKET_BOUNDS.len() + 1], f64)>,
 }
 
 impl Histogram {
-    pub(crate) fn add(&self, duration: Duration) {
+    pub(crate) fn observe(&self, duration: Duration) {
         let seconds = duration.as_secs_f64();
         let mut counts = self.counts.lock().unwrap_or_else(|e| e.into_inner());
-        let at = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
+        let at = BUCKET_BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BUCKET_BOUNDS.len());
         counts.0[at] += 1;
         counts.1 += seconds;
     }
@@ -53,7 +53,7 @@ impl Histogram {
         let (counts, sum) = *self.counts.lock().unwrap_or_else(|e| e.into_inner());
         let _ = writeln!(to, "# HELP {name} {help}\n# TYPE {name} histogram");
         let mut all = 0;
-        for (count, bound) in counts.iter().zip(BOUNDS.iter().map(f64::to_string).chain(["+Inf".into()])) {
+        for (count, bound) in counts.iter().zip(BUCKET_BOUNDS.iter().map(f64::to_string).chain(["+Inf".into()])) {
             all += count;
             let _ = writeln!(to, "{name}_bucket{{le=\"{bound}\"}} {all}");
         }
@@ -62,19 +62,19 @@ impl Histogram {
 }
 
 /// One more.
-pub(crate) fn count(of: &AtomicU64, by: u64) {
+pub(crate) fn increment(of: &AtomicU64, by: u64) {
     of.fetch_add(by, Ordering::Relaxed);
 }
 
 /// One less.
-pub(crate) fn uncount(of: &AtomicU64, by: u64) {
+pub(crate) fn decrement(of: &AtomicU64, by: u64) {
     of.fetch_sub(by, Ordering::Relaxed);
 }
 
 impl Metrics {
-    pub(crate) fn answered(&self, status: u16) {
-        count(
-            &self.answered[match status {
+    pub(crate) fn count_response(&self, status: u16) {
+        increment(
+            &self.responses[match status {
                 0..400 => 0,
                 400..500 => 1,
                 _ => 2,
@@ -85,35 +85,35 @@ impl Metrics {
 
     /// Grows with everything that is done for clients.
     pub(crate) fn events(&self) -> u64 {
-        let all = self.answered.iter().chain([&self.steps, &self.abandoned, &self.slow, &self.refused]);
+        let all = self.responses.iter().chain([&self.steps, &self.abandoned, &self.slow_clients, &self.rejected]);
         all.map(|of| of.load(Ordering::Relaxed)).sum()
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn render_prometheus(&self) -> String {
         let mut to = String::new();
         let value = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let mut one = |name: &str, kind: &str, help: &str, of: u64| {
             let _ = writeln!(to, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {of}");
         };
-        one("loom_requests_refused_total", "counter", "Requests that found the queue full.", value(&self.refused));
+        one("loom_requests_refused_total", "counter", "Requests that found the queue full.", value(&self.rejected));
         one("loom_requests_abandoned_total", "counter", "Sequences whose client was gone.", value(&self.abandoned));
-        one("loom_clients_slow_total", "counter", "Clients that were cut off for being slow.", value(&self.slow));
+        one("loom_clients_slow_total", "counter", "Clients that were cut off for being slow.", value(&self.slow_clients));
         one("loom_connections", "gauge", "Open connections.", value(&self.connections));
         one("loom_tokens_prompt_total", "counter", "Tokens of prompts.", value(&self.prompt_tokens));
         one(
             "loom_tokens_reused_total",
             "counter",
             "Tokens of prompts that an earlier prompt had run.",
-            value(&self.reused_tokens),
+            value(&self.cached_prompt_tokens),
         );
-        one("loom_tokens_new_total", "counter", "Tokens that were generated.", value(&self.new_tokens));
+        one("loom_tokens_new_total", "counter", "Tokens that were generated.", value(&self.generated_tokens));
         one("loom_rows_running", "gauge", "Sequences that grow now.", value(&self.running));
         one("loom_requests_waiting", "gauge", "Sequences that wait for a row.", value(&self.waiting));
         one("loom_steps_total", "counter", "Steps of the batch.", value(&self.steps));
-        one("loom_memory_bytes", "gauge", "Resident memory of the process.", resident());
+        one("loom_memory_bytes", "gauge", "Resident memory of the process.", resident_bytes());
         let name = "loom_answers_total";
         let _ = writeln!(to, "# HELP {name} Answers by status.\n# TYPE {name} counter");
-        for (status, of) in ["2xx", "4xx", "5xx"].iter().zip(&self.answered) {
+        for (status, of) in ["2xx", "4xx", "5xx"].iter().zip(&self.responses) {
             let _ = writeln!(to, "{name}{{status=\"{status}\"}} {}", value(of));
         }
         self.first_token.write(&mut to, "loom_first_token_seconds", "From a request to its first token.");
@@ -123,7 +123,7 @@ impl Metrics {
 }
 
 /// Bytes of this process in memory, where the system tells.
-pub(crate) fn resident() -> u64 {
+pub(crate) fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024

@@ -15,7 +15,7 @@ mod client;
 
 use client::{Answer, Choices, Client, model_of, read, start};
 use serde_json::{Value as Json, json};
-use serve::Limits;
+use serve::ServerLimits;
 use std::io::{BufRead, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -32,11 +32,11 @@ const KEYS: [&str; 5] = ["greedy", "huge", "slow", "malicious", "ordinary"];
 /// What the other process does.
 fn serve_until_told(width: i64) {
     let folder = model_of(width, 2);
-    let limits = Limits {
-        keys: KEYS.map(String::from).to_vec(),
-        connections: CONNECTIONS,
+    let limits = ServerLimits {
+        api_keys: KEYS.map(String::from).to_vec(),
+        max_connections: CONNECTIONS,
         read_timeout: Duration::from_secs(2),
-        ..Limits::default()
+        ..ServerLimits::default()
     };
     let choices = Choices { rows: 8, queue: 256, context: CONTEXT, limits, ..Choices::default() };
     let (running, _) = start(&folder, choices);

@@ -7,7 +7,7 @@
 
 use tensorloom::Result;
 use tensorloom::prelude::*;
-use tensorloom::train::{Observer, Progress, Schedule, Settings, Trainer};
+use tensorloom::train::{TrainObserver, StepProgress, Schedule, Settings, Trainer};
 
 const STEPS: usize = 400;
 
@@ -37,19 +37,19 @@ struct Terminal {
     done: usize,
 }
 
-impl Observer for Terminal {
-    fn note(&mut self, text: &str) {
+impl TrainObserver for Terminal {
+    fn on_message(&mut self, text: &str) {
         println!("{text}");
     }
-    fn begin(&mut self, _: usize, _: usize) {}
-    fn step(&mut self, p: &Progress) {
+    fn on_train_begin(&mut self, _: usize, _: usize) {}
+    fn on_step_end(&mut self, p: &StepProgress) {
         self.done = p.step;
-        if p.line {
-            println!("step {:4}  loss {:.4}  held out {:.4}", p.step, p.loss, p.valid.unwrap_or(f32::NAN));
+        if p.log_due {
+            println!("step {:4}  loss {:.4}  held out {:.4}", p.step, p.loss, p.valid_loss.unwrap_or(f32::NAN));
         }
     }
-    fn sample(&mut self, _: usize, _: &str) {}
-    fn stop(&self) -> bool {
+    fn on_sample(&mut self, _: usize, _: &str) {}
+    fn should_stop(&self) -> bool {
         self.done >= self.stop
     }
 }

@@ -54,7 +54,7 @@ impl Config {
             memory_limit: self.memory_limit,
             ..EngineOptions::default()
         };
-        Ok(Engine::with(backends, &options))
+        Ok(Engine::with_backends(backends, &options))
     }
 }
 

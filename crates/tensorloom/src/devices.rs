@@ -61,7 +61,7 @@ pub fn gpu() -> Option<Arc<dyn Backend>> {
 /// Any GPU; ops that it lacks run on all cores of the machine.
 #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
 fn wgpu(number: usize) -> compiler::Result<Arc<dyn Backend>> {
-    let choice = gpu::wgpu::Choice { number, strict: false };
+    let choice = gpu::wgpu::WgpuOptions { index: number, default_limits_only: false };
     Ok(Arc::new(gpu::wgpu::Wgpu::open(choice, Arc::new(cpu::Cpu::for_machine()))?))
 }
 
@@ -79,7 +79,7 @@ fn wgpu(_: usize) -> compiler::Result<Arc<dyn Backend>> {
 /// The first adapter, unless it is a program on the CPU: our own is faster.
 #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
 fn any_gpu() -> Option<Arc<dyn Backend>> {
-    let choice = gpu::wgpu::Choice::default();
+    let choice = gpu::wgpu::WgpuOptions::default();
     let opened = gpu::wgpu::Wgpu::open(choice, Arc::new(cpu::Cpu::for_machine())).ok()?;
     (!opened.is_software()).then(|| Arc::new(opened) as Arc<dyn Backend>)
 }

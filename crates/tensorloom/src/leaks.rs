@@ -36,15 +36,15 @@ impl LeakCheck {
 
     /// The same for an engine of your own.
     pub fn of(engine: &Engine) -> LeakCheck {
-        let before = engine.live().into_iter().map(|l| l.base.to_string()).collect();
+        let before = engine.live_tensors().into_iter().map(|l| l.base.to_string()).collect();
         LeakCheck { engine: engine.clone(), before }
     }
 
     /// What was made since and is still there, by any thread.
     pub fn stop(self) -> LeakReport {
-        let new = self.engine.live().into_iter().filter(|l| !self.before.contains(&l.base.to_string()));
+        let new = self.engine.live_tensors().into_iter().filter(|l| !self.before.contains(&l.base.to_string()));
         let mut details: Vec<String> =
-            new.map(|l| format!("{} made at {} ({} handles)", l.ty, l.at, l.handles)).collect();
+            new.map(|l| format!("{} made at {} ({} handles)", l.ty, l.created_at, l.num_handles)).collect();
         details.sort();
         LeakReport { leaked: details.len(), details }
     }

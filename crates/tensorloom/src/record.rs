@@ -6,17 +6,17 @@ use ir::{DType, GraphBuilder, InferError, Loc, Scalar, Shape, Type, TypeError, V
 
 /// A public function begins: what it does is written at its caller's line until the guard is dropped.
 #[track_caller]
-pub(crate) fn here() -> engine::Within {
+pub(crate) fn here() -> engine::CallSiteGuard {
     let here = std::panic::Location::caller();
     // The directory of this crate's sources.
     let sources = file!().strip_suffix("write.rs").unwrap_or("?");
-    engine::begin(here, here.file().starts_with(sources))
+    engine::enter_library(here, here.file().starts_with(sources))
 }
 
 /// The line that is worked for.
 #[track_caller]
 pub(crate) fn place() -> Loc {
-    engine::place(&Loc::caller())
+    engine::resolve_loc(&Loc::caller())
 }
 
 /// Records an op or a few with one result.
@@ -33,7 +33,7 @@ pub(crate) fn many(
     f: impl FnOnce(&mut dyn GraphBuilder, &[Value]) -> ir::Result<Values>,
 ) -> Vec<Tensor> {
     let engine = args.iter().find(|t| t.engine().is_some()).map_or(engine(), |t| engine_of(t));
-    engine::extension::build(&place(), n, engine, args, f)
+    engine::extension::record_with(&place(), n, engine, args, f)
 }
 
 /// An invalid tensor for a call that doesn't fit.

@@ -1,10 +1,10 @@
 //! A cached call of a compiled function allocates only what its outputs are, counted by the global allocator.
 
-use oracle::counting::{Counting, allocations};
+use oracle::counting_allocator::{CountingAllocator, allocations};
 use tensorloom::{Tensor, block_until_ready, jit, ones};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Allocations of one call, run.
 fn of_a_call(n: usize) -> usize {

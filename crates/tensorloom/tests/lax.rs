@@ -148,7 +148,7 @@ fn other_loops_and_branches() {
 #[test]
 fn long_loops_need_no_memory_for_their_numbers() {
     let options = tensorloom::EngineOptions { memory_limit: Some(1 << 16), ..Default::default() };
-    let e = tensorloom::Engine::with(vec![std::sync::Arc::new(cpu::Cpu::new(1))], &options);
+    let e = tensorloom::Engine::with_backends(vec![std::sync::Arc::new(cpu::Cpu::new(1))], &options);
     let odd = |(i, c): (Tensor, Tensor)| c + i % 2;
     let many = lax::fori_loop(-3, 1 << 24, odd, e.full(DType::I32, &[], 0));
     // Of -3 and -1 the remainder is 1 too.

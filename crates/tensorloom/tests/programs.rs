@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tensorloom::nn::Layer;
-use tensorloom::{Backward, Engine, ScatterReduce, Tensor, nn, no_grad, np};
+use tensorloom::{BackwardOptions, Engine, ScatterReduce, Tensor, nn, no_grad, np};
 
 struct Machine {
     engine: Engine,
@@ -196,7 +196,7 @@ impl Machine {
         match words {
             ["nograd", rest @ ..] => no_grad(|| self.statement(rest)),
             ["backward", name] => self.t(name).backward(),
-            ["retain", name] => self.t(name).backward_with(Backward { retain_graph: true, ..Backward::default() }),
+            ["retain", name] => self.t(name).backward_with(BackwardOptions { retain_graph: true, ..BackwardOptions::default() }),
             ["zero", name] => {
                 self.t(name).zero_grad();
                 Ok(())

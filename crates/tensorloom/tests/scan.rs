@@ -322,7 +322,7 @@ fn memory(checkpoint: Checkpoint, length: usize) -> usize {
     let loss = |(c, x): (Tensor, Tensor)| compiled().checkpoint(checkpoint).run(body, c, x).0.sum();
     let args = (np::zeros(&[256], DType::F32), np::zeros(&[length, 256], DType::F32));
     let graph = make_graph(|a: (Tensor, Tensor)| grad(loss).argnums(Arg::<0>).call(a), args).unwrap();
-    compiler::compile(&graph, &cpu::Cpu::for_machine(), &Options::default()).unwrap().arena
+    compiler::compile(&graph, &cpu::Cpu::for_machine(), &Options::default()).unwrap().arena_bytes
 }
 
 #[test]

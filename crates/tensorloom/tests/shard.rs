@@ -1,7 +1,7 @@
 //! Functions over a mesh: laws on random bodies against the interpreter, composition with other transforms, errors.
 
 use oracle::compare::{Tolerance, compare};
-use oracle::random::sharded::sharded;
+use oracle::random::sharded::sharded_sample;
 use oracle::rng::run_seed;
 use tensorloom::prelude::*;
 use tensorloom::shard::{
@@ -19,7 +19,7 @@ fn count(few: u64) -> u64 {
 fn gradients_of_random_sharded_graphs_are_the_interpreters() {
     let seed = run_seed();
     for k in 0..count(30) {
-        let s = sharded(seed.wrapping_add(k));
+        let s = sharded_sample(seed.wrapping_add(k));
         let wrt: Vec<usize> = (0..s.inputs.len()).collect();
         // The sum of all outputs, as one graph for the interpreter.
         let mut b = ir::Builder::new();
@@ -41,7 +41,7 @@ fn gradients_of_random_sharded_graphs_are_the_interpreters() {
         let found = if k % 2 == 0 { jit(grad(f)).call(inputs) } else { grad(f).call(inputs) };
         for (i, (got, want)) in found.iter().zip(&want).enumerate() {
             let got = Literal::new(&want.ty().shape, &got.to_vec::<f64>().unwrap());
-            compare(&got, want, Tolerance::of(DType::F64).times(1e4))
+            compare(&got, want, Tolerance::for_dtype(DType::F64).scaled(1e4))
                 .unwrap_or_else(|e| panic!("TENSORLOOM_SEED={} input {i}: {e:?}\n{}", s.seed, s.graph));
         }
     }

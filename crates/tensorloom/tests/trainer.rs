@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use tensorloom::nn::{BatchNorm, CrossEntropy, Dropout, Layer, Linear, Module, StateDict};
 use tensorloom::prelude::*;
-use tensorloom::train::{AdamW, Observer, Progress, Schedule, Settings, Trainer};
+use tensorloom::train::{AdamW, TrainObserver, StepProgress, Schedule, Settings, Trainer};
 use tensorloom::{engine, optimizer};
 
 const ROWS: usize = 8;
@@ -92,7 +92,7 @@ fn settings(folder: &Path, steps: usize) -> Settings {
         out: folder.to_path_buf(),
         steps,
         rate: Schedule::warmup_cosine(0.05, 4, 30, 0.1),
-        optimizer: AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.1, max_grad_norm: 0.5 },
+        optimizer: AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 0.5 },
         seed: 7,
         log_every: 5,
         eval_every: 10,
@@ -104,14 +104,14 @@ fn settings(folder: &Path, steps: usize) -> Settings {
 /// Stops after some steps.
 struct Until(usize, Cell<usize>);
 
-impl Observer for Until {
-    fn note(&mut self, _: &str) {}
-    fn begin(&mut self, _: usize, _: usize) {}
-    fn step(&mut self, progress: &Progress) {
+impl TrainObserver for Until {
+    fn on_message(&mut self, _: &str) {}
+    fn on_train_begin(&mut self, _: usize, _: usize) {}
+    fn on_step_end(&mut self, progress: &StepProgress) {
         self.1.set(progress.step);
     }
-    fn sample(&mut self, _: usize, _: &str) {}
-    fn stop(&self) -> bool {
+    fn on_sample(&mut self, _: usize, _: &str) {}
+    fn should_stop(&self) -> bool {
         self.1.get() >= self.0
     }
 }
@@ -130,7 +130,7 @@ fn by_hand(steps: usize, accumulate: u64) -> Net {
     let net = Net::new(0.0);
     let s = settings(Path::new(""), steps);
     let (matrices, vectors): (Vec<Tensor>, Vec<Tensor>) = net.parameters().into_iter().partition(|t| t.rank() > 1);
-    let AdamW { beta1, beta2, decay, max_grad_norm: clip, .. } = s.optimizer;
+    let AdamW { beta1, beta2, weight_decay: decay, max_grad_norm: clip, .. } = s.optimizer;
     let decaying = optimizer::AdamW::new(matrices.clone(), 0.0).betas(beta1, beta2).weight_decay(decay);
     let others = optimizer::AdamW::new(vectors.clone(), 0.0).betas(beta1, beta2).weight_decay(0.0);
     for i in 0..steps {
@@ -141,7 +141,7 @@ fn by_hand(steps: usize, accumulate: u64) -> Net {
         }
         nn::clip_grad_norm_(&net.parameters(), clip);
         for o in [&decaying, &others] {
-            o.set_lr(s.rate.rate(i));
+            o.set_lr(s.rate.value_at(i));
             o.step().unwrap();
         }
     }
@@ -290,7 +290,7 @@ fn what_can_not_be_trained_is_refused_with_a_remedy() {
     check(&good, "already holds a run");
     let more = Settings { resume: true, steps: 5, ..good.clone() };
     check(&Settings { seed: 8, ..more.clone() }, "`seed` is 8");
-    check(&Settings { optimizer: AdamW { decay: 0.0, ..good.optimizer }, ..more.clone() }, "`optimizer` is");
+    check(&Settings { optimizer: AdamW { weight_decay: 0.0, ..good.optimizer }, ..more.clone() }, "`optimizer` is");
     let error = Trainer::new(Net::new(0.0), |net: &Net, b: Batch| loss(net, b) * 2.0).run(&more, batch, &[]);
     assert!(error.unwrap_err().to_string().contains("its loss is not the one"));
     let error = Trainer::new(Net::new(0.0), loss).run(&more, |n| batch(n + 1), &[]);

@@ -228,6 +228,6 @@ fn a_thousand_steps_need_no_more_memory_than_ten() {
     optimizer.zero_grad();
     drop((optimizer, w, c, x, y));
     e.mark_step().unwrap();
-    let leaks = e.live();
+    let leaks = e.live_tensors();
     assert!(leaks.is_empty(), "{leaks:?}");
 }

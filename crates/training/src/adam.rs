@@ -30,7 +30,7 @@ impl Default for Adam {
 #[derive(Clone, Copy, Debug)]
 pub enum BiasCorrection {
     /// Divided by `c₁` and `c₂`, as optax does. With `ahead`, `c₁` of the next step, the mean looks ahead as Nesterov's does.
-    Divided {
+    OptaxOrder {
         /// `1 − β₁ᵗ`.
         c1: Value,
         /// `1 − β₂ᵗ`.
@@ -46,7 +46,7 @@ pub enum BiasCorrection {
         k2: Value,
     },
     /// As PyTorch does: `√v` divided by `√c₂`, while `c₁` is left to the step's length; the mean moves by a share of its distance.
-    Folded {
+    PyTorchOrder {
         /// `√(1 − β₂ᵗ)`.
         root2: Value,
     },
@@ -54,17 +54,17 @@ pub enum BiasCorrection {
 
 /// What an update makes of a gradient.
 #[derive(Clone, Copy, Debug)]
-pub struct Updated {
+pub struct AdamUpdate {
     /// The direction, uphill.
     pub direction: Value,
     /// The mean.
-    pub mean: Value,
+    pub first_moment: Value,
     /// The mean square.
-    pub square: Value,
+    pub second_moment: Value,
 }
 
 /// `decay·m + (1 − decay)·x`.
-pub fn moment<B: GraphBuilder + ?Sized>(b: &mut B, m: Value, x: Value, decay: f64) -> Result<Value> {
+pub fn update_ema<B: GraphBuilder + ?Sized>(b: &mut B, m: Value, x: Value, decay: f64) -> Result<Value> {
     let (kept, added) = (b.scale(m, decay)?, b.scale(x, 1.0 - decay)?);
     b.add(kept, added)
 }
@@ -84,16 +84,16 @@ impl Adam {
         [m, v]: [Value; 2],
         g: Value,
         corrections: BiasCorrection,
-    ) -> Result<Updated> {
+    ) -> Result<AdamUpdate> {
         let mean = match corrections {
-            BiasCorrection::Folded { .. } => lerp(b, m, g, self.beta1)?,
-            _ => moment(b, m, g, self.beta1)?,
+            BiasCorrection::PyTorchOrder { .. } => lerp(b, m, g, self.beta1)?,
+            _ => update_ema(b, m, g, self.beta1)?,
         };
         let square = b.mul(g, g)?;
-        let square = moment(b, v, square, self.beta2)?;
+        let square = update_ema(b, v, square, self.beta2)?;
         let shape = b.ty(g).shape;
         let (first, root) = match corrections {
-            BiasCorrection::Divided { c1, c2, ahead } => {
+            BiasCorrection::OptaxOrder { c1, c2, ahead } => {
                 let (c1, c2) = (b.splat(c1, &shape)?, b.splat(c2, &shape)?);
                 let first = match ahead {
                     None => b.div(mean, c1)?,
@@ -105,25 +105,25 @@ impl Adam {
                     }
                 };
                 let second = b.div(square, c2)?;
-                (first, self.root(b, second)?)
+                (first, self.denominator(b, second)?)
             }
             BiasCorrection::Multiplied { k1, k2 } => {
                 let (k1, k2) = (b.splat(k1, &shape)?, b.splat(k2, &shape)?);
                 let (first, second) = (b.mul(mean, k1)?, b.mul(square, k2)?);
-                (first, self.root(b, second)?)
+                (first, self.denominator(b, second)?)
             }
-            BiasCorrection::Folded { root2 } => {
-                let root = self.root(b, square)?;
+            BiasCorrection::PyTorchOrder { root2 } => {
+                let root = self.denominator(b, square)?;
                 let root2 = b.splat(root2, &shape)?;
                 (mean, b.div(root, root2)?)
             }
         };
         let below = b.offset(root, self.eps)?;
         let direction = b.div(first, below)?;
-        Ok(Updated { direction, mean, square })
+        Ok(AdamUpdate { direction, first_moment: mean, second_moment: square })
     }
 
-    fn root<B: GraphBuilder + ?Sized>(&self, b: &mut B, square: Value) -> Result<Value> {
+    fn denominator<B: GraphBuilder + ?Sized>(&self, b: &mut B, square: Value) -> Result<Value> {
         let under = if self.eps_root == 0.0 { square } else { b.offset(square, self.eps_root)? };
         b.unary(Unary::Sqrt, under)
     }

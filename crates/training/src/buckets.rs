@@ -9,20 +9,20 @@ use ir::ops::{Collective, CollectiveKind};
 use ir::{Builder, Def, Graph, GraphBuilder, MeshAxis, Op, Result, Value};
 
 /// Bytes of a bucket, unless a model says otherwise.
-pub const BUCKET: usize = 25 << 20;
+pub const DEFAULT_BUCKET_BYTES: usize = 25 << 20;
 
 /// The most gradients of a bucket: a kernel that joins them reads no more buffers.
-const MOST: usize = 32;
+const MAX_BUCKET_GRADIENTS: usize = 32;
 
 /// Which gradients go together, given bytes and axes of each: those with equal axes, from the last on.
-fn buckets(sizes: &[usize], axes: &[Vec<MeshAxis>], most: usize) -> Vec<Vec<usize>> {
+fn assign_buckets(sizes: &[usize], axes: &[Vec<MeshAxis>], most: usize) -> Vec<Vec<usize>> {
     let mut all: Vec<(usize, Vec<usize>)> = Vec::new();
     let mut open: Vec<(&Vec<MeshAxis>, usize)> = Vec::new();
     for i in (0..sizes.len()).rev() {
         let Some(over) = axes.get(i).filter(|over| !over.is_empty()) else { continue };
         let own = open.iter().position(|(a, _)| *a == over);
         match own {
-            Some(k) if all[open[k].1].0 + sizes[i] <= most && all[open[k].1].1.len() < MOST => {
+            Some(k) if all[open[k].1].0 + sizes[i] <= most && all[open[k].1].1.len() < MAX_BUCKET_GRADIENTS => {
                 let (bytes, list) = &mut all[open[k].1];
                 *bytes += sizes[i];
                 list.push(i);
@@ -40,9 +40,9 @@ fn buckets(sizes: &[usize], axes: &[Vec<MeshAxis>], most: usize) -> Vec<Vec<usiz
 }
 
 /// Sums gradients over the axes of each, in buckets of so many bytes at most.
-pub fn summed(b: &mut Builder, gradients: &mut [Value], axes: &[Vec<MeshAxis>], most: usize) -> Result<()> {
+pub fn all_reduce_gradients(b: &mut Builder, gradients: &mut [Value], axes: &[Vec<MeshAxis>], most: usize) -> Result<()> {
     let sizes: Vec<usize> = gradients.iter().map(|g| b.ty(*g).bytes()).collect();
-    for list in buckets(&sizes, axes, most) {
+    for list in assign_buckets(&sizes, axes, most) {
         let over = &axes[list[0]];
         let dtype = b.ty(gradients[list[0]]).dtype;
         if list.len() == 1 || list.iter().any(|&i| b.ty(gradients[i]).dtype != dtype) {
@@ -98,7 +98,7 @@ pub fn overlap_reductions(graph: &Graph) -> Result<Graph> {
     for (k, node) in nodes.iter().enumerate() {
         let ready = node.args.iter().filter_map(from).map(|n| when[n]).max().unwrap_or(0);
         let stored =
-            matches!(&node.op, Op::Collective(Collective { kind: CollectiveKind::Gather { same: false, .. }, .. }));
+            matches!(&node.op, Op::Collective(Collective { kind: CollectiveKind::AllGather { same: false, .. }, .. }));
         when[k] = match (moves[k], stored) {
             (true, _) => ready,
             (_, true) => ready.max(std::mem::replace(&mut gathered, k)),
@@ -132,10 +132,10 @@ mod tests {
     fn gradients_of_one_kind_share_buckets_from_the_last_on() {
         let (dp, tp) = (vec![MeshAxis::new("dp", 2)], vec![MeshAxis::new("tp", 2)]);
         let axes = [dp.clone(), tp.clone(), vec![], dp.clone(), dp.clone(), tp];
-        assert_eq!(buckets(&[10, 10, 10, 60, 30, 10], &axes, 100), [vec![5, 1], vec![4, 3, 0]]);
-        assert_eq!(buckets(&[20, 10, 10, 60, 30, 10], &axes, 100), [vec![5, 1], vec![4, 3], vec![0]]);
-        assert_eq!(buckets(&[10, 10, 10, 600, 30, 10], &axes, 100), [vec![5, 1], vec![4], vec![3], vec![0]]);
-        assert_eq!(buckets(&[1; 70], &vec![dp; 70], 1 << 20).iter().map(Vec::len).collect::<Vec<_>>(), [32, 32, 6]);
+        assert_eq!(assign_buckets(&[10, 10, 10, 60, 30, 10], &axes, 100), [vec![5, 1], vec![4, 3, 0]]);
+        assert_eq!(assign_buckets(&[20, 10, 10, 60, 30, 10], &axes, 100), [vec![5, 1], vec![4, 3], vec![0]]);
+        assert_eq!(assign_buckets(&[10, 10, 10, 600, 30, 10], &axes, 100), [vec![5, 1], vec![4], vec![3], vec![0]]);
+        assert_eq!(assign_buckets(&[1; 70], &vec![dp; 70], 1 << 20).iter().map(Vec::len).collect::<Vec<_>>(), [32, 32, 6]);
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
         let first = b.unary(Unary::Exp, x).unwrap();
         let second = b.unary(Unary::Sin, first).unwrap();
         let mut gradients = [first, second];
-        summed(&mut b, &mut gradients, &[axes.to_vec(), axes.to_vec()], 16).unwrap();
+        all_reduce_gradients(&mut b, &mut gradients, &[axes.to_vec(), axes.to_vec()], 16).unwrap();
         let graph = b.finish(&gradients);
         let names = |g: &Graph| g.nodes().iter().map(|n| n.op.name()).collect::<Vec<_>>();
         assert_eq!(names(&graph), ["exp", "sin", "psum", "psum"]);

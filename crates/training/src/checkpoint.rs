@@ -7,9 +7,9 @@
 
 use crate::error::{Error, Result};
 use crate::files;
-use crate::named_tensor::{NamedTensor, stored_as};
+use crate::named_tensor::{NamedTensor, to_safetensors_dtype};
 use crate::shard_ranges::for_each_contiguous_run;
-use crate::tensor_file::TensorFile;
+use crate::safetensors_file::SafetensorsFile;
 use ir::{DType, Type};
 use safetensors::Dtype;
 use safetensors::tensor::TensorInfo;
@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 
 mod write;
 
-pub use write::{clean, try_room};
-pub use write::{write, write_main, write_rank};
+pub use write::{remove_incomplete, check_disk_space};
+pub use write::{write, write_main_file, write_rank_file};
 
 /// The form of the files that are written and read.
-const FORMAT: u64 = 2;
+const FORMAT_VERSION: u64 = 2;
 
 /// Where a run stands, besides its tensors.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,13 +31,13 @@ pub struct CheckpointMeta {
     /// Steps done.
     pub step: usize,
     /// Sequences seen: with the seed, this is the state of all that is random.
-    pub position: u64,
+    pub sequences_seen: u64,
     /// Fingerprint of the data: a position means nothing in another.
-    pub data: u32,
+    pub data_fingerprint: u32,
     /// Fingerprint of what the model was before the run: its weights, or its own text.
-    pub base: u32,
+    pub base_fingerprint: u32,
     /// Losses since the last line of the log: their sum and number.
-    pub since: (f64, usize),
+    pub loss_since_log: (f64, usize),
     /// Seconds of training so far.
     pub seconds: f64,
     /// The settings.
@@ -46,18 +46,18 @@ pub struct CheckpointMeta {
 
 /// Why a checkpoint can't be used.
 #[derive(Debug)]
-pub enum Fault {
+pub enum CheckpointFault {
     /// Its bytes are not those that were written: it will never be of use.
     Damaged(Error),
     /// It could not be read now, or by this program.
     Unreadable(Error),
 }
 
-impl Fault {
+impl CheckpointFault {
     /// What is said about it.
     pub fn error(&self) -> &Error {
         match self {
-            Fault::Damaged(error) | Fault::Unreadable(error) => error,
+            CheckpointFault::Damaged(error) | CheckpointFault::Unreadable(error) => error,
         }
     }
 }
@@ -68,9 +68,9 @@ pub struct TensorShard {
     /// The part.
     pub tensor: NamedTensor,
     /// The shape of the whole.
-    pub whole: Vec<usize>,
+    pub full_shape: Vec<usize>,
     /// For each axis, which indices of the whole it has, in order.
-    pub places: Vec<Vec<usize>>,
+    pub axis_indices: Vec<Vec<usize>>,
 }
 
 fn rank_file(main: &Path, rank: usize) -> PathBuf {
@@ -82,28 +82,28 @@ fn main_file(folder: &Path, step: usize) -> PathBuf {
 }
 
 /// A file whose every byte has been looked at, with its state and its checksum.
-fn checked(path: &Path) -> std::result::Result<(Json, TensorFile, String), Fault> {
-    looked_at(path, true)
+fn verify_file(path: &Path) -> std::result::Result<(Json, SafetensorsFile, String), CheckpointFault> {
+    open_file(path, true)
 }
 
 /// A file with its state and its checksum; `all` looks at every byte of its tensors too.
-fn looked_at(path: &Path, all: bool) -> std::result::Result<(Json, TensorFile, String), Fault> {
-    let damaged = |what: &str| Fault::Damaged(Error::file(path, format!("damaged: {what}")));
+fn open_file(path: &Path, all: bool) -> std::result::Result<(Json, SafetensorsFile, String), CheckpointFault> {
+    let damaged = |what: &str| CheckpointFault::Damaged(Error::file(path, format!("damaged: {what}")));
     if let Err(e) = files::open(path) {
-        return Err(Fault::Unreadable(e));
+        return Err(CheckpointFault::Unreadable(e));
     }
-    let file = TensorFile::open(path).map_err(Fault::Damaged)?;
-    let field = |name: &str| file.text(name).ok_or_else(|| damaged("it has no state"));
+    let file = SafetensorsFile::open(path).map_err(CheckpointFault::Damaged)?;
+    let field = |name: &str| file.metadata_value(name).ok_or_else(|| damaged("it has no state"));
     let (state, wanted) = (field("state")?, field("checksum")?.to_string());
     let mut sum = Checksum::new(state);
-    for (name, info) in sorted(&file).into_iter().filter(|_| all) {
+    for (name, info) in tensors_by_name(&file).into_iter().filter(|_| all) {
         sum.tensor(&name, info.dtype, &info.shape);
-        file.scan(info, |bytes| sum.bytes(bytes)).map_err(Fault::Unreadable)?;
+        file.for_each_block(info, |bytes| sum.bytes(bytes)).map_err(CheckpointFault::Unreadable)?;
     }
     let json: Json = serde_json::from_str(state).map_err(|_| damaged("its state can't be read"))?;
-    if json.get("format").and_then(Json::as_u64) != Some(FORMAT) {
+    if json.get("format").and_then(Json::as_u64) != Some(FORMAT_VERSION) {
         let text = "written by another version of loom, which this one can't go on from";
-        return Err(Fault::Unreadable(Error::file(path, text)));
+        return Err(CheckpointFault::Unreadable(Error::file(path, text)));
     }
     if all && sum.text() != wanted {
         return Err(damaged("its checksum is wrong"));
@@ -112,38 +112,38 @@ fn looked_at(path: &Path, all: bool) -> std::result::Result<(Json, TensorFile, S
 }
 
 /// A file of a checkpoint, and where its parts lie; none if its tensors are whole.
-struct Opened {
-    file: TensorFile,
+struct CheckpointFile {
+    file: SafetensorsFile,
     parts: Option<Json>,
 }
 
 /// A checkpoint whose every byte has been looked at, in all of its files.
-fn open(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<Opened>), Fault> {
+fn open(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<CheckpointFile>), CheckpointFault> {
     open_share(path, (0, 1))
 }
 
 /// The same by one of several who share the work: of so many it looks at its share of the files, and at the heads of all.
-fn open_share(path: &Path, (own, of): (usize, usize)) -> std::result::Result<(CheckpointMeta, Vec<Opened>), Fault> {
-    let damaged = |what: &str| Fault::Damaged(Error::file(path, format!("damaged: {what}")));
-    let (json, file, _) = looked_at(path, own == 0)?;
-    let mut all = vec![Opened { file, parts: json.get("parts").cloned() }];
+fn open_share(path: &Path, (own, of): (usize, usize)) -> std::result::Result<(CheckpointMeta, Vec<CheckpointFile>), CheckpointFault> {
+    let damaged = |what: &str| CheckpointFault::Damaged(Error::file(path, format!("damaged: {what}")));
+    let (json, file, _) = open_file(path, own == 0)?;
+    let mut all = vec![CheckpointFile { file, parts: json.get("parts").cloned() }];
     for (rank, wanted) in json.get("ranks").and_then(Json::as_object).into_iter().flatten() {
         let rank: usize = rank.parse().map_err(|_| damaged("its state can't be read"))?;
-        let (state, file, sum) = looked_at(&rank_file(path, rank), all.len() % of == own)?;
+        let (state, file, sum) = open_file(&rank_file(path, rank), all.len() % of == own)?;
         if wanted.as_str() != Some(&sum) {
             return Err(damaged(&format!("the file of rank {rank} is another checkpoint's")));
         }
-        all.push(Opened { file, parts: state.get("parts").cloned() });
+        all.push(CheckpointFile { file, parts: state.get("parts").cloned() });
     }
     let number = |name: &str| json.get(name).and_then(Json::as_u64).ok_or_else(|| damaged("its state is incomplete"));
     let settings = json.get("settings").and_then(Json::as_object).ok_or_else(|| damaged("it has no settings"))?;
     let text = |value: &Json| value.as_str().map(String::from);
     let saved = CheckpointMeta {
         step: number("step")? as usize,
-        position: number("position")?,
-        data: number("data")? as u32,
-        base: number("base")? as u32,
-        since: (f64::from_bits(number("since_sum")?), number("since_count")? as usize),
+        sequences_seen: number("position")?,
+        data_fingerprint: number("data")? as u32,
+        base_fingerprint: number("base")? as u32,
+        loss_since_log: (f64::from_bits(number("since_sum")?), number("since_count")? as usize),
         seconds: json.get("seconds").and_then(Json::as_f64).unwrap_or(0.0),
         settings: settings.iter().filter_map(|(name, value)| Some((name.clone(), text(value)?))).collect(),
     };
@@ -151,24 +151,24 @@ fn open_share(path: &Path, (own, of): (usize, usize)) -> std::result::Result<(Ch
 }
 
 /// Looks at every byte of a checkpoint.
-pub fn verify(path: &Path) -> std::result::Result<CheckpointMeta, Fault> {
+pub fn verify(path: &Path) -> std::result::Result<CheckpointMeta, CheckpointFault> {
     open(path).map(|(saved, _)| saved)
 }
 
 /// Reads a checkpoint that is whole.
-pub fn read(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<NamedTensor>), Fault> {
+pub fn read(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<NamedTensor>), CheckpointFault> {
     let (saved, files) = open(path)?;
-    let damaged = |what: String| Fault::Damaged(Error::file(path, format!("damaged: {what}")));
+    let damaged = |what: String| CheckpointFault::Damaged(Error::file(path, format!("damaged: {what}")));
     let mut tensors: BTreeMap<String, (NamedTensor, usize)> = BTreeMap::new();
-    for Opened { file, parts } in &files {
-        for (name, info) in sorted(file) {
-            let dtype = match (info.dtype, DType::ALL.iter().find(|d| stored_as(**d) == info.dtype)) {
+    for CheckpointFile { file, parts } in &files {
+        for (name, info) in tensors_by_name(file) {
+            let dtype = match (info.dtype, DType::ALL.iter().find(|d| to_safetensors_dtype(**d) == info.dtype)) {
                 (Dtype::F32, _) => DType::F32,
                 // What is no float of 32 bits one process has whole.
                 (_, Some(dtype)) if parts.is_none() => *dtype,
                 (other, _) => return Err(damaged(format!("`{name}` is {other}"))),
             };
-            let bytes = file.bytes(info).map_err(Fault::Unreadable)?;
+            let bytes = file.bytes(info).map_err(CheckpointFault::Unreadable)?;
             let Some(parts) = parts else {
                 let shape = info.shape.clone();
                 let count = shape.iter().product();
@@ -177,7 +177,7 @@ pub fn read(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<NamedTensor
             };
             let (shape, places) = parts
                 .get(&name)
-                .and_then(|part| placed(part, &info.shape))
+                .and_then(|part| parse_placement(part, &info.shape))
                 .ok_or_else(|| damaged(format!("nobody knows where the parts of `{name}` belong")))?;
             let ty = Type::new(DType::F32, &shape);
             let fresh = || {
@@ -205,37 +205,37 @@ pub struct Checkpoint {
     path: PathBuf,
     /// Where the run stood.
     pub saved: CheckpointMeta,
-    files: Vec<Opened>,
+    files: Vec<CheckpointFile>,
 }
 
 impl Checkpoint {
     /// One that is whole.
-    pub fn open(path: &Path) -> std::result::Result<Checkpoint, Fault> {
+    pub fn open(path: &Path) -> std::result::Result<Checkpoint, CheckpointFault> {
         Checkpoint::open_share(path, (0, 1))
     }
 
-    fn open_share(path: &Path, share: (usize, usize)) -> std::result::Result<Checkpoint, Fault> {
+    fn open_share(path: &Path, share: (usize, usize)) -> std::result::Result<Checkpoint, CheckpointFault> {
         let (saved, files) = open_share(path, share)?;
         Ok(Checkpoint { path: path.to_path_buf(), saved, files })
     }
 
     /// The part of a tensor of this type that has these indices of each axis; of the files only that is read.
-    pub fn part(&self, name: &str, ty: &Type, places: &[Vec<usize>]) -> Result<Vec<u8>> {
+    pub fn read_shard(&self, name: &str, ty: &Type, places: &[Vec<usize>]) -> Result<Vec<u8>> {
         let damaged = |what: String| Error::file(&self.path, format!("damaged: {what}"));
         let own: Vec<usize> = places.iter().map(Vec::len).collect();
         let size = Type::scalar(ty.dtype).bytes();
         let (mut bytes, mut filled) = (vec![0; size * own.iter().product::<usize>()], 0);
         let mut seen = false;
-        for Opened { file, parts } in &self.files {
+        for CheckpointFile { file, parts } in &self.files {
             let Some(info) = file.info(name) else { continue };
-            if info.dtype != stored_as(ty.dtype) {
+            if info.dtype != to_safetensors_dtype(ty.dtype) {
                 return Err(damaged(format!("`{name}` is {}", info.dtype)));
             }
             let (whole, there) = match parts {
                 None => (info.shape.clone(), info.shape.iter().map(|n| (0..*n).collect()).collect()),
                 Some(parts) => parts
                     .get(name)
-                    .and_then(|part| placed(part, &info.shape))
+                    .and_then(|part| parse_placement(part, &info.shape))
                     .ok_or_else(|| damaged(format!("nobody knows where the parts of `{name}` belong")))?,
             };
             if whole[..] != ty.shape[..] {
@@ -243,7 +243,7 @@ impl Checkpoint {
             }
             seen = true;
             let mut fault = None;
-            common(&there, places, |from, to, n| {
+            for_each_overlap(&there, places, |from, to, n| {
                 if fault.is_none() {
                     fault = file.read(info, size * from, &mut bytes[size * to..size * (to + n)]).err();
                     filled += n;
@@ -265,7 +265,7 @@ impl Checkpoint {
 }
 
 /// Calls `f` with (place in one part, place in another, length) for every run of elements that both have.
-fn common(from: &[Vec<usize>], to: &[Vec<usize>], mut f: impl FnMut(usize, usize, usize)) {
+fn for_each_overlap(from: &[Vec<usize>], to: &[Vec<usize>], mut f: impl FnMut(usize, usize, usize)) {
     // Along each axis: (place in one, place in the other) of indices that both have.
     let both: Vec<Vec<(usize, usize)>> = (from.iter().zip(to))
         .map(|(from, to)| {
@@ -294,7 +294,7 @@ fn common(from: &[Vec<usize>], to: &[Vec<usize>], mut f: impl FnMut(usize, usize
 }
 
 /// The shape of a whole and the places of a part of it, if they fit the part's shape.
-fn placed(part: &Json, own: &[usize]) -> Option<(Vec<usize>, Vec<Vec<usize>>)> {
+fn parse_placement(part: &Json, own: &[usize]) -> Option<(Vec<usize>, Vec<Vec<usize>>)> {
     let number = |n: &Json| n.as_u64().map(|n| n as usize);
     let shape: Vec<usize> = part.get("shape")?.as_array()?.iter().map(number).collect::<Option<_>>()?;
     let mut places = Vec::new();
@@ -313,30 +313,30 @@ fn placed(part: &Json, own: &[usize]) -> Option<(Vec<usize>, Vec<Vec<usize>>)> {
 }
 
 /// A usable checkpoint, if there is one, and what was wrong with newer ones.
-pub type LatestCheckpoint = (Option<Checkpoint>, Vec<Fault>);
+pub type LatestCheckpoint = (Option<Checkpoint>, Vec<CheckpointFault>);
 
 /// The newest good checkpoint of a folder, and what was wrong with newer ones.
 pub fn latest(folder: &Path) -> LatestCheckpoint {
-    match newest_shared(folder, (0, 1), &|bad| Ok(bad)) {
+    match latest_distributed(folder, (0, 1), &|bad| Ok(bad)) {
         Ok(found) => found,
         Err(_) => (None, Vec::new()),
     }
 }
 
 /// The same for ranks who share the work of looking at every byte; `any` tells each whether one of them found a fault.
-pub fn newest_shared(
+pub fn latest_distributed(
     folder: &Path,
     share: (usize, usize),
     any: &dyn Fn(bool) -> Result<bool>,
 ) -> Result<LatestCheckpoint> {
     let mut faults = Vec::new();
-    for path in list(folder).iter().rev() {
+    for path in list_checkpoints(folder).iter().rev() {
         let found = Checkpoint::open_share(path, share);
         match (any(found.is_err())?, found) {
             (false, Ok(found)) => return Ok((Some(found), faults)),
             (_, Err(fault)) => faults.push(fault),
             (true, Ok(_)) => {
-                faults.push(Fault::Damaged(Error::file(path, "damaged: another rank found a part that is not whole")));
+                faults.push(CheckpointFault::Damaged(Error::file(path, "damaged: another rank found a part that is not whole")));
             }
         }
     }
@@ -344,7 +344,7 @@ pub fn newest_shared(
 }
 
 /// Checkpoints in order of their steps.
-pub fn list(folder: &Path) -> Vec<PathBuf> {
+pub fn list_checkpoints(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let step = |entry: std::fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
@@ -356,7 +356,7 @@ pub fn list(folder: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-fn sorted(file: &TensorFile) -> Vec<(String, &TensorInfo)> {
+fn tensors_by_name(file: &SafetensorsFile) -> Vec<(String, &TensorInfo)> {
     let mut names = file.names();
     names.sort();
     names.into_iter().filter_map(|name| Some((name.clone(), file.info(&name)?))).collect()
@@ -378,7 +378,7 @@ impl Checksum {
         sorted.sort_by(|a, b| a.name.cmp(&b.name));
         let mut sum = Checksum::new(state);
         for tensor in sorted {
-            sum.tensor(&tensor.name, stored_as(tensor.dtype), &tensor.shape);
+            sum.tensor(&tensor.name, to_safetensors_dtype(tensor.dtype), &tensor.shape);
             sum.bytes(&tensor.bytes);
         }
         sum.text()
@@ -407,7 +407,7 @@ impl Checksum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault_injection::Failing;
+    use crate::fault_injection::FaultInjector;
     use crate::files::with_layer;
 
     fn folder(name: &str) -> PathBuf {
@@ -423,7 +423,7 @@ mod tests {
 
     fn saved(step: usize) -> CheckpointMeta {
         let settings = BTreeMap::from([("steps".to_string(), "9".to_string())]);
-        CheckpointMeta { step, position: 7, data: 5, base: 6, since: (0.1, 3), seconds: 1.5, settings }
+        CheckpointMeta { step, sequences_seen: 7, data_fingerprint: 5, base_fingerprint: 6, loss_since_log: (0.1, 3), seconds: 1.5, settings }
     }
 
     fn put(folder: &Path, step: usize, keep: usize) -> Result<PathBuf> {
@@ -431,13 +431,13 @@ mod tests {
     }
 
     /// The newest with all that it holds.
-    fn newest(folder: &Path) -> (Option<(CheckpointMeta, Vec<NamedTensor>)>, Vec<Fault>) {
+    fn newest(folder: &Path) -> (Option<(CheckpointMeta, Vec<NamedTensor>)>, Vec<CheckpointFault>) {
         let (found, faults) = super::latest(folder);
         (found.map(|found| read(&found.path).expect("looked at")), faults)
     }
 
     fn good_steps(folder: &Path) -> Vec<usize> {
-        list(folder).iter().filter_map(|path| Some(read(path).ok()?.0.step)).collect()
+        list_checkpoints(folder).iter().filter_map(|path| Some(read(path).ok()?.0.step)).collect()
     }
 
     #[test]
@@ -534,7 +534,7 @@ mod tests {
                 let _ = std::fs::remove_dir_all(&folder);
                 put(&folder, 10, keep).expect("written");
                 put(&folder, 20, keep).expect("written");
-                let layer = Failing::new(at, for_good);
+                let layer = FaultInjector::new(at, for_good);
                 let result = with_layer(layer.clone(), || put(&folder, 30, keep));
                 let good = good_steps(&folder);
                 assert!(good.contains(&20) || good.contains(&30), "operation {at}: {good:?}");
@@ -543,14 +543,14 @@ mod tests {
                 if result.is_ok() {
                     assert!(good.contains(&30), "operation {at}");
                 }
-                clean(&folder);
+                remove_incomplete(&folder);
                 assert!(
                     std::fs::read_dir(&folder)
                         .expect("there")
                         .flatten()
                         .all(|e| e.path().extension().is_some_and(|x| x == "safetensors"))
                 );
-                if layer.seen() <= at {
+                if layer.operation_count() <= at {
                     assert!(at >= 6, "only {at} operations were seen");
                     break;
                 }
@@ -570,7 +570,7 @@ mod tests {
             let bytes = values.flat_map(|(r, c)| whole[r * columns + c].to_le_bytes()).collect();
             let shape = places.iter().map(Vec::len).collect();
             let tensor = NamedTensor { name: name.into(), shape, dtype: DType::F32, bytes };
-            TensorShard { tensor, whole: vec![rows, columns], places: places.to_vec() }
+            TensorShard { tensor, full_shape: vec![rows, columns], axis_indices: places.to_vec() }
         };
         let all = |n: usize| (0..n).collect::<Vec<usize>>();
         let of = |rank: usize| {
@@ -585,8 +585,8 @@ mod tests {
             own
         };
         let put = |step: usize| {
-            let sum = write_rank(&folder, step, 1, &of(1)).expect("written");
-            write_main(&folder, &saved(step), &of(0), &BTreeMap::from([(1, sum)]), 2).expect("written")
+            let sum = write_rank_file(&folder, step, 1, &of(1)).expect("written");
+            write_main_file(&folder, &saved(step), &of(0), &BTreeMap::from([(1, sum)]), 2).expect("written")
         };
         put(10);
         let path = put(20);
@@ -607,7 +607,7 @@ mod tests {
                 for name in ["rows", "columns", "same"] {
                     let want = part(name, places.clone()).tensor.bytes;
                     assert_eq!(
-                        opened.part(name, &Type::new(DType::F32, &[rows, columns]), &places).expect("there"),
+                        opened.read_shard(name, &Type::new(DType::F32, &[rows, columns]), &places).expect("there"),
                         want,
                         "{name} {places:?}"
                     );
@@ -615,7 +615,7 @@ mod tests {
             }
             for (name, shape) in [("rows", [6, 4]), ("others", [4, 6])] {
                 let e = opened
-                    .part(name, &Type::new(DType::F32, &shape), &[vec![0], vec![0]])
+                    .read_shard(name, &Type::new(DType::F32, &shape), &[vec![0], vec![0]])
                     .expect_err("not there")
                     .to_string();
                 assert!(e.contains("another model's"), "{e}");
@@ -637,7 +637,7 @@ mod tests {
             // Ranks share the work; what one finds, all are told.
             let alone = [0, 1].map(|own| Checkpoint::open_share(&path, (own, 2)).is_err());
             assert!(alone[0] || alone[1]);
-            let (found, faults) = newest_shared(&folder, (0, 2), &|_| Ok(true)).expect("agreed");
+            let (found, faults) = latest_distributed(&folder, (0, 2), &|_| Ok(true)).expect("agreed");
             assert!(found.is_none() && faults.len() == 2);
         }
         std::fs::write(&other, &good).expect("written");
@@ -645,8 +645,8 @@ mod tests {
         assert_eq!(good_steps(&folder), [20, 30]);
         // Files of ranks go with their checkpoint; those without one go when a run begins.
         assert!(!rank_file(&main_file(&folder, 10), 1).exists());
-        write_rank(&folder, 40, 1, &of(1)).expect("written");
-        clean(&folder);
+        write_rank_file(&folder, 40, 1, &of(1)).expect("written");
+        remove_incomplete(&folder);
         assert!(!rank_file(&main_file(&folder, 40), 1).exists() && rank_file(&main_file(&folder, 30), 1).exists());
         let _ = std::fs::remove_dir_all(&folder);
     }
@@ -654,10 +654,10 @@ mod tests {
     #[test]
     fn room_is_tried_without_a_trace() {
         let folder = folder("room");
-        try_room(&folder, 3_000_000).expect("there is room");
+        check_disk_space(&folder, 3_000_000).expect("there is room");
         assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0);
-        let layer = Failing::new(3, false);
-        assert!(with_layer(layer, || try_room(&folder, 3_000_000)).is_err());
+        let layer = FaultInjector::new(3, false);
+        assert!(with_layer(layer, || check_disk_space(&folder, 3_000_000)).is_err());
         assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0);
         let _ = std::fs::remove_dir_all(&folder);
     }

@@ -2,53 +2,53 @@
 
 use crate::error::{Error, Result};
 use crate::files;
-use crate::log::Entry;
-use crate::page::page;
+use crate::log::LogEntry;
+use crate::html_page::html_page;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Points of a curve.
-const POINTS: usize = 800;
+const MAX_CURVE_POINTS: usize = 800;
 
 /// Writes a page about runs, by their folders.
 pub fn compare(runs: &[PathBuf], out: &Path) -> Result<()> {
     let mut all = Vec::new();
     for folder in runs {
-        all.push(Run::read(folder)?);
+        all.push(LoggedRun::read(folder)?);
     }
-    files::write(out, page("Runs compared", include_str!("pages/compare.html"), &data(&all)).as_bytes())
+    files::write(out, html_page("Runs compared", include_str!("pages/compare.html"), &page_data(&all)).as_bytes())
 }
 
-struct Run {
+struct LoggedRun {
     name: String,
     settings: BTreeMap<String, String>,
-    entries: Vec<Entry>,
+    entries: Vec<LogEntry>,
 }
 
-impl Run {
-    fn read(folder: &Path) -> Result<Run> {
+impl LoggedRun {
+    fn read(folder: &Path) -> Result<LoggedRun> {
         let (log, settings) = (folder.join("log.jsonl"), folder.join("run.toml"));
         if !log.is_file() {
             return Err(Error::file(folder, "no log.jsonl here: give folders that `loom train` wrote"));
         }
-        let text = files::read_text(&log, files::TEXT)?;
-        let entries: Vec<Entry> =
-            text.lines().filter_map(|line| Entry::of_json(&serde_json::from_str(line).ok()?)).collect();
-        let text = files::read_text(&settings, files::CONFIG).unwrap_or_default();
+        let text = files::read_text(&log, files::MAX_TEXT_BYTES)?;
+        let entries: Vec<LogEntry> =
+            text.lines().filter_map(|line| LogEntry::from_json(&serde_json::from_str(line).ok()?)).collect();
+        let text = files::read_text(&settings, files::MAX_CONFIG_BYTES).unwrap_or_default();
         // As a run writes them: `name = value # about`.
         let pairs = text.lines().filter_map(|line| {
             let (name, rest) = line.split_once(" = ")?;
             let value = rest.rsplit_once(" # ").map_or(rest, |(value, _)| value).trim();
             Some((name.trim().to_string(), value.trim_matches('"').to_string()))
         });
-        Ok(Run { name: folder.display().to_string(), settings: pairs.collect(), entries })
+        Ok(LoggedRun { name: folder.display().to_string(), settings: pairs.collect(), entries })
     }
 }
 
-fn data(runs: &[Run]) -> Json {
+fn page_data(runs: &[LoggedRun]) -> Json {
     let thin = |points: Vec<Json>| -> Vec<Json> {
-        let every = points.len().div_ceil(POINTS).max(1);
+        let every = points.len().div_ceil(MAX_CURVE_POINTS).max(1);
         points.into_iter().step_by(every).collect()
     };
     let shown: Vec<Json> = runs
@@ -57,21 +57,21 @@ fn data(runs: &[Run]) -> Json {
             let (mut train, mut valid, mut speeds, mut memory) = (Vec::new(), Vec::new(), Vec::new(), 0);
             for entry in &run.entries {
                 match entry {
-                    Entry::Train { step, loss, norm, speed, memory: now, .. } => {
+                    LogEntry::Train { step, loss, norm, speed, memory: now, .. } => {
                         train.push(json!([step, loss, norm, speed]));
                         speeds.push(*speed);
                         memory = memory.max(*now);
                     }
-                    Entry::Valid { step, loss } => valid.push(json!([step, loss])),
+                    LogEntry::Valid { step, loss } => valid.push(json!([step, loss])),
                     _ => {}
                 }
             }
             speeds.sort_by(f64::total_cmp);
             let best =
-                run.entries.iter().filter_map(|e| if let Entry::Valid { loss, .. } = e { Some(*loss) } else { None });
+                run.entries.iter().filter_map(|e| if let LogEntry::Valid { loss, .. } = e { Some(*loss) } else { None });
             json!({
                 "name": run.name,
-                "steps": run.entries.iter().map(Entry::step).max().unwrap_or(0),
+                "steps": run.entries.iter().map(LogEntry::step).max().unwrap_or(0),
                 "last": train.last().map(|row| row[1].clone()),
                 "best": best.filter(|loss| loss.is_finite()).min_by(f32::total_cmp),
                 "speed": speeds.get(speeds.len() / 2),
@@ -84,7 +84,7 @@ fn data(runs: &[Run]) -> Json {
     let mut names: Vec<&String> = runs.iter().flat_map(|run| run.settings.keys()).collect();
     names.sort();
     names.dedup();
-    let value = |run: &Run, name: &str| run.settings.get(name).cloned().unwrap_or_default();
+    let value = |run: &LoggedRun, name: &str| run.settings.get(name).cloned().unwrap_or_default();
     let differ =
         names.iter().filter(|name| **name != "out" && runs.iter().any(|run| value(run, name) != value(&runs[0], name)));
     let differ: Vec<Json> =
@@ -109,8 +109,8 @@ mod tests {
             std::fs::write(folder.join(name).join("run.toml"), text).expect("written");
         }
         let runs = [folder.join("a"), folder.join("b")];
-        let read: Vec<Run> = runs.iter().map(|run| Run::read(run).expect("read")).collect();
-        let found = data(&read);
+        let read: Vec<LoggedRun> = runs.iter().map(|run| LoggedRun::read(run).expect("read")).collect();
+        let found = page_data(&read);
         assert_eq!(found["differ"], json!([["lr", ["0.001", "0.01"]]]));
         assert_eq!(found["runs"][1]["best"], json!(2.5));
         assert_eq!(found["runs"][0]["train"].as_array().map(Vec::len), Some(2));

@@ -1,33 +1,33 @@
 //! For tests: a layer over the file system that lets operations fail.
 
-use crate::files::{FileSystemLayer, Operation};
+use crate::files::{FileSystemLayer, FileOperation};
 use std::cell::Cell;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
 /// Lets one operation fail, or that one and all behind it, as a full disk does.
-pub(crate) struct Failing {
-    at: usize,
-    for_good: bool,
-    seen: Cell<usize>,
+pub(crate) struct FaultInjector {
+    fail_at: usize,
+    persistent: bool,
+    operation_count: Cell<usize>,
 }
 
-impl Failing {
-    pub(crate) fn new(at: usize, for_good: bool) -> Rc<Failing> {
-        Rc::new(Failing { at, for_good, seen: Cell::new(0) })
+impl FaultInjector {
+    pub(crate) fn new(at: usize, for_good: bool) -> Rc<FaultInjector> {
+        Rc::new(FaultInjector { fail_at: at, persistent: for_good, operation_count: Cell::new(0) })
     }
 
     /// How many operations there were.
-    pub(crate) fn seen(&self) -> usize {
-        self.seen.get()
+    pub(crate) fn operation_count(&self) -> usize {
+        self.operation_count.get()
     }
 }
 
-impl FileSystemLayer for Failing {
-    fn before(&self, _: Operation, _: &Path) -> io::Result<()> {
-        let n = self.seen.replace(self.seen.get() + 1);
-        match n == self.at || self.for_good && n > self.at {
+impl FileSystemLayer for FaultInjector {
+    fn before(&self, _: FileOperation, _: &Path) -> io::Result<()> {
+        let n = self.operation_count.replace(self.operation_count.get() + 1);
+        match n == self.fail_at || self.persistent && n > self.fail_at {
             true => Err(io::Error::new(io::ErrorKind::StorageFull, "on purpose")),
             false => Ok(()),
         }

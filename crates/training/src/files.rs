@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// The longest text file (configuration, module, graph) that is read, in bytes.
-pub const TEXT: u64 = 1 << 30;
+pub const MAX_TEXT_BYTES: u64 = 1 << 30;
 /// The longest configuration.
-pub const CONFIG: u64 = 64 << 20;
+pub const MAX_CONFIG_BYTES: u64 = 64 << 20;
 
 /// Something that changes the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
+pub enum FileOperation {
     /// A folder is made.
-    Folder,
+    CreateDir,
     /// A file is created.
     Create,
     /// Bytes are written.
@@ -30,7 +30,7 @@ pub enum Operation {
     /// A file gets its name.
     Rename,
     /// A folder's names are brought to disk.
-    SyncFolder,
+    SyncDir,
     /// A file is removed.
     Remove,
 }
@@ -38,7 +38,7 @@ pub enum Operation {
 /// Asked before every operation; an error of its own is taken for one of the system.
 pub trait FileSystemLayer {
     /// Whether the operation may happen.
-    fn before(&self, operation: Operation, path: &Path) -> io::Result<()>;
+    fn before(&self, operation: FileOperation, path: &Path) -> io::Result<()>;
 }
 
 thread_local! {
@@ -57,7 +57,7 @@ pub fn with_layer<R>(layer: Rc<dyn FileSystemLayer>, f: impl FnOnce() -> R) -> R
     f()
 }
 
-fn before(operation: Operation, path: &Path) -> io::Result<()> {
+fn before(operation: FileOperation, path: &Path) -> io::Result<()> {
     // Taken out for the call, so that a layer may itself use files.
     match LAYER.with_borrow(Clone::clone) {
         None => Ok(()),
@@ -78,12 +78,12 @@ impl AtomicFile {
         if let Ok(found) = std::fs::metadata(path)
             && !found.is_file()
         {
-            return Err(Error::file(path, format!("{}: give the name of a file to write", kind_of(&found))));
+            return Err(Error::file(path, format!("{}: give the name of a file to write", file_kind(&found))));
         }
         let mut name = path.file_name().ok_or_else(|| Error::file(path, "not the name of a file"))?.to_os_string();
         name.push(".partial");
         let partial = path.with_file_name(name);
-        let file = before(Operation::Create, path).and_then(|()| File::create(&partial));
+        let file = before(FileOperation::Create, path).and_then(|()| File::create(&partial));
         let file = file.map_err(|e| Error::file(path, e))?;
         Ok(AtomicFile { path: path.to_path_buf(), partial, file: Some(file) })
     }
@@ -94,39 +94,39 @@ impl AtomicFile {
     }
 
     /// Adds bytes.
-    pub fn add(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.write_all(bytes).map_err(|e| Error::file(&self.path, e))
     }
 
     /// Brings the bytes to disk.
     pub fn sync(&mut self) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        before(Operation::Sync, &self.path).and_then(|()| file.sync_all()).map_err(|e| Error::file(&self.path, e))
+        before(FileOperation::Sync, &self.path).and_then(|()| file.sync_all()).map_err(|e| Error::file(&self.path, e))
     }
 
     /// Where the bytes are until the file has its name.
-    pub fn partial(&self) -> &Path {
+    pub fn temp_path(&self) -> &Path {
         &self.partial
     }
 
     /// Brings the bytes to disk, then gives the file its name and has that written too.
-    pub fn finish(self) -> Result<()> {
-        self.finish_if(|_| Ok(()))
+    pub fn commit(self) -> Result<()> {
+        self.commit_if(|_| Ok(()))
     }
 
     /// The same, if a look at the bytes that were written finds them good.
-    pub fn finish_if(mut self, good: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    pub fn commit_if(mut self, good: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         self.sync()?;
         good(&self.partial)?;
-        before(Operation::Rename, &self.path)
+        before(FileOperation::Rename, &self.path)
             .and_then(|()| std::fs::rename(&self.partial, &self.path))
             .map_err(|e| Error::file(&self.path, e))?;
         self.file = None;
-        sync_folder(&self.path).map_err(|e| Error::file(&self.path, e))
+        sync_dir(&self.path).map_err(|e| Error::file(&self.path, e))
     }
 
-    fn abandon(&self) {
-        if before(Operation::Remove, &self.partial).is_ok() {
+    fn discard(&self) {
+        if before(FileOperation::Remove, &self.partial).is_ok() {
             let _ = std::fs::remove_file(&self.partial);
         }
     }
@@ -135,7 +135,7 @@ impl AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if self.file.take().is_some() {
-            self.abandon();
+            self.discard();
         }
     }
 }
@@ -143,7 +143,7 @@ impl Drop for AtomicFile {
 impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(file) = &mut self.file else { return Err(io::Error::other("the file is finished")) };
-        if let Err(fault) = before(Operation::Write, &self.path) {
+        if let Err(fault) = before(FileOperation::Write, &self.path) {
             // A disk that runs full takes what still fits.
             file.write_all(&bytes[..bytes.len() / 2])?;
             return Err(fault);
@@ -157,10 +157,10 @@ impl Write for AtomicFile {
 }
 
 /// Folders can't be opened everywhere; where they can, a new name must survive a crash too.
-fn sync_folder(path: &Path) -> io::Result<()> {
+fn sync_dir(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(folder) = File::open(folder) else { return Ok(()) };
-    before(Operation::SyncFolder, path)?;
+    before(FileOperation::SyncDir, path)?;
     match folder.sync_all() {
         // Some file systems can't sync a folder, and say so.
         Err(e) if matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
@@ -171,8 +171,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 /// Writes a file, whole or not at all.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = AtomicFile::create(path)?;
-    file.add(bytes)?;
-    file.finish()
+    file.write_bytes(bytes)?;
+    file.commit()
 }
 
 /// Copies a file, whole or not at all.
@@ -180,22 +180,22 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     let mut source = open(from)?;
     let mut file = AtomicFile::create(to)?;
     io::copy(&mut source, &mut file).map_err(|e| Error::file(to, e))?;
-    file.finish()
+    file.commit()
 }
 
 /// Makes a folder and those around it.
-pub fn make_folder(path: &Path) -> Result<()> {
-    before(Operation::Folder, path).and_then(|()| std::fs::create_dir_all(path)).map_err(|e| Error::file(path, e))
+pub fn create_dir_all(path: &Path) -> Result<()> {
+    before(FileOperation::CreateDir, path).and_then(|()| std::fs::create_dir_all(path)).map_err(|e| Error::file(path, e))
 }
 
 /// Removes a file.
 pub fn remove(path: &Path) -> io::Result<()> {
-    before(Operation::Remove, path).and_then(|()| std::fs::remove_file(path))
+    before(FileOperation::Remove, path).and_then(|()| std::fs::remove_file(path))
 }
 
 /// Adds bytes to the end of a file.
 pub fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    before(Operation::Write, path)?;
+    before(FileOperation::Write, path)?;
     std::fs::OpenOptions::new().append(true).open(path)?.write_all(bytes)
 }
 
@@ -204,12 +204,12 @@ pub fn open(path: &Path) -> Result<File> {
     let fault = |e: io::Error| Error::file(path, e);
     let found = std::fs::metadata(path).map_err(fault)?;
     if !found.is_file() {
-        return Err(Error::file(path, format!("{}, not a plain file", kind_of(&found))));
+        return Err(Error::file(path, format!("{}, not a plain file", file_kind(&found))));
     }
     File::open(path).map_err(fault)
 }
 
-fn kind_of(found: &std::fs::Metadata) -> &'static str {
+fn file_kind(found: &std::fs::Metadata) -> &'static str {
     match found.is_dir() {
         true => "a folder",
         false => "a pipe or a device",
@@ -221,13 +221,13 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let file = open(path)?;
     let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
     if length > limit {
-        return Err(too_long(path, length, limit));
+        return Err(too_large_error(path, length, limit));
     }
     let mut bytes = checked_with_capacity(path, length)?;
     // It may have grown since.
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| Error::file(path, e))?;
     match bytes.len() as u64 > limit {
-        true => Err(too_long(path, bytes.len() as u64, limit)),
+        true => Err(too_large_error(path, bytes.len() as u64, limit)),
         false => Ok(bytes),
     }
 }
@@ -250,7 +250,7 @@ pub fn checked_with_capacity(path: &Path, bytes: u64) -> Result<Vec<u8>> {
     }
 }
 
-fn too_long(path: &Path, length: u64, limit: u64) -> Error {
+fn too_large_error(path: &Path, length: u64, limit: u64) -> Error {
     Error::file(path, format!("{length} bytes: at most {limit} are read of such a file"))
 }
 
@@ -273,7 +273,7 @@ pub fn read_at(file: &File, path: &Path, place: u64, bytes: &mut [u8]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault_injection::Failing;
+    use crate::fault_injection::FaultInjector;
 
     fn folder(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("tensorloom-files-{}-{name}", std::process::id()));
@@ -289,11 +289,11 @@ mod tests {
         for for_good in [false, true] {
             for at in 0.. {
                 write(&path, b"old and long").expect("written");
-                let layer = Failing::new(at, for_good);
+                let layer = FaultInjector::new(at, for_good);
                 let result = with_layer(layer.clone(), || write(&path, b"new"));
                 let found = std::fs::read(&path).expect("there");
                 assert!(found == b"old and long" || found == b"new", "{found:?}");
-                if layer.seen() <= at {
+                if layer.operation_count() <= at {
                     assert!(result.is_ok() && at >= 5, "{at} operations");
                     break;
                 }
@@ -312,12 +312,12 @@ mod tests {
         let path = folder.join("file");
         std::fs::write(&path, b"text\xff").expect("written");
         let error = |result: Result<String>| result.expect_err("refused").to_string();
-        assert!(error(read_text(&path, TEXT)).contains("byte 4"));
+        assert!(error(read_text(&path, MAX_TEXT_BYTES)).contains("byte 4"));
         assert!(error(read_text(&path, 4)).contains("at most 4"));
-        assert!(error(read_text(&folder, TEXT)).contains("a folder"));
-        assert!(error(read_text(&folder.join("none"), TEXT)).contains("No such file"));
+        assert!(error(read_text(&folder, MAX_TEXT_BYTES)).contains("a folder"));
+        assert!(error(read_text(&folder.join("none"), MAX_TEXT_BYTES)).contains("No such file"));
         if cfg!(unix) {
-            assert!(error(read_text(Path::new("/dev/zero"), TEXT)).contains("device"));
+            assert!(error(read_text(Path::new("/dev/zero"), MAX_TEXT_BYTES)).contains("device"));
             assert!(write(Path::new("/dev/null"), b"x").is_err());
         }
         assert!(write(&folder, b"x").is_err());

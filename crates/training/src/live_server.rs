@@ -9,16 +9,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The port that is tried first.
-const PORT: u16 = 6868;
+const DEFAULT_PORT: u16 = 6868;
 /// Who asks slowly, and how many ask at once.
-const PATIENCE: Duration = Duration::from_secs(3);
-const AT_ONCE: usize = 16;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+const MAX_CONNECTIONS: usize = 16;
 /// The longest request.
-const REQUEST: usize = 8 << 10;
+const MAX_REQUEST_BYTES: usize = 8 << 10;
 
 /// Page and numbers as they stand.
 #[derive(Default)]
-struct Shown {
+struct ReportSnapshot {
     page: String,
     numbers: String,
 }
@@ -26,8 +26,8 @@ struct Shown {
 /// A server of the report.
 pub(crate) struct LiveServer {
     address: SocketAddr,
-    shown: Arc<Mutex<Shown>>,
-    over: Arc<AtomicBool>,
+    snapshot: Arc<Mutex<ReportSnapshot>>,
+    stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -37,7 +37,7 @@ impl LiveServer {
         let local = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let listener = match port {
             Some(port) => local(port),
-            None => (PORT..PORT + 20).find_map(|port| local(port).ok()).map_or_else(|| local(0), Ok),
+            None => (DEFAULT_PORT..DEFAULT_PORT + 20).find_map(|port| local(port).ok()).map_or_else(|| local(0), Ok),
         };
         let fault = |e: std::io::Error| {
             Error::Input(format!("the report can't be served: {e}; give another port, `--live=PORT`"))
@@ -45,10 +45,10 @@ impl LiveServer {
         let listener = listener.map_err(fault)?;
         listener.set_nonblocking(true).map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
-        let (shown, over) = (Arc::new(Mutex::new(Shown::default())), Arc::new(AtomicBool::new(false)));
+        let (shown, over) = (Arc::new(Mutex::new(ReportSnapshot::default())), Arc::new(AtomicBool::new(false)));
         let (inside, ended) = (shown.clone(), over.clone());
         let thread = std::thread::spawn(move || serve(&listener, &inside, &ended));
-        Ok(LiveServer { address, shown, over, thread: Some(thread) })
+        Ok(LiveServer { address, snapshot: shown, stopped: over, thread: Some(thread) })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -56,29 +56,29 @@ impl LiveServer {
     }
 
     /// Shows these from now on.
-    pub(crate) fn show(&self, page: String, numbers: String) {
-        *self.shown.lock().unwrap_or_else(|e| e.into_inner()) = Shown { page, numbers };
+    pub(crate) fn update(&self, page: String, numbers: String) {
+        *self.snapshot.lock().unwrap_or_else(|e| e.into_inner()) = ReportSnapshot { page, numbers };
     }
 }
 
 impl Drop for LiveServer {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.stopped.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn serve(listener: &TcpListener, shown: &Arc<Mutex<Shown>>, over: &AtomicBool) {
+fn serve(listener: &TcpListener, shown: &Arc<Mutex<ReportSnapshot>>, over: &AtomicBool) {
     let busy = Arc::new(AtomicUsize::new(0));
     while !over.load(Ordering::Relaxed) {
         match listener.accept() {
-            Ok((stream, _)) if busy.load(Ordering::Relaxed) < AT_ONCE => {
+            Ok((stream, _)) if busy.load(Ordering::Relaxed) < MAX_CONNECTIONS => {
                 let (shown, busy) = (shown.clone(), busy.clone());
                 busy.fetch_add(1, Ordering::Relaxed);
                 std::thread::spawn(move || {
-                    let _ = answer(stream, &shown);
+                    let _ = handle_connection(stream, &shown);
                     busy.fetch_sub(1, Ordering::Relaxed);
                 });
             }
@@ -89,17 +89,17 @@ fn serve(listener: &TcpListener, shown: &Arc<Mutex<Shown>>, over: &AtomicBool) {
     }
 }
 
-fn answer(mut stream: TcpStream, shown: &Mutex<Shown>) -> std::io::Result<()> {
+fn handle_connection(mut stream: TcpStream, shown: &Mutex<ReportSnapshot>) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let (mut request, mut block) = (Vec::new(), [0; 1024]);
     while !request.windows(4).any(|w| w == b"\r\n\r\n") {
         match stream.read(&mut block)? {
             0 => return Ok(()),
             n => request.extend_from_slice(&block[..n]),
         }
-        if request.len() > REQUEST {
+        if request.len() > MAX_REQUEST_BYTES {
             break;
         }
     }
@@ -142,11 +142,11 @@ mod tests {
     #[test]
     fn what_is_shown_is_served_and_nothing_else() {
         let live = LiveServer::start(None).expect("a port");
-        live.show("<p>page</p>".into(), "{\"a\":1}".into());
+        live.update("<p>page</p>".into(), "{\"a\":1}".into());
         let get = |path: &str| ask(live.address(), &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
         assert!(get("/").ends_with("<p>page</p>") && get("/").starts_with("HTTP/1.1 200"));
         assert!(get("/data.json?x=1").ends_with("{\"a\":1}"));
-        live.show(String::new(), "{\"a\":2}".into());
+        live.update(String::new(), "{\"a\":2}".into());
         assert!(get("/data.json").ends_with("{\"a\":2}"));
         assert!(get("/etc/passwd").starts_with("HTTP/1.1 404"));
         assert!(ask(live.address(), "DELETE / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));

@@ -7,17 +7,17 @@ use std::path::Path;
 
 /// A folder that is this process's alone, until it is dropped or the process ends in whatever way.
 #[derive(Debug)]
-pub struct Lock {
+pub struct DirLock {
     _file: File,
 }
 
 /// The file that is locked. It stays: removing it would let two runs lock two files of one name.
-const NAME: &str = ".lock";
+const LOCK_FILE_NAME: &str = ".lock";
 
-impl Lock {
+impl DirLock {
     /// Takes a folder, which must exist.
-    pub fn take(folder: &Path) -> Result<Lock> {
-        let path = folder.join(NAME);
+    pub fn acquire(folder: &Path) -> Result<DirLock> {
+        let path = folder.join(LOCK_FILE_NAME);
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -45,13 +45,13 @@ impl Lock {
         }
         // The number is for people; a disk that is full can't take it.
         let _ = file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
-        Ok(Lock { _file: file })
+        Ok(DirLock { _file: file })
     }
 
     /// Takes a folder if a run has ever locked it: what is not a run's needs no lock.
-    pub fn of_run(folder: &Path) -> Result<Option<Lock>> {
-        match folder.join(NAME).is_file() {
-            true => Lock::take(folder).map(Some),
+    pub fn acquire_if_run(folder: &Path) -> Result<Option<DirLock>> {
+        match folder.join(LOCK_FILE_NAME).is_file() {
+            true => DirLock::acquire(folder).map(Some),
             false => Ok(None),
         }
     }
@@ -65,10 +65,10 @@ mod tests {
     fn a_folder_is_locked_until_the_lock_goes() {
         let folder = std::env::temp_dir().join(format!("tensorloom-lock-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        assert!(Lock::of_run(&folder).expect("no run").is_none());
+        assert!(DirLock::acquire_if_run(&folder).expect("no run").is_none());
         for _ in 0..3 {
-            let lock = Lock::take(&folder).expect("free");
-            for taken in [Lock::take(&folder), Lock::of_run(&folder).map(|lock| lock.expect("a run"))] {
+            let lock = DirLock::acquire(&folder).expect("free");
+            for taken in [DirLock::acquire(&folder), DirLock::acquire_if_run(&folder).map(|lock| lock.expect("a run"))] {
                 let error = taken.expect_err("taken").to_string();
                 assert!(error.contains(&std::process::id().to_string()) && error.contains("--out"), "{error}");
             }

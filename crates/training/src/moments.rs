@@ -9,36 +9,36 @@ use ir::ops::gather::GatherMode;
 use ir::{Binary, Builder, Compare, DType, Graph, GraphBuilder, Literal, Op, Result, Scalar, Type, Unary, Value};
 
 /// Numbers that share a scale.
-pub const BLOCK: usize = 256;
+pub const QUANT_BLOCK_SIZE: usize = 256;
 
 /// Smaller tensors keep f32.
-const LEAST: usize = 4096;
+const MIN_QUANTIZED_ELEMENTS: usize = 4096;
 
 /// How a moment of a tensor is kept.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Moment {
+pub struct MomentTypes {
     /// Its numbers, or their codes `[blocks, 256]`.
     pub codes: Type,
     /// The largest magnitude of each block.
     pub scales: Option<Type>,
 }
 
-impl Moment {
+impl MomentTypes {
     /// Those of a tensor of this type.
-    pub fn of(ty: &Type, eight_bits: bool) -> Moment {
-        if !eight_bits || ty.numel() < LEAST {
-            return Moment { codes: ty.clone(), scales: None };
+    pub fn for_param(ty: &Type, eight_bits: bool) -> MomentTypes {
+        if !eight_bits || ty.numel() < MIN_QUANTIZED_ELEMENTS {
+            return MomentTypes { codes: ty.clone(), scales: None };
         }
-        let blocks = ty.numel().div_ceil(BLOCK);
-        Moment { codes: Type::new(DType::U8, &[blocks, BLOCK]), scales: Some(Type::new(DType::F32, &[blocks])) }
+        let blocks = ty.numel().div_ceil(QUANT_BLOCK_SIZE);
+        MomentTypes { codes: Type::new(DType::U8, &[blocks, QUANT_BLOCK_SIZE]), scales: Some(Type::new(DType::F32, &[blocks])) }
     }
 }
 
 /// Whether ids are looked up in a value, inside what the graph calls too.
-pub fn is_table(graph: &Graph, value: Value) -> bool {
+pub fn is_embedding_table(graph: &Graph, value: Value) -> bool {
     graph.nodes().iter().filter(|node| node.args.contains(&value)).any(|node| match &node.op {
         Op::Composite(c) if c.name == "embedding" => node.args[0] == value,
-        Op::Cast(_) | Op::Name(_) => is_table(graph, node.outs[0]),
+        Op::Cast(_) | Op::Name(_) => is_embedding_table(graph, node.outs[0]),
         op => {
             let body = match op {
                 Op::Composite(c) => &c.body,
@@ -46,7 +46,7 @@ pub fn is_table(graph: &Graph, value: Value) -> bool {
                 Op::Remat(remat) => &remat.body,
                 _ => return false,
             };
-            node.args.iter().zip(body.inputs()).any(|(arg, input)| *arg == value && is_table(body, *input))
+            node.args.iter().zip(body.inputs()).any(|(arg, input)| *arg == value && is_embedding_table(body, *input))
         }
     })
 }
@@ -56,13 +56,13 @@ pub fn is_table(graph: &Graph, value: Value) -> bool {
 pub struct Signed(pub bool);
 
 /// The table, in order: for each of seven powers of ten the middles of equal parts of 0.1 to 1, twice as many from one to the next.
-pub fn table(signed: Signed) -> Vec<f32> {
+pub fn quantization_table(signed: Signed) -> Vec<f32> {
     let mut all = vec![0.0f32, 1.0];
     for i in 0..7 {
         let parts = 1usize << if signed.0 { i } else { i + 1 };
         let power = 10f64.powi(i - 6) as f32;
         // Bounds are f32, as the published table has them.
-        let bound = |j: usize| bound(j, parts);
+        let bound = |j: usize| table_bound(j, parts);
         for j in 0..parts {
             let middle = (bound(j) + bound(j + 1)) / 2.0;
             let x = power * middle;
@@ -77,7 +77,7 @@ pub fn table(signed: Signed) -> Vec<f32> {
 }
 
 /// A point of the line from 0.1 to 1: from the nearer end, so that both ends are exact, and rounded once, as PyTorch's vectors do it.
-fn bound(j: usize, parts: usize) -> f32 {
+fn table_bound(j: usize, parts: usize) -> f32 {
     let step = (1.0f32 - 0.1f32) / parts as f32;
     match j < (parts + 1) / 2 {
         true => step.mul_add(j as f32, 0.1),
@@ -100,8 +100,8 @@ pub fn dequantize(
 ) -> Result<Value> {
     let Some(scales) = scales else { return Ok(kept) };
     let codes = b.cast(kept, DType::I32)?;
-    let table = constant(b, &table(signed))?;
-    let numbers = b.take(table, codes, 0, GatherMode::Clip)?;
+    let table = constant(b, &quantization_table(signed))?;
+    let numbers = b.take(quantization_table, codes, 0, GatherMode::Clip)?;
     let blocks = b.ty(kept).shape;
     let scales = b.broadcast(scales, &blocks, &[0])?;
     let all = b.mul(numbers, scales)?;
@@ -114,28 +114,28 @@ pub fn dequantize(
 /// A moment's codes and scales.
 pub fn quantize(b: &mut Builder, moment: Value, signed: Signed) -> Result<(Value, Option<Value>)> {
     let n = b.ty(moment).numel();
-    let blocks = n.div_ceil(BLOCK);
+    let blocks = n.div_ceil(QUANT_BLOCK_SIZE);
     let flat = b.reshape(moment, &[n])?;
-    let flat = match blocks * BLOCK - n {
+    let flat = match blocks * QUANT_BLOCK_SIZE - n {
         0 => flat,
         more => {
             let zero = b.scalar(DType::F32, 0.0)?;
             b.pad(flat, zero, &[0], &[more as i64], &[0])?
         }
     };
-    let rows = b.reshape(flat, &[blocks, BLOCK])?;
+    let rows = b.reshape(flat, &[blocks, QUANT_BLOCK_SIZE])?;
     let size = b.unary(Unary::Abs, rows)?;
     let most = b.reduce(ReduceKind::Max, size, &[1])?;
-    let wide = b.broadcast(most, &[blocks, BLOCK], &[0])?;
+    let wide = b.broadcast(most, &[blocks, QUANT_BLOCK_SIZE], &[0])?;
     let zero = b.full_like(wide, 0.0)?;
     let quotient = b.div(rows, wide)?;
     let nothing = b.compare(Compare::Eq, wide, zero)?;
     let x = b.select(nothing, zero, quotient)?;
-    let all = table(signed);
+    let all = quantization_table(signed);
     let middles: Vec<f32> = all.windows(2).map(|w| (w[0] + w[1]) * 0.5).collect();
     let middles = constant(b, &middles)?;
     // How many middles lie below: a search by halves.
-    let ty = Type::new(DType::I32, &[blocks, BLOCK]);
+    let ty = Type::new(DType::I32, &[blocks, QUANT_BLOCK_SIZE]);
     let mut code = b.zeros(&ty)?;
     for step in (0..8).rev().map(|bit| 1i32 << bit) {
         let next = b.offset(code, f64::from(step))?;

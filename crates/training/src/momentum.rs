@@ -1,6 +1,6 @@
 //! Momentum and Lion as graph functions.
 
-use crate::adam::{lerp, moment};
+use crate::adam::{lerp, update_ema};
 use ir::{GraphBuilder, Result, Unary, Value};
 
 /// `m ← decay·m + g`: the update and the momentum after it. With `nesterov` the update looks one step ahead.
@@ -11,11 +11,11 @@ pub fn momentum<B: GraphBuilder + ?Sized>(
     decay: f64,
     nesterov: bool,
 ) -> Result<[Value; 2]> {
-    dampened(b, m, g, g, decay, nesterov)
+    momentum_with_dampening(b, m, g, g, decay, nesterov)
 }
 
 /// The same where another gradient than `g` itself enters the momentum: PyTorch's dampening.
-pub fn dampened<B: GraphBuilder + ?Sized>(
+pub fn momentum_with_dampening<B: GraphBuilder + ?Sized>(
     b: &mut B,
     m: Value,
     g: Value,
@@ -40,8 +40,8 @@ pub fn lion<B: GraphBuilder + ?Sized>(
     [beta1, beta2]: [f64; 2],
     lerps: bool,
 ) -> Result<[Value; 2]> {
-    let mixed = moment(b, m, g, beta1)?;
+    let mixed = update_ema(b, m, g, beta1)?;
     let direction = b.unary(Unary::Sign, mixed)?;
-    let m = if lerps { lerp(b, m, g, beta2)? } else { moment(b, m, g, beta2)? };
+    let m = if lerps { lerp(b, m, g, beta2)? } else { update_ema(b, m, g, beta2)? };
     Ok([direction, m])
 }

@@ -19,13 +19,13 @@ pub struct NamedTensor {
 
 impl NamedTensor {
     /// The elements of a float tensor.
-    pub fn floats(&self) -> Vec<f32> {
+    pub fn to_f32_vec(&self) -> Vec<f32> {
         from_bytes(&self.bytes, self.dtype)
     }
 }
 
 /// How a dtype is stored.
-pub fn stored_as(dtype: DType) -> Dtype {
+pub fn to_safetensors_dtype(dtype: DType) -> Dtype {
     match dtype {
         DType::Bool => Dtype::BOOL,
         DType::I8 => Dtype::I8,

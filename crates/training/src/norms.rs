@@ -1,13 +1,13 @@
 //! Lengths of gradients and weights, layer by layer.
 
 /// The layer that a tensor belongs to: all of its name up to the first number, or its first word.
-pub fn layer(name: &str) -> String {
+pub fn layer_name(name: &str) -> String {
     let mut at = 0;
     for part in name.split(['.', '[', ']']) {
         let end = at + part.len();
         if !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) {
             let end = if name[end..].starts_with(']') { end + 1 } else { end };
-            return short(&name[..end]).to_string();
+            return strip_adapter_prefix(&name[..end]).to_string();
         }
         at = end + 1;
     }
@@ -15,18 +15,18 @@ pub fn layer(name: &str) -> String {
 }
 
 /// Without what all names of adapters begin with.
-fn short(name: &str) -> &str {
+fn strip_adapter_prefix(name: &str) -> &str {
     let name = name.strip_prefix("base_model.model.").unwrap_or(name);
     name.strip_prefix("model.").unwrap_or(name)
 }
 
 /// Lengths of tensors put together by layer, in the order of their first tensors.
-pub fn by_layer(names: &[String], gradients: &[f32], weights: &[f32]) -> Vec<(String, f32, f32)> {
+pub fn norms_by_layer(names: &[String], gradients: &[f32], weights: &[f32]) -> Vec<(String, f32, f32)> {
     let mut found: Vec<(String, f64, f64)> = Vec::new();
     for ((name, gradient), weight) in names.iter().zip(gradients).zip(weights) {
-        let layer = layer(name);
-        let at = found.iter().position(|(known, ..)| *known == layer).unwrap_or_else(|| {
-            found.push((layer, 0.0, 0.0));
+        let layer = layer_name(name);
+        let at = found.iter().position(|(known, ..)| *known == layer_name).unwrap_or_else(|| {
+            found.push((layer_name, 0.0, 0.0));
             found.len() - 1
         });
         found[at].1 += f64::from(*gradient).powi(2);
@@ -48,10 +48,10 @@ mod tests {
             ("final_norm.weight", "final_norm"),
             ("h.0.ln_1.weight", "h.0"),
         ] {
-            assert_eq!(layer(name), expected);
+            assert_eq!(layer_name(name), expected);
         }
         let names: Vec<String> = ["a[0].x", "b", "a[0].y"].map(String::from).to_vec();
-        let found = by_layer(&names, &[3.0, 1.0, 4.0], &[0.0, 2.0, 1.0]);
+        let found = norms_by_layer(&names, &[3.0, 1.0, 4.0], &[0.0, 2.0, 1.0]);
         assert_eq!(found, [("a[0]".to_string(), 5.0, 1.0), ("b".to_string(), 1.0, 2.0)]);
     }
 }

@@ -1,8 +1,8 @@
 //! The page about a run: one file without links to anything, drawn in the browser from the numbers inside it.
 
-use crate::log::Entry;
-use crate::observer::thousands;
-use crate::page::page;
+use crate::log::LogEntry;
+use crate::observer::format_with_commas;
+use crate::html_page::html_page;
 use compiler::Timing;
 use serde_json::{Value as Json, json};
 
@@ -14,65 +14,65 @@ pub struct RunMetadata {
     /// Its elements.
     pub parameters: usize,
     /// Those that are trained.
-    pub trained: usize,
+    pub trainable_parameters: usize,
     /// The device.
     pub backend: String,
     /// What there is to train on, and what is held out of it.
-    pub train: usize,
+    pub train_count: usize,
     /// What is held out.
-    pub valid: usize,
+    pub valid_count: usize,
     /// What both count.
-    pub unit: &'static str,
+    pub count_unit: &'static str,
     /// What speed counts.
-    pub speed: &'static str,
+    pub speed_unit: &'static str,
     /// How the learning rate is called where it is set.
-    pub rate: &'static str,
+    pub learning_rate_name: &'static str,
     /// Bytes that a step works on.
-    pub planned: usize,
+    pub planned_bytes: usize,
     /// Settings by their names.
     pub settings: Vec<(String, String)>,
 }
 
 /// Kernels that are listed one by one.
-const LISTED: usize = 14;
+const MAX_LISTED_KERNELS: usize = 14;
 /// Points of a curve; longer logs are thinned.
-const POINTS: usize = 1500;
+const MAX_CURVE_POINTS: usize = 1500;
 
 /// The page.
-pub fn html(facts: &RunMetadata, steps: usize, log: &[Entry], timings: &[Timing], seconds: f64) -> String {
-    page("Training report", include_str!("pages/report.html"), &data(facts, steps, log, timings, seconds))
+pub fn render_html(facts: &RunMetadata, steps: usize, log: &[LogEntry], timings: &[Timing], seconds: f64) -> String {
+    html_page("Training report", include_str!("pages/report.html"), &report_json(facts, steps, log, timings, seconds))
 }
 
 /// The same as it is served while the run goes on: the page, and the numbers that it asks for again.
-pub fn live(
+pub fn render_live(
     facts: &RunMetadata,
     steps: usize,
-    log: &[Entry],
+    log: &[LogEntry],
     timings: &[Timing],
     seconds: f64,
     over: bool,
 ) -> (String, String) {
-    let mut data = data(facts, steps, log, timings, seconds);
+    let mut data = report_json(facts, steps, log, timings, seconds);
     data["live"] = true.into();
     data["over"] = over.into();
-    (page("Training report", include_str!("pages/report.html"), &data), data.to_string())
+    (html_page("Training report", include_str!("pages/report.html"), &data), data.to_string())
 }
 
-fn data(facts: &RunMetadata, steps: usize, log: &[Entry], timings: &[Timing], seconds: f64) -> Json {
+fn report_json(facts: &RunMetadata, steps: usize, log: &[LogEntry], timings: &[Timing], seconds: f64) -> Json {
     let (mut train, mut valid, mut samples) = (Vec::new(), Vec::new(), Vec::new());
     let (mut speeds, mut memory, mut losses) = (Vec::new(), 0, Vec::new());
     let (mut names, mut gradients, mut weights): (Vec<String>, Vec<Json>, Vec<Json>) = Default::default();
     for entry in log {
         match entry {
-            Entry::Train { step, loss, norm, rate, speed, memory: now, .. } => {
+            LogEntry::Train { step, loss, norm, rate, speed, memory: now, .. } => {
                 train.push(json!([step, loss, norm, rate, speed, *now as f64 / 1e6]));
                 speeds.push(*speed);
                 losses.push(*loss);
                 memory = memory.max(*now);
             }
-            Entry::Valid { step, loss } => valid.push((*step, *loss)),
-            Entry::Sample { step, text } => samples.push(json!([step, text])),
-            Entry::Layers { step, norms } => {
+            LogEntry::Valid { step, loss } => valid.push((*step, *loss)),
+            LogEntry::Sample { step, text } => samples.push(json!([step, text])),
+            LogEntry::Layers { step, norms } => {
                 if names.is_empty() {
                     names = norms.iter().map(|(name, ..)| name.clone()).collect();
                 }
@@ -81,11 +81,11 @@ fn data(facts: &RunMetadata, steps: usize, log: &[Entry], timings: &[Timing], se
             }
         }
     }
-    let step = log.iter().map(Entry::step).max().unwrap_or(0);
-    let every = train.len().div_ceil(POINTS).max(1);
+    let step = log.iter().map(LogEntry::step).max().unwrap_or(0);
+    let every = train.len().div_ceil(MAX_CURVE_POINTS).max(1);
     let train: Vec<Json> = train.into_iter().step_by(every).collect();
     // Many lines take many points.
-    let every = (gradients.len() * names.len().max(1)).div_ceil(20 * POINTS).max(1);
+    let every = (gradients.len() * names.len().max(1)).div_ceil(20 * MAX_CURVE_POINTS).max(1);
     let thin = |rows: Vec<Json>| rows.into_iter().step_by(every).collect::<Vec<_>>();
     let layers = json!({ "names": names, "gradients": thin(gradients), "weights": thin(weights) });
     speeds.sort_by(f64::total_cmp);
@@ -96,24 +96,24 @@ fn data(facts: &RunMetadata, steps: usize, log: &[Entry], timings: &[Timing], se
     let tiles = json!([
         ["held-out loss", valid.last().map_or("–".into(), |(_, loss)| format!("{loss:.3}")), first],
         ["training loss", format!("{loss:.3}"), "mean of the last lines"],
-        ["throughput", thousands(speed as usize), format!("{} a second", facts.speed)],
+        ["throughput", format_with_commas(speed as usize), format!("{} a second", facts.speed_unit)],
         [
             "memory",
             format!("{:.0} MB", memory as f64 / 1e6),
-            format!("{:.0} MB planned for a step", facts.planned as f64 / 1e6)
+            format!("{:.0} MB planned for a step", facts.planned_bytes as f64 / 1e6)
         ],
-        ["time", duration(seconds), format!("{} of {} steps", thousands(step), thousands(steps))],
+        ["time", format_duration(seconds), format!("{} of {} steps", format_with_commas(step), format_with_commas(steps))],
     ]);
-    let trained = match facts.trained == facts.parameters {
+    let trained = match facts.trainable_parameters == facts.parameters {
         true => String::new(),
-        false => format!(" ({} trained)", thousands(facts.trained)),
+        false => format!(" ({} trained)", format_with_commas(facts.trainable_parameters)),
     };
     json!({
-        "unit": facts.speed,
+        "unit": facts.speed_unit,
         "title": format!("{} in training", facts.model),
         "about": format!(
             "{} parameters{trained} · {} {} to train on, {} held out · {}",
-            thousands(facts.parameters), thousands(facts.train), facts.unit, thousands(facts.valid),
+            format_with_commas(facts.parameters), format_with_commas(facts.train_count), facts.count_unit, format_with_commas(facts.valid_count),
             facts.backend
         ),
         "tiles": tiles,
@@ -121,18 +121,18 @@ fn data(facts: &RunMetadata, steps: usize, log: &[Entry], timings: &[Timing], se
         "valid": valid,
         "samples": samples,
         "layers": layers,
-        "kernels": kernels(timings),
+        "kernels": kernels_json(timings),
         "settings": facts.settings,
     })
 }
 
-fn kernels(timings: &[Timing]) -> Vec<Json> {
+fn kernels_json(timings: &[Timing]) -> Vec<Json> {
     let total: f64 = timings.iter().map(|t| t.time.as_secs_f64()).sum();
     let row =
         |label: &str, calls: usize, seconds: f64| json!([label, calls, seconds * 1e3, seconds / total.max(1e-12)]);
     let mut rows: Vec<Json> =
-        timings.iter().take(LISTED).map(|t| row(&t.label, t.calls, t.time.as_secs_f64())).collect();
-    let rest = &timings[timings.len().min(LISTED)..];
+        timings.iter().take(MAX_LISTED_KERNELS).map(|t| row(&t.label, t.calls, t.time.as_secs_f64())).collect();
+    let rest = &timings[timings.len().min(MAX_LISTED_KERNELS)..];
     if !rest.is_empty() {
         let (calls, seconds) = rest.iter().fold((0, 0.0), |(n, s), t| (n + t.calls, s + t.time.as_secs_f64()));
         rows.push(row(&format!("{} others", rest.len()), calls, seconds));
@@ -141,7 +141,7 @@ fn kernels(timings: &[Timing]) -> Vec<Json> {
 }
 
 /// Hours, minutes, seconds.
-pub fn duration(seconds: f64) -> String {
+pub fn format_duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match (whole / 3600, whole / 60 % 60, whole % 60) {
         (0, 0, s) => format!("{s} s"),

@@ -2,11 +2,11 @@
 
 use crate::checkpoint::{self, CheckpointMeta};
 use crate::error::{Error, Result};
-use crate::events::Events;
+use crate::tensorboard::TensorBoardWriter;
 use crate::files;
 use crate::live_server::LiveServer;
-use crate::log::{Entry, Log};
-use crate::observer::{Observer, Progress, memory};
+use crate::log::{LogEntry, RunLog};
+use crate::observer::{TrainObserver, StepProgress, resident_memory_bytes};
 use crate::report::{self, RunMetadata};
 use crate::schedule::Schedule;
 use crate::trainer::StepResult;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Steps in a row whose gradient may be infinite or no number.
-const BAD_STEPS: usize = 5;
+const MAX_NONFINITE_STEPS: usize = 5;
 
 /// How many steps there are, and what happens every so many of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Intervals {
     /// Steps between checkpoints.
     pub checkpoint_every: usize,
     /// Checkpoints that are kept.
-    pub keep: usize,
+    pub save_total_limit: usize,
 }
 
 /// What a run trains.
@@ -57,7 +57,7 @@ pub trait TrainLoop {
     }
 
     /// The loss of the held-out part with what was kept aside.
-    fn validate_start(&mut self) -> std::result::Result<Option<f32>, Self::Error> {
+    fn validate_initial(&mut self) -> std::result::Result<Option<f32>, Self::Error> {
         Ok(None)
     }
 
@@ -73,15 +73,15 @@ pub trait TrainLoop {
     fn save(
         &self,
         folder: &std::path::Path,
-        at: &CheckpointMeta,
+        state: &CheckpointMeta,
         keep: usize,
     ) -> std::result::Result<PathBuf, Self::Error>;
 
     /// Told where the time of a step goes.
-    fn timed(&self, _timings: &[Timing], _watch: &mut dyn Observer) {}
+    fn on_step_timings(&self, _timings: &[Timing], _watch: &mut dyn TrainObserver) {}
 
     /// Whether all stop, of which one may want to.
-    fn stops(&self, wanted: bool) -> std::result::Result<bool, Self::Error> {
+    fn any_rank_stops(&self, wanted: bool) -> std::result::Result<bool, Self::Error> {
         Ok(wanted)
     }
 
@@ -92,7 +92,7 @@ pub trait TrainLoop {
 }
 
 /// A run and where it stands.
-pub struct Run {
+pub struct TrainRun {
     /// The folder of its files.
     pub out: PathBuf,
     /// How often what happens.
@@ -100,78 +100,78 @@ pub struct Run {
     /// The learning rate.
     pub schedule: Schedule,
     /// Rows of a step, by which the position moves.
-    pub rows: usize,
+    pub rows_per_step: usize,
     /// What speed counts: tokens or examples of a step.
-    pub counted: f64,
+    pub counted_per_step: f64,
     /// Where it stands.
     pub at: CheckpointMeta,
     /// The newest loss of the held-out part.
-    pub valid: Option<f32>,
+    pub valid_loss: Option<f32>,
     /// The loss of the last step that was taken here.
     pub loss: f32,
-    log: Log,
+    log: RunLog,
     timings: Vec<Timing>,
-    facts: RunMetadata,
+    metadata: RunMetadata,
     /// The report while the run goes on.
-    live: Option<LiveServer>,
-    shown: Instant,
-    events: Option<Events>,
+    live_server: Option<LiveServer>,
+    last_shown: Instant,
+    events: Option<TensorBoardWriter>,
     /// When it was asked for.
-    began: Instant,
+    started_at: Instant,
     /// The step of the newest checkpoint.
-    saved_at: usize,
+    last_saved_step: usize,
 }
 
-impl Run {
+impl TrainRun {
     /// A run at the place where it begins or goes on; its log is in `log`.
     #[expect(clippy::too_many_arguments, reason = "each is a part of a run that its maker has in a form of its own")]
     pub fn new(
         out: PathBuf,
-        log: Log,
+        log: RunLog,
         at: CheckpointMeta,
         cadence: Intervals,
         schedule: Schedule,
         (rows, counted): (usize, f64),
         facts: RunMetadata,
         began: Instant,
-    ) -> Run {
+    ) -> TrainRun {
         let saved_at = at.step;
-        Run {
+        TrainRun {
             out,
             cadence,
             schedule,
-            rows,
-            counted,
+            rows_per_step: rows,
+            counted_per_step: counted,
             at,
-            valid: None,
+            valid_loss: None,
             loss: f32::NAN,
             log,
             timings: Vec::new(),
-            facts,
-            live: None,
-            shown: began,
+            metadata: facts,
+            live_server: None,
+            last_shown: began,
             events: None,
-            began,
-            saved_at,
+            started_at: began,
+            last_saved_step: saved_at,
         }
     }
 
     /// Serves the report while the run goes on, on a port or a free one.
-    pub fn serve(&mut self, port: Option<u16>, watch: &mut dyn Observer) -> Result<()> {
+    pub fn serve_live_report(&mut self, port: Option<u16>, watch: &mut dyn TrainObserver) -> Result<()> {
         let live = LiveServer::start(port.filter(|port| *port > 0))?;
-        watch.note(&format!("the report, while the run goes on: http://{}/", live.address()));
-        self.live = Some(live);
+        watch.on_message(&format!("the report, while the run goes on: http://{}/", live.address()));
+        self.live_server = Some(live);
         Ok(())
     }
 
     /// Writes TensorBoard's files too.
     pub fn write_events(&mut self) -> Result<()> {
-        self.events = Some(Events::begin(&self.out, self.facts.speed)?);
+        self.events = Some(TensorBoardWriter::create(&self.out, self.metadata.speed_unit)?);
         Ok(())
     }
 
     /// The folder of its checkpoints.
-    pub fn checkpoints(&self) -> PathBuf {
+    pub fn checkpoint_dir(&self) -> PathBuf {
         self.out.join("checkpoints")
     }
 
@@ -181,8 +181,8 @@ impl Run {
     }
 
     /// The step of the newest checkpoint.
-    pub fn saved_at(&self) -> usize {
-        self.saved_at
+    pub fn last_saved_step(&self) -> usize {
+        self.last_saved_step
     }
 
     /// Finds out now, not after hours, whether a checkpoint of so many bytes can be written. A new run has its first one, so that it
@@ -190,100 +190,100 @@ impl Run {
     pub fn check_can_save<T: TrainLoop>(&self, task: &T, bytes: usize, resumed: bool, remedy: &str) -> Result<()> {
         match resumed {
             true if !task.is_main_process() => Ok(()),
-            true => checkpoint::try_room(&self.checkpoints(), bytes).map_err(|e| {
+            true => checkpoint::check_disk_space(&self.checkpoint_dir(), bytes).map_err(|e| {
                 let step = self.at.step;
                 Error::Input(format!("checkpoint not written, the one of step {step} is kept: {e}; {remedy}"))
             }),
             false => {
-                let written = task.save(&self.checkpoints(), &self.at, self.cadence.keep);
+                let written = task.save(&self.checkpoint_dir(), &self.at, self.cadence.save_total_limit);
                 written.map(|_| ()).map_err(|e| Error::Input(format!("no checkpoint could be written: {e}; {remedy}")))
             }
         }
     }
 
     /// Takes all steps that are left, or as many as there are until the observer stops it.
-    pub fn train<T: TrainLoop>(&mut self, task: &mut T, watch: &mut dyn Observer) -> std::result::Result<(), T::Error> {
+    pub fn train<T: TrainLoop>(&mut self, task: &mut T, watch: &mut dyn TrainObserver) -> std::result::Result<(), T::Error> {
         let cadence = self.cadence;
         let (started, before) = (Instant::now(), self.at.seconds);
         let (mut bad, mut line_at, mut line_steps) = (0, Instant::now(), 0);
         let (mut speed, mut ran) = (0.0, 0);
-        watch.begin(self.at.step, cadence.steps);
-        self.show(true, false);
+        watch.on_train_begin(self.at.step, cadence.steps);
+        self.update_live_report(true, false);
         let mut start_kept = false;
         if self.at.step > 0 {
             let entries = self.log.entries().iter().rev();
-            self.valid =
-                entries.filter_map(|e| if let Entry::Valid { loss, .. } = e { Some(*loss) } else { None }).next();
+            self.valid_loss =
+                entries.filter_map(|e| if let LogEntry::Valid { loss, .. } = e { Some(*loss) } else { None }).next();
         } else {
             start_kept = task.snapshot_initial()?;
             if !start_kept {
                 let loss = task.validate()?;
-                self.validated(0, loss)?;
+                self.record_validation(0, loss)?;
             }
         }
-        while self.at.step < cadence.steps && !task.stops(watch.stop())? {
-            let (index, rate) = (self.at.step, self.schedule.rate(self.at.step));
+        while self.at.step < cadence.steps && !task.any_rank_stops(watch.should_stop())? {
+            let (index, rate) = (self.at.step, self.schedule.value_at(self.at.step));
             ran += 1;
             // One step of each run is timed kernel by kernel, after the first ones have warmed everything up.
             let timed = ran == 4 || self.timings.is_empty() && index + 1 == cadence.steps;
             let (result, timings) = task.step(&self.at, rate, timed)?;
             if timed {
                 self.timings = timings;
-                task.timed(&self.timings, watch);
+                task.on_step_timings(&self.timings, watch);
             }
-            bad = if result.norm.is_finite() { 0 } else { bad + 1 };
-            if bad >= BAD_STEPS {
+            bad = if result.grad_norm.is_finite() { 0 } else { bad + 1 };
+            if bad >= MAX_NONFINITE_STEPS {
                 return Err(T::Error::from(Error::Input(format!(
-                    "the loss is {} at step {index}, {BAD_STEPS} steps in a row: resume from the last checkpoint with a smaller {}",
-                    result.loss, self.facts.rate
+                    "the loss is {} at step {index}, {MAX_NONFINITE_STEPS} steps in a row: resume from the last checkpoint with a smaller {}",
+                    result.loss, self.metadata.learning_rate_name
                 ))));
             }
             self.loss = result.loss;
             self.at.step += 1;
-            self.at.position += self.rows as u64;
-            self.at.since.0 += f64::from(result.loss);
-            self.at.since.1 += 1;
+            self.at.sequences_seen += self.rows_per_step as u64;
+            self.at.loss_since_log.0 += f64::from(result.loss);
+            self.at.loss_since_log.1 += 1;
             line_steps += 1;
             let step = self.at.step;
             let due = |every: usize| step.is_multiple_of(every) || step == cadence.steps;
-            let loss = self.at.since.0 / self.at.since.1 as f64;
+            let loss = self.at.loss_since_log.0 / self.at.loss_since_log.1 as f64;
             let line = due(cadence.log_every) || step == 1;
             if line {
-                speed = line_steps as f64 * self.counted / line_at.elapsed().as_secs_f64().max(1e-9);
-                let (last, norm, memory) = (result.loss, result.norm, memory());
-                self.log_entry(Entry::Train { step, loss, last, norm, rate, speed, memory });
+                speed = line_steps as f64 * self.counted_per_step / line_at.elapsed().as_secs_f64().max(1e-9);
+                let (last, norm, memory) = (result.loss, result.grad_norm, resident_memory_bytes());
+                self.log_entry(LogEntry::Train { step, loss, last, norm, rate, speed, memory });
                 let norms = task.norms()?;
                 if !norms.is_empty() {
-                    self.log_entry(Entry::Layers { step, norms });
+                    self.log_entry(LogEntry::Layers { step, norms });
                 }
-                self.at.since = (0.0, 0);
+                self.at.loss_since_log = (0.0, 0);
             }
             if std::mem::take(&mut start_kept) {
-                let seconds = self.began.elapsed().as_secs_f64();
-                watch.note(&format!("first step after {seconds:.1} s, loss {:.4}", result.loss));
-                let loss = task.validate_start()?;
-                self.validated(0, loss)?;
+                let seconds = self.started_at.elapsed().as_secs_f64();
+                watch.on_message(&format!("first step after {seconds:.1} s, loss {:.4}", result.loss));
+                let loss = task.validate_initial()?;
+                self.record_validation(0, loss)?;
             }
             if due(cadence.eval_every) {
                 let loss = task.validate()?;
-                self.validated(step, loss)?;
+                self.record_validation(step, loss)?;
             }
-            let left = (cadence.steps - step) as f64 * self.counted / f64::max(speed, 1e-9);
+            let left = (cadence.steps - step) as f64 * self.counted_per_step / f64::max(speed, 1e-9);
             let left = Duration::from_secs_f64(if speed > 0.0 { left } else { 0.0 });
-            let (steps, valid) = (cadence.steps, self.valid);
-            watch.step(&Progress { step, steps, loss, valid, speed, memory: memory(), left, line });
+            let (steps, valid) = (cadence.steps, self.valid_loss);
+            watch.on_step_end(&StepProgress { step, steps, loss, valid_loss: valid, speed, memory: resident_memory_bytes(), remaining: left, log_due: line });
             if step.is_multiple_of(cadence.sample_every)
                 && step < cadence.steps
                 && let Some(text) = task.sample(step)?
             {
-                watch.sample(step, &text);
-                self.log_entry(Entry::Sample { step, text });
+                watch.on_sample(step, &text);
+                self.log_entry(LogEntry::Sample { step, text });
             }
             self.at.seconds = before + started.elapsed().as_secs_f64();
-            self.show(false, false);
+            self.update_live_report(false, false);
             if step.is_multiple_of(cadence.checkpoint_every) && step < cadence.steps {
                 self.save(task, watch);
-                self.report(task, watch);
+                self.write_report(task, watch);
             }
             if line {
                 (line_at, line_steps) = (Instant::now(), 0);
@@ -293,32 +293,32 @@ impl Run {
     }
 
     /// A line of the log, for everyone who reads it.
-    pub fn log_entry(&mut self, entry: Entry) {
+    pub fn log_entry(&mut self, entry: LogEntry) {
         if let Some(events) = &self.events {
-            events.add(&entry);
+            events.write_entry(&entry);
         }
         self.log.add(entry);
     }
 
     /// Shows the report as it stands to those who watch; not more often than they could see.
-    pub fn show(&mut self, now: bool, over: bool) {
-        let Some(live) = &self.live else { return };
-        if now || self.shown.elapsed() > Duration::from_millis(500) {
+    pub fn update_live_report(&mut self, now: bool, over: bool) {
+        let Some(live) = &self.live_server else { return };
+        if now || self.last_shown.elapsed() > Duration::from_millis(500) {
             let (page, numbers) =
-                report::live(&self.facts, self.cadence.steps, self.log.entries(), &self.timings, self.at.seconds, over);
-            live.show(page, numbers);
-            self.shown = Instant::now();
+                report::render_live(&self.metadata, self.cadence.steps, self.log.entries(), &self.timings, self.at.seconds, over);
+            live.update(page, numbers);
+            self.last_shown = Instant::now();
         }
     }
 
-    fn validated(&mut self, step: usize, loss: Option<f32>) -> Result<()> {
+    fn record_validation(&mut self, step: usize, loss: Option<f32>) -> Result<()> {
         let Some(loss) = loss else { return Ok(()) };
-        self.valid = Some(loss);
-        self.log_entry(Entry::Valid { step, loss });
+        self.valid_loss = Some(loss);
+        self.log_entry(LogEntry::Valid { step, loss });
         if !loss.is_finite() {
             let remedy = match step {
                 0 => "the model's weights, or the sizes given, are not usable".to_string(),
-                _ => format!("resume from the last checkpoint with a smaller {}", self.facts.rate),
+                _ => format!("resume from the last checkpoint with a smaller {}", self.metadata.learning_rate_name),
             };
             return Err(Error::Input(format!("the validation loss is {loss} at step {step}: {remedy}")));
         }
@@ -326,29 +326,29 @@ impl Run {
     }
 
     /// Saves; if that fails, the older checkpoint is still there and training goes on.
-    pub fn save<T: TrainLoop>(&mut self, task: &T, watch: &mut dyn Observer) -> Option<T::Error> {
-        match task.save(&self.checkpoints(), &self.at, self.cadence.keep) {
+    pub fn save<T: TrainLoop>(&mut self, task: &T, watch: &mut dyn TrainObserver) -> Option<T::Error> {
+        match task.save(&self.checkpoint_dir(), &self.at, self.cadence.save_total_limit) {
             Ok(_) => {
-                self.saved_at = self.at.step;
+                self.last_saved_step = self.at.step;
                 None
             }
             Err(fault) => {
-                let step = self.saved_at;
-                watch.note(&format!("warning: checkpoint not written, the one of step {step} is kept: {fault}"));
+                let step = self.last_saved_step;
+                watch.on_message(&format!("warning: checkpoint not written, the one of step {step} is kept: {fault}"));
                 Some(fault)
             }
         }
     }
 
     /// Writes the report as it stands.
-    pub fn report<T: TrainLoop>(&self, task: &T, watch: &mut dyn Observer) {
+    pub fn write_report<T: TrainLoop>(&self, task: &T, watch: &mut dyn TrainObserver) {
         if !task.is_main_process() {
             return;
         }
         let path = self.out.join("index.html");
-        let html = report::html(&self.facts, self.cadence.steps, self.log.entries(), &self.timings, self.at.seconds);
+        let html = report::render_html(&self.metadata, self.cadence.steps, self.log.entries(), &self.timings, self.at.seconds);
         if let Err(fault) = files::write(&path, html.as_bytes()) {
-            watch.note(&format!("warning: {fault}"));
+            watch.on_message(&format!("warning: {fault}"));
         }
     }
 }

@@ -63,7 +63,7 @@ pub enum Schedule {
         factors: Vec<(usize, f64)>,
     },
     /// One schedule after another, each from a step on, from which it counts.
-    Joined {
+    Sequential {
         /// The first.
         first: Box<Schedule>,
         /// The others with their steps, in order.
@@ -72,15 +72,15 @@ pub enum Schedule {
 }
 
 /// What a schedule is computed with: a number of the host, or a tensor of rank 0.
-pub trait Real: Clone {
+pub trait ScheduleScalar: Clone {
     /// This number, of the same kind.
-    fn number(&self, x: f64) -> Self;
+    fn constant(&self, x: f64) -> Self;
     /// `self + x`.
-    fn plus(&self, x: f64) -> Self;
+    fn add_scalar(&self, x: f64) -> Self;
     /// `self · x`.
-    fn times(&self, x: f64) -> Self;
+    fn mul_scalar(&self, x: f64) -> Self;
     /// `self / x`.
-    fn over(&self, x: f64) -> Self;
+    fn div_scalar(&self, x: f64) -> Self;
     /// Not below `low`, not above `high`.
     fn clamp(&self, low: f64, high: f64) -> Self;
     /// The cosine.
@@ -88,27 +88,27 @@ pub trait Real: Clone {
     /// Rounded down.
     fn floor(&self) -> Self;
     /// `self` to a power.
-    fn power(&self, exponent: f64) -> Self;
+    fn pow_scalar(&self, exponent: f64) -> Self;
     /// `base` to the power `self`.
-    fn exponent_of(&self, base: f64) -> Self;
+    fn exp_base(&self, base: f64) -> Self;
     /// `before` where `self < at`, else `then`.
-    fn below(&self, at: f64, before: &Self, then: &Self) -> Self;
+    fn select_below(&self, at: f64, before: &Self, then: &Self) -> Self;
 }
 
-impl Real for f64 {
-    fn number(&self, x: f64) -> f64 {
+impl ScheduleScalar for f64 {
+    fn constant(&self, x: f64) -> f64 {
         x
     }
 
-    fn plus(&self, x: f64) -> f64 {
+    fn add_scalar(&self, x: f64) -> f64 {
         self + x
     }
 
-    fn times(&self, x: f64) -> f64 {
+    fn mul_scalar(&self, x: f64) -> f64 {
         self * x
     }
 
-    fn over(&self, x: f64) -> f64 {
+    fn div_scalar(&self, x: f64) -> f64 {
         self / x
     }
 
@@ -124,11 +124,11 @@ impl Real for f64 {
         f64::floor(*self)
     }
 
-    fn power(&self, exponent: f64) -> f64 {
+    fn pow_scalar(&self, exponent: f64) -> f64 {
         self.powf(exponent)
     }
 
-    fn exponent_of(&self, base: f64) -> f64 {
+    fn exp_base(&self, base: f64) -> f64 {
         // Whole powers are products.
         match self.fract() == 0.0 && self.abs() <= f64::from(i32::MAX) {
             true => base.powi(*self as i32),
@@ -136,7 +136,7 @@ impl Real for f64 {
         }
     }
 
-    fn below(&self, at: f64, before: &f64, then: &f64) -> f64 {
+    fn select_below(&self, at: f64, before: &f64, then: &f64) -> f64 {
         if *self < at { *before } else { *then }
     }
 }
@@ -166,47 +166,47 @@ impl Schedule {
 
     /// This schedule until a step, another from there on.
     pub fn then(self, at: f64, next: Schedule) -> Schedule {
-        Schedule::Joined { first: Box::new(self), then: vec![(at, next)] }
+        Schedule::Sequential { first: Box::new(self), then: vec![(at, next)] }
     }
 
     /// The number at a step of the host.
-    pub fn rate(&self, step: usize) -> f64 {
-        self.at(&(step as f64))
+    pub fn value_at(&self, step: usize) -> f64 {
+        self.eval(&(step as f64))
     }
 
     /// The number at a step.
-    pub fn at<R: Real>(&self, step: &R) -> R {
+    pub fn eval<R: ScheduleScalar>(&self, step: &R) -> R {
         match self {
-            Schedule::Constant(x) => step.number(*x),
-            Schedule::Linear { to, steps: 0, .. } => step.number(*to),
+            Schedule::Constant(x) => step.constant(*x),
+            Schedule::Linear { to, steps: 0, .. } => step.constant(*to),
             Schedule::Linear { from, to, begin, steps } => {
                 let steps = *steps as f64;
-                step.plus(-begin).clamp(0.0, steps).over(steps).times(to - from).plus(*from)
+                step.add_scalar(-begin).clamp(0.0, steps).div_scalar(steps).mul_scalar(to - from).add_scalar(*from)
             }
-            Schedule::Polynomial { init, steps: 0, .. } => step.number(*init),
+            Schedule::Polynomial { init, steps: 0, .. } => step.constant(*init),
             Schedule::Polynomial { init, end, power, steps, begin } => {
                 let steps = *steps as f64;
-                let done = step.plus(-(*begin as f64)).clamp(0.0, steps);
-                let left = done.over(steps).times(-1.0).plus(1.0);
-                left.power(*power).times(init - end).plus(*end)
+                let done = step.add_scalar(-(*begin as f64)).clamp(0.0, steps);
+                let left = done.div_scalar(steps).mul_scalar(-1.0).add_scalar(1.0);
+                left.pow_scalar(*power).mul_scalar(init - end).add_scalar(*end)
             }
             Schedule::Exponential { init, steps, rate, begin, staircase } => {
                 let begin = *begin as f64;
-                let p = step.plus(-begin).over((*steps).max(1) as f64);
+                let p = step.add_scalar(-begin).div_scalar((*steps).max(1) as f64);
                 let p = if *staircase { p.floor() } else { p };
-                step.below(begin, &step.number(*init), &p.exponent_of(*rate).times(*init))
+                step.select_below(begin, &step.constant(*init), &p.exp_base(*rate).mul_scalar(*init))
             }
-            Schedule::Cosine { to, steps, .. } if *steps <= 0.0 => step.number(*to),
+            Schedule::Cosine { to, steps, .. } if *steps <= 0.0 => step.constant(*to),
             Schedule::Cosine { from, to, steps, rests } => {
-                let p = step.over(*steps);
+                let p = step.div_scalar(*steps);
                 let p = if *rests { p.clamp(0.0, 1.0) } else { p };
-                p.times(PI).cos().plus(1.0).times((from - to) * 0.5).plus(*to)
+                p.mul_scalar(PI).cos().add_scalar(1.0).mul_scalar((from - to) * 0.5).add_scalar(*to)
             }
             Schedule::Piecewise { init, factors } => {
-                factors.iter().fold(step.number(*init), |v, (at, factor)| step.below(*at as f64, &v, &v.times(*factor)))
+                factors.iter().fold(step.constant(*init), |v, (at, factor)| step.select_below(*at as f64, &v, &v.mul_scalar(*factor)))
             }
-            Schedule::Joined { first, then } => {
-                then.iter().fold(first.at(step), |v, (at, schedule)| step.below(*at, &v, &schedule.at(&step.plus(-at))))
+            Schedule::Sequential { first, then } => {
+                then.iter().fold(first.eval(step), |v, (at, schedule)| step.select_below(*at, &v, &schedule.eval(&step.add_scalar(-at))))
             }
         }
     }
@@ -220,7 +220,7 @@ mod tests {
     fn they_rise_fall_and_rest() {
         let check = |schedule: &Schedule, expected: &[(usize, f64)]| {
             for (step, rate) in expected {
-                let found = schedule.rate(*step);
+                let found = schedule.value_at(*step);
                 assert!((found - rate).abs() < 1e-12, "{schedule:?}, step {step}: {found}");
             }
         };

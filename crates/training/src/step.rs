@@ -6,10 +6,10 @@
 //! those in 8 bits) have the dtype of what is trained: masters, which are cast on their way into a model that computes in less, so that
 //! they keep small updates.
 
-use crate::adam::{Adam, BiasCorrection, Updated, apply_update};
+use crate::adam::{Adam, BiasCorrection, AdamUpdate, apply_update};
 use crate::clip::{clip_factor, sum_of_squares};
 use crate::grad_reduction::GradReduction;
-use crate::moments::{self, Moment, Signed};
+use crate::moments::{self, MomentTypes, Signed};
 use ir::ops::Scan;
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Result, Type, Unary, Value};
 
@@ -23,7 +23,7 @@ pub struct AdamW {
     /// Added to the root of the second moment.
     pub eps: f64,
     /// Decoupled weight decay, on matrices alone.
-    pub decay: f64,
+    pub weight_decay: f64,
     /// Gradients longer than this are shortened to it; 0 turns clipping off.
     pub max_grad_norm: f64,
 }
@@ -42,13 +42,13 @@ pub struct LossGraph {
     /// (trained.., buffers.., fixed.., batch..) to the mean loss of a micro-batch without anything random, for validation.
     pub eval_loss: Graph,
     /// Inputs of a micro-batch.
-    pub batch: usize,
+    pub num_batch_inputs: usize,
     /// Whether `loss` takes a key.
     pub needs_rng: bool,
     /// Histories of delayed scaling: their gradients are their next values.
     pub amax_histories: Vec<Type>,
     /// Tensors that a step changes without a gradient, such as running means.
-    pub buffers: usize,
+    pub num_buffers: usize,
     /// How each of the first inputs is trained.
     pub trained: Vec<ParamOptions>,
     /// Tensors and messages of what is asserted; `loss` then says behind the loss how often each is broken.
@@ -59,9 +59,9 @@ pub struct LossGraph {
 #[derive(Clone, Copy, Debug)]
 pub struct ParamOptions {
     /// Factor of the learning rate.
-    pub rate: f64,
+    pub lr_scale: f64,
     /// Factor of the weight decay.
-    pub decay: f64,
+    pub wd_scale: f64,
     /// Its own gradient is shortened to this length, before the whole is.
     pub max_grad_norm: Option<f64>,
 }
@@ -69,53 +69,53 @@ pub struct ParamOptions {
 impl ParamOptions {
     /// Like any other; matrices decay.
     pub fn new(decays: bool) -> ParamOptions {
-        ParamOptions { rate: 1.0, decay: if decays { 1.0 } else { 0.0 }, max_grad_norm: None }
+        ParamOptions { lr_scale: 1.0, wd_scale: if decays { 1.0 } else { 0.0 }, max_grad_norm: None }
     }
 }
 
 /// Scalars that change with every step, in the order of the graph's inputs.
 #[derive(Clone, Copy, Debug)]
-pub struct Scalars {
+pub struct StepScalars {
     /// The learning rate.
-    pub rate: f32,
+    pub learning_rate: f32,
     /// `1/(1 − β₁ᵗ)`.
-    pub correct1: f32,
+    pub bias_correction1: f32,
     /// `1/(1 − β₂ᵗ)`.
-    pub correct2: f32,
+    pub bias_correction2: f32,
 }
 
 impl AdamW {
-    fn rule(&self) -> Adam {
+    fn adam(&self) -> Adam {
         Adam { beta1: self.beta1, beta2: self.beta2, eps: self.eps, eps_root: 0.0 }
     }
 
     /// The scalars of a step, counted from 0.
-    pub fn scalars(&self, rate: f64, step: usize) -> Scalars {
+    pub fn scalars(&self, rate: f64, step: usize) -> StepScalars {
         let correct = |beta: f64| (1.0 / (1.0 - beta.powi(step as i32 + 1))) as f32;
-        Scalars { rate: rate as f32, correct1: correct(self.beta1), correct2: correct(self.beta2) }
+        StepScalars { learning_rate: rate as f32, bias_correction1: correct(self.beta1), bias_correction2: correct(self.beta2) }
     }
 }
 
 /// How moments of the trained tensors are kept.
-pub fn moments(objective: &LossGraph, eight_bits: bool) -> Vec<Moment> {
+pub fn moments(objective: &LossGraph, eight_bits: bool) -> Vec<MomentTypes> {
     let (graph, n) = (&objective.eval_loss, objective.trained.len());
-    let each = |&v: &Value| Moment::of(graph.ty(v), eight_bits && !moments::is_table(graph, v));
-    graph.inputs()[..n].iter().map(each).collect()
+    let each = |&v: &Value| MomentTypes::for_param(step_graph.ty(v), eight_bits && !moments::is_embedding_table(step_graph, v));
+    step_graph.inputs()[..n].iter().map(each).collect()
 }
 
 /// The whole step over `accumulate` micro-batches; `sums` says what ranks sum together, of which each runs the step. `moments` says
 /// how those of each tensor are kept.
-pub fn graph(
+pub fn step_graph(
     objective: &LossGraph,
     adam: &AdamW,
     accumulate: usize,
     sums: &GradReduction,
-    moments: &[Moment],
+    moments: &[MomentTypes],
 ) -> Result<Graph> {
     let types = objective.loss.input_types();
-    let (n, s, c) = (objective.trained.len(), objective.amax_histories.len(), objective.buffers);
+    let (n, s, c) = (objective.trained.len(), objective.amax_histories.len(), objective.num_buffers);
     let last = types.len() - usize::from(objective.needs_rng);
-    let (fixed, batch) = types[n + s + c..last].split_at(last - objective.batch - n - s - c);
+    let (fixed, batch) = types[n + s + c..last].split_at(last - objective.num_batch_inputs - n - s - c);
     let mut b = Builder::new();
     let trained: Vec<Value> = types[..n].iter().map(|t| b.graph.input(t.clone())).collect();
     let first: Vec<Value> = moments.iter().map(|m| b.graph.input(m.codes.clone())).collect();
@@ -138,7 +138,7 @@ pub fn graph(
     let gradient = transform::value_and_grad(&objective.loss, &(0..n + s).collect::<Vec<_>>())?;
     let outs = match accumulate {
         1 => b.inline(&gradient, &[&trained[..], &states, &buffers, &fixed, &batch].concat())?,
-        _ => accumulated(&mut b, &gradient, [&trained, &states, &buffers, &fixed], &batch, accumulate)?,
+        _ => accumulate_gradients(&mut b, &gradient, [&trained, &states, &buffers, &fixed], &batch, accumulate)?,
     };
     let shown = usize::from(!objective.asserts.is_empty());
     let at = 1 + shown + c;
@@ -146,8 +146,8 @@ pub fn graph(
     let next = outs[at + n..at + n + s].iter().chain(&outs[1 + shown..at]);
 
     let scalars = [rate, correct1, correct2];
-    let state = State { trained: &trained, first: &first, second: &second, scales: &scales, scalars };
-    let (norm, sound, new, each) = update(&mut b, &state, &mut gradients, &objective.trained, adam, sums)?;
+    let state = UpdateState { trained: &trained, first: &first, second: &second, scales: &scales, scalars };
+    let (norm, sound, new, each) = emit_update(&mut b, &state, &mut gradients, &objective.trained, adam, sums)?;
     let mut results: Vec<Value> = [loss, norm].into_iter().chain(new).collect();
     for (old, new) in states.iter().chain(&buffers).zip(next) {
         let shape = b.ty(*old).shape;
@@ -159,7 +159,7 @@ pub fn graph(
 }
 
 /// What an update changes, and the scalars that it takes.
-struct State<'a> {
+struct UpdateState<'a> {
     trained: &'a [Value],
     first: &'a [Value],
     second: &'a [Value],
@@ -170,24 +170,24 @@ struct State<'a> {
 
 /// Clipping and AdamW: the norm of the gradient and whether it is finite; then trained tensors, first and second moments, scales of
 /// moments; and the length of each tensor's gradient, unless ranks have parts of them.
-fn update(
+fn emit_update(
     b: &mut Builder,
-    state: &State<'_>,
+    state: &UpdateState<'_>,
     gradients: &mut [Value],
     trained_how: &[ParamOptions],
     adam: &AdamW,
     sums: &GradReduction,
 ) -> Result<(Value, Value, Vec<Value>, Option<Value>)> {
-    let State { trained, first, second, scales, scalars: [rate, correct1, correct2] } = *state;
+    let UpdateState { trained, first, second, scales, scalars: [rate, correct1, correct2] } = *state;
     let n = trained.len();
-    sums.gradients(b, gradients)?;
+    sums.reduce_gradients(b, gradients)?;
     // Squares are summed over ranks once for all tensors that are divided alike.
     let (mut total, mut each) = (b.scalar(DType::F32, 0.0)?, Vec::new());
-    let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> = sums.all.iter().map(|axes| (axes.clone(), total)).collect();
+    let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> = sums.all_groups.iter().map(|axes| (axes.clone(), total)).collect();
     for (i, (g, trained)) in gradients.iter_mut().zip(trained_how).enumerate() {
         let mut sum = sum_of_squares(b, *g)?;
         if let Some(clip) = trained.max_grad_norm {
-            sum = sums.squares(b, i, sum)?;
+            sum = sums.reduce_squares(b, i, sum)?;
             let norm = b.unary(Unary::Sqrt, sum)?;
             let shrink = clip_factor(b, norm, clip)?;
             let shape = b.ty(*g).shape;
@@ -196,7 +196,7 @@ fn update(
             sum = sum_of_squares(b, *g)?;
         }
         let sum = b.cast(sum, DType::F32)?;
-        match sums.groups.get(i).filter(|axes| !axes.is_empty()) {
+        match sums.norm_groups.get(i).filter(|axes| !axes.is_empty()) {
             None => {
                 total = b.add(total, sum)?;
                 each.push(b.reshape(sum, &[1])?);
@@ -241,11 +241,11 @@ fn update(
         let shrink = along(b, shrink)?;
         let g = b.mul(gradients[i], shrink)?;
         let corrections = BiasCorrection::Multiplied { k1: b.cast(correct1, dtype)?, k2: b.cast(correct2, dtype)? };
-        let Updated { direction, mean: m1, square: v1 } = adam.rule().update(b, [m, v], g, corrections)?;
-        let ParamOptions { rate: own, decay, .. } = trained_how[i];
+        let AdamUpdate { direction, first_moment: m1, second_moment: v1 } = adam.adam().update(b, [m, v], g, corrections)?;
+        let ParamOptions { lr_scale: own, wd_scale: decay, .. } = trained_how[i];
         let rate = if own == 1.0 { rate } else { b.scale(rate, own)? };
         let rate = b.cast(rate, dtype)?;
-        let p1 = apply_update(b, p, direction, decay * adam.decay, rate)?;
+        let p1 = apply_update(b, p, direction, decay * adam.weight_decay, rate)?;
         let own = along(b, sound)?;
         new.push(b.select(own, p1, p)?);
         for (k, (kept, old, value)) in
@@ -293,14 +293,14 @@ pub fn update_graph(
     let mut gradients: Vec<Value> = params[..n].iter().map(|t| b.graph.input(t.clone())).collect();
     let loss = b.psum(loss, ends)?;
     let scales = [vec![None; n], vec![None; n]];
-    let state = State { trained: &trained, first: &first, second: &second, scales: &scales, scalars };
-    let (norm, _, new, _) = update(&mut b, &state, &mut gradients, trained_how, adam, sums)?;
+    let state = UpdateState { trained: &trained, first: &first, second: &second, scales: &scales, scalars };
+    let (norm, _, new, _) = emit_update(&mut b, &state, &mut gradients, trained_how, adam, sums)?;
     let results: Vec<Value> = [loss, norm].into_iter().chain(new).collect();
     Ok(b.finish(&results))
 }
 
 /// Loss and gradients summed over micro-batches, one after another; states and buffers go from each to the next.
-fn accumulated(
+fn accumulate_gradients(
     b: &mut Builder,
     gradient: &Graph,
     [trained, states, buffers, fixed]: [&[Value]; 4],
@@ -338,7 +338,7 @@ fn accumulated(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::moments::table;
+    use crate::moments::quantization_table;
     use ir::{Literal, Scalar, interp};
     use safetensors::SafeTensors;
 
@@ -357,8 +357,8 @@ mod tests {
     /// Six steps of AdamW with moments in 8 bits against NumPy: the table bit for bit, codes, scales and parameters.
     #[test]
     fn moments_in_eight_bits_are_those_of_the_published_algorithm() {
-        assert_eq!(table(Signed(true)), numbers("signed"));
-        assert_eq!(table(Signed(false)), numbers("unsigned"));
+        assert_eq!(quantization_table(Signed(true)), numbers("signed"));
+        assert_eq!(quantization_table(Signed(false)), numbers("unsigned"));
         // A loss whose gradient is what the ids say.
         let ty = Type::new(DType::F32, &[40, 130]);
         let mut b = Builder::new();
@@ -371,18 +371,18 @@ mod tests {
         let objective = LossGraph {
             eval_loss: loss.clone(),
             loss,
-            batch: 2,
+            num_batch_inputs: 2,
             needs_rng: false,
             amax_histories: Vec::new(),
-            buffers: 0,
+            num_buffers: 0,
             trained: vec![ParamOptions::new(true)],
             asserts: Vec::new(),
         };
-        let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 0.0 };
-        let moments = [Moment::of(&ty, true)];
-        let graph = graph(&objective, &adam, 1, &GradReduction::default(), &moments).expect("builds");
-        ir::verify::verify(&graph).expect("sound");
-        let types = graph.input_types();
+        let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 0.0 };
+        let moments = [MomentTypes::for_param(&ty, true)];
+        let graph = step_graph(&objective, &adam, 1, &GradReduction::default(), &moments).expect("builds");
+        ir::verify::verify(&step_graph).expect("sound");
+        let types = step_graph.input_types();
         let zeros = |ty: &Type| Literal::from_fn(ty.clone(), |_| Scalar::from_f64(ty.dtype, 0.0));
         let start = numbers("start");
         let mut state: Vec<Literal> = vec![Literal::from_fn(ty, |i| Scalar::from_f64(DType::F32, f64::from(start[i])))];
@@ -392,12 +392,12 @@ mod tests {
         for step in 0..6 {
             let own = &ids[step * 5200..];
             let batch = Literal::from_fn(types[5].clone(), |i| Scalar::from_f64(DType::I32, f64::from(own[i])));
-            let Scalars { rate, correct1, correct2 } = adam.scalars(1e-2, step);
+            let StepScalars { learning_rate: rate, bias_correction1: correct1, bias_correction2: correct2 } = adam.scalars(1e-2, step);
             let scalar =
                 |x: f32| Literal::from_fn(Type::scalar(DType::F32), |_| Scalar::from_f64(DType::F32, f64::from(x)));
             let mut inputs = state.clone();
             inputs.extend([batch.clone(), batch, scalar(rate), scalar(correct1), scalar(correct2)]);
-            let found = interp::run(&graph, &inputs).expect("runs");
+            let found = interp::run(&step_graph, &inputs).expect("runs");
             state = found[2..7].to_vec();
             let close = |found: &Literal, name: &str, bound: f32| {
                 let want = numbers(&format!("{name}{step}"));

@@ -4,9 +4,9 @@
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::grad_reduction::GradReduction;
-use crate::moments::Moment;
+use crate::moments::MomentTypes;
 use crate::named_tensor::NamedTensor;
-use crate::step::{self, AdamW, LossGraph, Scalars};
+use crate::step::{self, AdamW, LossGraph, StepScalars};
 use compiler::{Backend, Bindings, DeviceBuffer, Executable, Options, Program, Timing};
 use ir::ops::threefry::threefry2x32;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Unary, Value};
@@ -21,46 +21,46 @@ pub struct StepResult {
     /// The mean loss before the update.
     pub loss: f32,
     /// Length of the whole gradient, before clipping. If it is not finite, nothing was updated.
-    pub norm: f32,
+    pub grad_norm: f32,
 }
 
 /// Scalars that follow a batch.
-pub const SCALARS: usize = 3;
+pub const NUM_STEP_SCALARS: usize = 3;
 
 /// What the inputs of a step are, in order: trained tensors, their first and second moments, scales of moments in 8 bits, histories of
 /// delayed scaling, buffers, what stays as it is, the batch, scalars, and keys.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct StepInputLayout {
     /// Trained tensors.
-    pub trained: usize,
+    pub num_trained: usize,
     /// How their moments are kept.
-    pub moments: Vec<Moment>,
+    pub moments: Vec<MomentTypes>,
     /// Histories of delayed scaling.
-    pub histories: usize,
+    pub num_amax_histories: usize,
     /// Tensors that a step changes without a gradient.
-    pub buffers: usize,
+    pub num_buffers: usize,
     /// Inputs of a batch.
-    pub batch: usize,
+    pub num_batch_inputs: usize,
     /// Micro-batches of a step.
-    pub accumulate: usize,
+    pub accumulation_steps: usize,
     /// Whether keys come last.
-    pub keyed: bool,
+    pub needs_rng: bool,
     /// Assertions whose violations are counted.
-    pub asserts: usize,
+    pub num_assertions: usize,
 }
 
-impl Layout {
+impl StepInputLayout {
     /// That of an objective's step.
-    pub fn of(objective: &LossGraph, moments: &[Moment], accumulate: usize) -> Layout {
-        Layout {
-            trained: objective.trained.len(),
+    pub fn of(objective: &LossGraph, moments: &[MomentTypes], accumulate: usize) -> StepInputLayout {
+        StepInputLayout {
+            num_trained: objective.trained.len(),
             moments: moments.to_vec(),
-            histories: objective.amax_histories.len(),
-            buffers: objective.buffers,
-            batch: objective.batch,
-            accumulate,
-            keyed: objective.needs_rng,
-            asserts: objective.asserts.len(),
+            num_amax_histories: objective.amax_histories.len(),
+            num_buffers: objective.num_buffers,
+            num_batch_inputs: objective.num_batch_inputs,
+            accumulation_steps: accumulate,
+            needs_rng: objective.needs_rng,
+            num_assertions: objective.asserts.len(),
         }
     }
 
@@ -71,57 +71,57 @@ impl Layout {
 
     /// The first buffer.
     pub fn first_buffer(&self) -> usize {
-        3 * self.trained + self.scales() + self.histories
+        3 * self.num_trained + self.scales() + self.num_amax_histories
     }
 
     /// The first input that a step does not change.
-    pub fn first_fixed(&self) -> usize {
-        self.first_buffer() + self.buffers
+    pub fn first_frozen(&self) -> usize {
+        self.first_buffer() + self.num_buffers
     }
 
     /// Inputs that are replaced by outputs.
-    fn donate(&self) -> Vec<(usize, usize)> {
-        (0..self.first_fixed()).map(|i| (i, 2 + i)).collect()
+    fn donated_pairs(&self) -> Vec<(usize, usize)> {
+        (0..self.first_frozen()).map(|i| (i, 2 + i)).collect()
     }
 }
 
 /// A step in training.
-pub struct Trainer {
-    layout: Layout,
+pub struct TrainStep {
+    layout: StepInputLayout,
     step: Arc<dyn Executable>,
     bindings: Bindings,
     /// (input, output) of state that could not be updated in place and changes buffers instead.
     swaps: Vec<(usize, usize)>,
-    fixed: usize,
+    num_frozen: usize,
     adam: AdamW,
     /// The loss without an update, compiled when it is first asked for.
-    plain: Graph,
+    eval_loss: Graph,
     validate: Option<(Arc<dyn Executable>, Bindings)>,
     /// Lengths of the trained tensors, likewise.
-    lengths: Option<(Arc<dyn Executable>, Bindings)>,
+    norms: Option<(Arc<dyn Executable>, Bindings)>,
     seed: u64,
 }
 
-impl Trainer {
+impl TrainStep {
     /// Compiles a step's graph, whose state is updated in place where it can be.
-    pub fn compile(graph: &Graph, layout: &Layout, backend: &dyn Backend) -> Result<Program> {
-        Ok(compiler::compile(graph, backend, &Options { donate: layout.donate(), ..Options::default() })?)
+    pub fn compile(graph: &Graph, layout: &StepInputLayout, backend: &dyn Backend) -> Result<Program> {
+        Ok(compiler::compile(graph, backend, &Options { donate: layout.donated_pairs(), ..Options::default() })?)
     }
 
     /// A compiled step with what is trained, buffers, and what stays as it is; moments are zero.
     pub fn load(
         program: Program,
-        layout: Layout,
+        layout: StepInputLayout,
         plain: Graph,
         adam: AdamW,
         [trained, buffers, fixed]: [Vec<Buffer>; 3],
         backend: &dyn Backend,
-    ) -> Result<Trainer> {
+    ) -> Result<TrainStep> {
         let fixed_count = fixed.len();
         let step = backend.load(program)?;
         let types = &step.program().inputs;
         let mut inputs = trained;
-        for ty in &types[layout.trained..layout.first_buffer()] {
+        for ty in &types[layout.num_trained..layout.first_buffer()] {
             let moment = backend.alloc(ty.bytes())?;
             moment.write(0, &vec![0; ty.bytes()])?;
             inputs.push(moment);
@@ -139,10 +139,10 @@ impl Trainer {
                 None => backend.alloc(ty.bytes())?,
             });
         }
-        let swaps = layout.donate().into_iter().filter(|pair| !donated.contains(pair)).collect();
+        let swaps = layout.donated_pairs().into_iter().filter(|pair| !donated.contains(pair)).collect();
         let bindings = Bindings { inputs, outputs };
         let (validate, lengths) = (None, None);
-        Ok(Trainer { layout, step, bindings, swaps, fixed: fixed_count, adam, plain, validate, lengths, seed: 0 })
+        Ok(TrainStep { layout, step, bindings, swaps, num_frozen: fixed_count, adam, eval_loss: plain, validate, norms: lengths, seed: 0 })
     }
 
     /// The step of an objective, alone and with whole moments.
@@ -152,21 +152,21 @@ impl Trainer {
         accumulate: usize,
         values: [Vec<Buffer>; 3],
         backend: &dyn Backend,
-    ) -> Result<Trainer> {
+    ) -> Result<TrainStep> {
         let moments = step::moments(objective, false);
-        let layout = Layout::of(objective, &moments, accumulate);
-        let graph = step::graph(objective, &adam, accumulate, &GradReduction::default(), &moments)?;
-        let program = Trainer::compile(&graph, &layout, backend)?;
-        Trainer::load(program, layout, objective.eval_loss.clone(), adam, values, backend)
+        let layout = StepInputLayout::of(objective, &moments, accumulate);
+        let graph = step::step_graph(objective, &adam, accumulate, &GradReduction::default(), &moments)?;
+        let program = TrainStep::compile(&graph, &layout, backend)?;
+        TrainStep::load(program, layout, objective.eval_loss.clone(), adam, values, backend)
     }
 
     /// With another seed for what is random in a step.
-    pub fn with_seed(self, seed: u64) -> Trainer {
-        Trainer { seed, ..self }
+    pub fn with_seed(self, seed: u64) -> TrainStep {
+        TrainStep { seed, ..self }
     }
 
     /// What the inputs are.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &StepInputLayout {
         &self.layout
     }
 
@@ -187,18 +187,18 @@ impl Trainer {
 
     /// How many tensors of the state are updated in place, of how many.
     pub fn in_place(&self) -> (usize, usize) {
-        let all = self.layout.first_fixed();
+        let all = self.layout.first_frozen();
         (all - self.swaps.len(), all)
     }
 
     /// How many inputs stay as they are.
-    pub fn fixed(&self) -> usize {
-        self.fixed
+    pub fn num_frozen(&self) -> usize {
+        self.num_frozen
     }
 
     /// The first input of a batch.
     pub fn first_batch_input(&self) -> usize {
-        self.layout.first_fixed() + self.fixed
+        self.layout.first_frozen() + self.num_frozen
     }
 
     /// The bytes of an input.
@@ -218,15 +218,15 @@ impl Trainer {
     }
 
     /// The scalars of a step, counted from 0.
-    pub fn scalars(&self, rate: f64, step: usize) -> [f32; SCALARS] {
-        let Scalars { rate, correct1, correct2 } = self.adam.scalars(rate, step);
+    pub fn scalars(&self, rate: f64, step: usize) -> [f32; NUM_STEP_SCALARS] {
+        let StepScalars { learning_rate: rate, bias_correction1: correct1, bias_correction2: correct2 } = self.adam.scalars(rate, step);
         [rate, correct1, correct2]
     }
 
     /// One key for each micro-batch, of seed and position alone: resuming draws the same.
-    pub fn keys(&self, step: usize) -> Vec<u8> {
-        let first = step as u64 * self.layout.accumulate as u64;
-        let keys = (first..first + self.layout.accumulate as u64).flat_map(|position| {
+    pub fn rng_keys(&self, step: usize) -> Vec<u8> {
+        let first = step as u64 * self.layout.accumulation_steps as u64;
+        let keys = (first..first + self.layout.accumulation_steps as u64).flat_map(|position| {
             let key =
                 threefry2x32([self.seed as u32, (self.seed >> 32) as u32], [position as u32, (position >> 32) as u32]);
             key.into_iter().flat_map(u32::to_le_bytes)
@@ -236,8 +236,8 @@ impl Trainer {
 
     /// Gives a step what it reads besides its state: the inputs of its batch, then what follows from its number.
     pub fn set_batch(&self, batch: &[Vec<u8>], rate: f64, step: usize) -> Result<()> {
-        if batch.len() != self.layout.batch {
-            let (found, wanted) = (batch.len(), self.layout.batch);
+        if batch.len() != self.layout.num_batch_inputs {
+            let (found, wanted) = (batch.len(), self.layout.num_batch_inputs);
             return Err(Error::Input(format!("a batch of {found} tensors, where the step reads {wanted}")));
         }
         let at = self.first_batch_input();
@@ -248,8 +248,8 @@ impl Trainer {
         for (i, scalar) in self.scalars(rate, step).iter().enumerate() {
             self.write(at + i, &scalar.to_le_bytes())?;
         }
-        if self.layout.keyed {
-            self.write(at + SCALARS, &self.keys(step))?;
+        if self.layout.needs_rng {
+            self.write(at + NUM_STEP_SCALARS, &self.rng_keys(step))?;
         }
         Ok(())
     }
@@ -277,19 +277,19 @@ impl Trainer {
             Ok(f32::from_le_bytes(bytes))
         };
         let mut broken = None;
-        if self.layout.asserts > 0 {
-            let mut counts = vec![0; 4 * self.layout.asserts];
-            self.bindings.outputs[2 + self.layout.first_fixed()].read(0, &mut counts)?;
+        if self.layout.num_assertions > 0 {
+            let mut counts = vec![0; 4 * self.layout.num_assertions];
+            self.bindings.outputs[2 + self.layout.first_frozen()].read(0, &mut counts)?;
             broken = counts.chunks_exact(4).position(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]]) != 0.0);
         }
-        let result = StepResult { loss: scalar(&self.bindings.outputs[0])?, norm: scalar(&self.bindings.outputs[1])? };
+        let result = StepResult { loss: scalar(&self.bindings.outputs[0])?, grad_norm: scalar(&self.bindings.outputs[1])? };
         Ok((result, broken))
     }
 
     /// Copies of the trained tensors as they are now.
     pub fn snapshot_params(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
         let mut copies = Vec::new();
-        for i in 0..self.layout.trained {
+        for i in 0..self.layout.num_trained {
             let bytes = self.read(i)?;
             let buffer = backend.alloc(bytes.len())?;
             buffer.write(0, &bytes)?;
@@ -305,12 +305,12 @@ impl Trainer {
         backend: &dyn Backend,
         write: &dyn Fn(&[Buffer]) -> Result<()>,
     ) -> Result<f32> {
-        let (n, unchanging) = (self.layout.trained, self.layout.first_buffer()..self.first_batch_input());
+        let (n, unchanging) = (self.layout.num_trained, self.layout.first_buffer()..self.first_batch_input());
         let kept = n + unchanging.len();
         let (executable, mut bindings) = match self.validate.take() {
             Some(ready) => ready,
             None => {
-                let loaded = backend.load(compiler::compile(&self.plain, backend, &Options::default())?)?;
+                let loaded = backend.load(compiler::compile(&self.eval_loss, backend, &Options::default())?)?;
                 // Parameters are shared with the step: only what is its own takes memory.
                 let program = loaded.program();
                 let mut inputs: Vec<Buffer> = trained.to_vec();
@@ -341,8 +341,8 @@ impl Trainer {
 
     /// Lengths of the gradients of the last step, and of the trained tensors as they are.
     pub fn norms(&mut self, backend: &dyn Backend) -> Result<[Vec<f32>; 2]> {
-        let n = self.layout.trained;
-        let lengths = match &mut self.lengths {
+        let n = self.layout.num_trained;
+        let lengths = match &mut self.norms {
             Some(ready) => ready,
             none => {
                 let mut b = Builder::new();
@@ -374,12 +374,12 @@ impl Trainer {
     }
 
     /// All state by name: scales and histories, trained tensors, their moments, buffers.
-    fn kept(&self, names: &[String], buffers: &[String]) -> Vec<(String, Type, usize)> {
+    fn state_tensors(&self, names: &[String], buffers: &[String]) -> Vec<(String, Type, usize)> {
         let types = &self.program().inputs;
         let mut all = self.extra_state(names);
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
             for (i, name) in names.iter().enumerate() {
-                let input = k * self.layout.trained + i;
+                let input = k * self.layout.num_trained + i;
                 all.push((format!("{kind}.{name}"), types[input].clone(), input));
             }
         }
@@ -395,14 +395,14 @@ impl Trainer {
         let named = |(name, ty, input): (String, Type, usize)| {
             Ok(NamedTensor { name, shape: ty.shape.to_vec(), dtype: ty.dtype, bytes: self.read(input)? })
         };
-        self.kept(names, buffers).into_iter().map(named).collect()
+        self.state_tensors(names, buffers).into_iter().map(named).collect()
     }
 
     /// Puts the state of a checkpoint back.
     pub fn resume(&self, names: &[String], buffers: &[String], from: &Checkpoint) -> Result<()> {
-        for (name, ty, input) in self.kept(names, buffers) {
+        for (name, ty, input) in self.state_tensors(names, buffers) {
             let whole: Vec<Vec<usize>> = ty.shape.iter().map(|n| (0..*n).collect()).collect();
-            self.write(input, &from.part(&name, &ty, &whole)?)?;
+            self.write(input, &from.read_shard(&name, &ty, &whole)?)?;
         }
         Ok(())
     }
@@ -410,7 +410,7 @@ impl Trainer {
     /// State besides trained tensors and moments: names, types and inputs of scales and histories.
     pub fn extra_state(&self, names: &[String]) -> Vec<(String, Type, usize)> {
         let mut all = Vec::new();
-        let mut at = 3 * self.layout.trained;
+        let mut at = 3 * self.layout.num_trained;
         for kind in ["first_scale", "second_scale"] {
             for (name, moment) in names.iter().zip(&self.layout.moments) {
                 let Some(ty) = &moment.scales else { continue };
@@ -419,7 +419,7 @@ impl Trainer {
             }
         }
         let types = &self.program().inputs;
-        for (i, input) in (at..at + self.layout.histories).enumerate() {
+        for (i, input) in (at..at + self.layout.num_amax_histories).enumerate() {
             all.push((format!("history.{i}"), types[input].clone(), input));
         }
         all

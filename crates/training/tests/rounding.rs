@@ -1,8 +1,8 @@
 //! What each form of an update rounds, operation by operation: the bits that trajectories and resumed runs rest on.
 
 use ir::{Builder, DType, GraphBuilder, Literal, Scalar, Type, Value, interp};
-use training::adam::{Adam, BiasCorrection, Updated, apply_update};
-use training::momentum::{dampened, lion, momentum};
+use training::adam::{Adam, BiasCorrection, AdamUpdate, apply_update};
+use training::momentum::{momentum_with_dampening, lion, momentum};
 
 const N: usize = 257;
 
@@ -62,7 +62,7 @@ fn adam_rounds_as_its_references_do() {
         let (k1, k2, rate) = ((1.0 / c1) as f32, (1.0 / c2) as f32, 3e-4f64 as f32);
         let found = run(&tensors, &[k1, k2, rate], |b, t, s| {
             let corrections = BiasCorrection::Multiplied { k1: s[0], k2: s[1] };
-            let Updated { direction, mean, square } = adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits");
+            let AdamUpdate { direction, first_moment: mean, second_moment: square } = adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits");
             vec![apply_update(b, t[0], direction, decay, s[2]).expect("fits"), mean, square]
         });
         same(&found[0], "a parameter", |i| {
@@ -76,7 +76,7 @@ fn adam_rounds_as_its_references_do() {
         let next = (1.0 - 0.9f64.powi(step as i32 + 1)) as f32;
         for nesterov in [false, true] {
             let found = run(&tensors, &[c1 as f32, c2 as f32, next], |b, t, s| {
-                let corrections = BiasCorrection::Divided { c1: s[0], c2: s[1], ahead: nesterov.then_some(s[2]) };
+                let corrections = BiasCorrection::OptaxOrder { c1: s[0], c2: s[1], ahead: nesterov.then_some(s[2]) };
                 vec![adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits").direction]
             });
             same(&found[0], "a direction", |i| {
@@ -91,8 +91,8 @@ fn adam_rounds_as_its_references_do() {
         // PyTorch's.
         let (rate, root2) = ((0.01 / c1) as f32, c2.sqrt() as f32);
         let found = run(&tensors, &[rate, root2], |b, t, s| {
-            let corrections = BiasCorrection::Folded { root2: s[1] };
-            let Updated { direction, mean, square } = adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits");
+            let corrections = BiasCorrection::PyTorchOrder { root2: s[1] };
+            let AdamUpdate { direction, first_moment: mean, second_moment: square } = adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits");
             vec![apply_update(b, t[0], direction, 0.0, s[0]).expect("fits"), mean, square]
         });
         let lerp = |i: usize| m[i] + (g[i] - m[i]) * r1;
@@ -114,7 +114,7 @@ fn momentum_and_lion_round_as_their_references_do() {
         same(&plain[1], "a momentum", next);
         let part = run(&[&m, &g], &[], |b, t, _| {
             let entering = b.scale(t[1], 0.75).expect("fits");
-            dampened(b, t[0], t[1], entering, 0.9, nesterov).expect("fits").to_vec()
+            momentum_with_dampening(b, t[0], t[1], entering, 0.9, nesterov).expect("fits").to_vec()
         });
         let next = |i: usize| m[i] * d + g[i] * 0.75;
         same(&part[0], "an update", |i| if nesterov { g[i] + next(i) * d } else { next(i) });

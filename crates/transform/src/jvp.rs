@@ -1,6 +1,6 @@
 //! Forward mode.
 
-use crate::cx::Tx;
+use crate::builder::TransformBuilder;
 use ir::{Error, Graph, GraphBuilder, Result, Type, Value};
 
 /// Tangents next to values: inputs are the primals, then the tangents of the inputs marked in `active`; outputs are the
@@ -14,7 +14,7 @@ pub fn jvp(graph: &Graph, active: &[bool], want: &[bool]) -> Result<(Graph, Vec<
     if let Some(i) = (0..types.len()).find(|&i| active[i] && !types[i].dtype.is_float()) {
         return Err(Error::Invalid(format!("input {i} is {}, and only floats have tangents", types[i])));
     }
-    let mut cx = Tx::new();
+    let mut cx = TransformBuilder::new();
     let x: Vec<Value> = types.iter().map(|t| cx.input(t.clone())).collect();
     let dx: Vec<Option<Value>> = types.iter().zip(active).map(|(t, &a)| a.then(|| cx.input(t.clone()))).collect();
     let (y, dy) = forward(&mut cx, graph, &x, &dx)?;
@@ -33,8 +33,8 @@ pub fn jvp(graph: &Graph, active: &[bool], want: &[bool]) -> Result<(Graph, Vec<
 }
 
 /// Writes a graph's values and tangents into `cx`.
-fn forward(cx: &mut Tx, graph: &Graph, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Vec<Option<Value>>)> {
-    let live = graph.live();
+fn forward(cx: &mut TransformBuilder, graph: &Graph, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Vec<Option<Value>>)> {
+    let live = graph.live_values();
     let mut values = vec![Value(u32::MAX); graph.num_values()];
     let mut tangents: Vec<Option<Value>> = vec![None; graph.num_values()];
     for (i, v) in graph.inputs().iter().enumerate() {
@@ -45,7 +45,7 @@ fn forward(cx: &mut Tx, graph: &Graph, x: &[Value], dx: &[Option<Value>]) -> Res
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
         }
-        cx.at(&node.loc);
+        cx.set_loc(&node.loc);
         let args: Vec<Value> = node.args.iter().map(|a| values[a.0 as usize]).collect();
         let dargs: Vec<Option<Value>> = node.args.iter().map(|a| tangents[a.0 as usize]).collect();
         let op = &node.op;

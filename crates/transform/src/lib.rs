@@ -22,12 +22,12 @@
 //! # Ok::<(), ir::Error>(())
 //! ```
 
-mod cx;
+mod builder;
 mod jvp;
 mod low_precision;
 mod partial_eval;
 mod partition;
-mod precision;
+mod autocast;
 mod prune;
 mod remat;
 mod reverse;
@@ -35,15 +35,15 @@ pub mod slice_gradients;
 mod transpose;
 mod vmap;
 
-pub use cx::Tx;
+pub use builder::TransformBuilder;
 pub use jvp::jvp;
 pub use low_precision::{
-    AS_WRITTEN, DelayedScaling, FewBits, LowPrecision, Rounding, Scaling, Stateful, few_bits, rounded,
-    rounded_gradient, rounded_groups, rounded_product, rounding_of, with_state,
+    KEEP_PRECISION, DelayedScaling, MatmulRounding, LowPrecision, Rounding, Scaling, Stateful, round_matmuls, round_operand,
+    round_gradient, rounded_groups, rounded_product, rounding_of, with_state,
 };
-pub use partial_eval::split;
+pub use partial_eval::partial_eval;
 pub use partition::{DimSharding, PartitionSpec, Partitioned, Sharding, partition, segments};
-pub use precision::{Policy, precision};
+pub use autocast::{AutocastPolicy, autocast};
 pub use prune::prune;
 pub use remat::remat;
 pub use reverse::{Linearized, grad, linearize, value_and_grad, vjp, vjp_by_rules};

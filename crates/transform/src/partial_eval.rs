@@ -1,84 +1,84 @@
 //! Partial evaluation: what can be computed from the known inputs, what is saved, what remains.
 
-use crate::cx::Tx;
+use crate::builder::TransformBuilder;
 use ir::ops::{OutputSource, PartialEval, ResidualArg, SplitOp};
-use ir::{Def, Error, Graph, GraphBuilder, Loc, Op, Result, SplitGraph, Type, Value};
+use ir::{Def, Error, Graph, GraphBuilder, Loc, Op, Result, PartialEvalGraphs, Type, Value};
 use std::collections::BTreeMap;
 
 /// Divides a graph by which inputs are known.
-pub fn split(graph: &Graph, known: &[bool]) -> Result<SplitGraph> {
+pub fn partial_eval(graph: &Graph, known: &[bool]) -> Result<PartialEvalGraphs> {
     if known.len() != graph.inputs().len() {
         return Err(Error::Invalid(format!("{} flags for {} inputs", known.len(), graph.inputs().len())));
     }
-    let mut s = Splitter { known: Tx::new(), rest: Tx::new(), residuals: Vec::new(), in_rest: BTreeMap::new() };
-    let mut places: Vec<Option<Place>> = vec![None; graph.num_values()];
+    let mut s = PartialEvaluator { known: TransformBuilder::new(), unknown: TransformBuilder::new(), residuals: Vec::new(), residual_inputs: BTreeMap::new() };
+    let mut places: Vec<Option<EvalStage>> = vec![None; graph.num_values()];
     let mut unknown_inputs = Vec::new();
     for (&v, &k) in graph.inputs().iter().zip(known) {
         let ty = graph.ty(v).clone();
         places[v.0 as usize] = Some(if k {
-            Place::Known(s.known.input(ty))
+            EvalStage::Known(s.known.input(ty))
         } else {
-            let r = s.rest.input(ty);
+            let r = s.unknown.input(ty);
             unknown_inputs.push(r);
-            Place::Rest(r)
+            EvalStage::Unknown(r)
         });
     }
-    let live = graph.live();
+    let live = graph.live_values();
     for node in graph.nodes() {
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
         }
-        s.known.at(&node.loc);
-        s.rest.at(&node.loc);
-        let args: Vec<Place> = node.args.iter().map(|a| places[a.0 as usize].expect("operands come first")).collect();
+        s.known.set_loc(&node.loc);
+        s.unknown.set_loc(&node.loc);
+        let args: Vec<EvalStage> = node.args.iter().map(|a| places[a.0 as usize].expect("operands come first")).collect();
         let outs = s.node(&node.op, &args).map_err(|e| e.at(&node.loc))?;
         for (v, p) in node.outs.iter().zip(outs) {
             places[v.0 as usize] = Some(p);
         }
     }
-    let outs: Vec<Place> = graph.outputs().iter().map(|v| places[v.0 as usize].expect("outputs are live")).collect();
+    let outs: Vec<EvalStage> = graph.outputs().iter().map(|v| places[v.0 as usize].expect("outputs are live")).collect();
     s.finish(&outs, &unknown_inputs)
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum EvalStage {
     Known(Value),
-    Rest(Value),
+    Unknown(Value),
 }
 
-struct Splitter {
-    known: Tx,
-    rest: Tx,
+struct PartialEvaluator {
+    known: TransformBuilder,
+    unknown: TransformBuilder,
     /// Known values that the rest needs, with the input that stands for each there.
     residuals: Vec<(Value, Value)>,
     /// Known values that already have a stand-in in the rest.
-    in_rest: BTreeMap<Value, Value>,
+    residual_inputs: BTreeMap<Value, Value>,
 }
 
-impl Splitter {
-    fn node(&mut self, op: &Op, args: &[Place]) -> Result<Vec<Place>> {
-        let flags: Vec<bool> = args.iter().map(|p| matches!(p, Place::Known(_))).collect();
+impl PartialEvaluator {
+    fn node(&mut self, op: &Op, args: &[EvalStage]) -> Result<Vec<EvalStage>> {
+        let flags: Vec<bool> = args.iter().map(|p| matches!(p, EvalStage::Known(_))).collect();
         if flags.iter().all(|k| *k) {
             let args: Vec<Value> = args.iter().map(|p| self.known_value(*p)).collect::<Result<_>>()?;
-            return Ok(self.known.emit(op.clone(), &args)?.into_iter().map(Place::Known).collect());
+            return Ok(self.known.emit(op.clone(), &args)?.into_iter().map(EvalStage::Known).collect());
         }
         let types: Vec<Type> = args
             .iter()
             .map(|p| match p {
-                Place::Known(v) => self.known.ty(*v),
-                Place::Rest(v) => self.rest.ty(*v),
+                EvalStage::Known(v) => self.known.ty(*v),
+                EvalStage::Unknown(v) => self.unknown.ty(*v),
             })
             .collect();
         match op.split(&mut self.known, &types, &flags)? {
             PartialEval::Atomic => {
-                let args: Vec<Value> = args.iter().map(|p| self.rest_value(*p)).collect::<Result<_>>()?;
-                Ok(self.rest.emit(op.clone(), &args)?.into_iter().map(Place::Rest).collect())
+                let args: Vec<Value> = args.iter().map(|p| self.unknown_value(*p)).collect::<Result<_>>()?;
+                Ok(self.unknown.emit(op.clone(), &args)?.into_iter().map(EvalStage::Unknown).collect())
             }
             PartialEval::Parts(parts) => self.parts(parts, args),
         }
     }
 
-    fn parts(&mut self, parts: SplitOp, args: &[Place]) -> Result<Vec<Place>> {
+    fn parts(&mut self, parts: SplitOp, args: &[EvalStage]) -> Result<Vec<EvalStage>> {
         let known_outs = match parts.known {
             Some((op, places)) => {
                 let operands: Vec<Value> = places.iter().map(|&i| self.known_value(args[i])).collect::<Result<_>>()?;
@@ -86,16 +86,16 @@ impl Splitter {
             }
             None => Vec::new(),
         };
-        let rest_outs = match parts.rest {
+        let rest_outs = match parts.unknown {
             Some((op, places)) => {
                 let mut operands = Vec::with_capacity(places.len());
                 for p in places {
                     operands.push(match p {
-                        ResidualArg::Arg(i) => self.rest_value(args[i])?,
-                        ResidualArg::Residual(k) => self.rest_value(Place::Known(known_outs[k]))?,
+                        ResidualArg::Arg(i) => self.unknown_value(args[i])?,
+                        ResidualArg::Residual(k) => self.unknown_value(EvalStage::Known(known_outs[k]))?,
                     });
                 }
-                self.rest.emit(op, &operands)?.to_vec()
+                self.unknown.emit(op, &operands)?.to_vec()
             }
             None => Vec::new(),
         };
@@ -103,53 +103,53 @@ impl Splitter {
             .outs
             .iter()
             .map(|o| match *o {
-                OutputSource::Known(k) => Place::Known(known_outs[k]),
-                OutputSource::Rest(k) => Place::Rest(rest_outs[k]),
+                OutputSource::Known(k) => EvalStage::Known(known_outs[k]),
+                OutputSource::Unknown(k) => EvalStage::Unknown(rest_outs[k]),
             })
             .collect())
     }
 
-    fn known_value(&self, p: Place) -> Result<Value> {
+    fn known_value(&self, p: EvalStage) -> Result<Value> {
         match p {
-            Place::Known(v) => Ok(v),
-            Place::Rest(_) => Err(Error::Invalid("a split used an unknown operand as known".into())),
+            EvalStage::Known(v) => Ok(v),
+            EvalStage::Unknown(_) => Err(Error::Invalid("a split used an unknown operand as known".into())),
         }
     }
 
     /// The value in the rest; a known one becomes a residual. Leaves and repeats are written again there instead: what
     /// is cheaper to make than to keep is not kept.
-    fn rest_value(&mut self, p: Place) -> Result<Value> {
+    fn unknown_value(&mut self, p: EvalStage) -> Result<Value> {
         let v = match p {
-            Place::Rest(v) => return Ok(v),
-            Place::Known(v) => v,
+            EvalStage::Unknown(v) => return Ok(v),
+            EvalStage::Known(v) => v,
         };
-        if let Some(r) = self.in_rest.get(&v) {
+        if let Some(r) = self.residual_inputs.get(&v) {
             return Ok(*r);
         }
         let node = self.known.graph().node_of(v).map(|n| (n.op.clone(), n.args.clone()));
         let r = match node {
             Some((op @ (Op::Const(_) | Op::Iota(_) | Op::Broadcast(_)), args)) => {
-                let args: Vec<Value> = args.iter().map(|&a| self.rest_value(Place::Known(a))).collect::<Result<_>>()?;
-                self.rest.one(op, &args)?
+                let args: Vec<Value> = args.iter().map(|&a| self.unknown_value(EvalStage::Known(a))).collect::<Result<_>>()?;
+                self.unknown.one(op, &args)?
             }
             _ => {
-                let r = self.rest.input(self.known.ty(v));
+                let r = self.unknown.input(self.known.ty(v));
                 self.residuals.push((v, r));
                 r
             }
         };
-        self.in_rest.insert(v, r);
+        self.residual_inputs.insert(v, r);
         Ok(r)
     }
 
-    fn finish(mut self, outs: &[Place], unknown_inputs: &[Value]) -> Result<SplitGraph> {
-        let known_outs: Vec<bool> = outs.iter().map(|p| matches!(p, Place::Known(_))).collect();
+    fn finish(mut self, outs: &[EvalStage], unknown_inputs: &[Value]) -> Result<PartialEvalGraphs> {
+        let known_outs: Vec<bool> = outs.iter().map(|p| matches!(p, EvalStage::Known(_))).collect();
         let rest_outs: Vec<Value> =
-            outs.iter().filter_map(|p| if let Place::Rest(v) = p { Some(*v) } else { None }).collect();
+            outs.iter().filter_map(|p| if let EvalStage::Unknown(v) = p { Some(*v) } else { None }).collect();
         // Only residuals that the live part of the rest reads are kept.
         let rest = {
-            self.rest.at(&Loc::Unknown);
-            self.rest.finish(&rest_outs)
+            self.unknown.set_loc(&Loc::Unknown);
+            self.unknown.finish(&rest_outs)
         };
         let used = rest.used_inputs();
         // The rest's inputs were made in order of discovery; `finish` keeps their order.
@@ -177,11 +177,11 @@ impl Splitter {
             })
             .collect();
         let mut known_outputs: Vec<Value> =
-            outs.iter().filter_map(|p| if let Place::Known(v) = p { Some(*v) } else { None }).collect();
+            outs.iter().filter_map(|p| if let EvalStage::Known(v) = p { Some(*v) } else { None }).collect();
         known_outputs.extend(kept.iter().map(|(k, _)| *k));
-        Ok(SplitGraph {
+        Ok(PartialEvalGraphs {
             known: self.known.finish(&known_outputs),
-            rest: ordered,
+            unknown: ordered,
             known_outs,
             residuals: kept.len(),
             forwarded,

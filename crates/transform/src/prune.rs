@@ -20,7 +20,7 @@ pub fn prune(graph: &Graph) -> Result<Graph> {
         mark(&mut live, v);
     }
     // Backwards, so that a node's readers are pruned before it is asked which of its results they still read.
-    let mut plans: Vec<Option<Plan>> = Vec::with_capacity(graph.nodes().len());
+    let mut plans: Vec<Option<NodePlan>> = Vec::with_capacity(graph.nodes().len());
     for node in graph.nodes().iter().rev() {
         let needed: Vec<bool> = node.outs.iter().map(|v| live[v.0 as usize]).collect();
         let plan = match needed.contains(&true) {
@@ -31,7 +31,7 @@ pub fn prune(graph: &Graph) -> Result<Graph> {
             mark(&mut live, node.args[i]);
         }
         for from in plan.iter().flat_map(|p| &p.outs) {
-            if let From::Arg(i) = from {
+            if let ResultSource::Arg(i) = from {
                 mark(&mut live, node.args[*i]);
             }
         }
@@ -55,9 +55,9 @@ pub fn prune(graph: &Graph) -> Result<Graph> {
         };
         for (old, from) in node.outs.iter().zip(plan.outs) {
             map[old.0 as usize] = match from {
-                From::Result(k) => results[k],
-                From::Arg(i) => map[node.args[i].0 as usize],
-                From::Nowhere => continue,
+                ResultSource::Result(k) => results[k],
+                ResultSource::Arg(i) => map[node.args[i].0 as usize],
+                ResultSource::Unused => continue,
             };
         }
     }
@@ -66,33 +66,33 @@ pub fn prune(graph: &Graph) -> Result<Graph> {
 }
 
 /// What a node becomes.
-struct Plan {
+struct NodePlan {
     /// The op with the operands it still takes; `None` where all results are operands.
     op: Option<(Op, Vec<usize>)>,
     /// Where each result comes from.
-    outs: Vec<From>,
+    outs: Vec<ResultSource>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum From {
+enum ResultSource {
     Result(usize),
     Arg(usize),
-    Nowhere,
+    Unused,
 }
 
-fn plan(node: &Node, needed: &[bool]) -> Result<Plan> {
+fn plan(node: &Node, needed: &[bool]) -> Result<NodePlan> {
     match &node.op {
         Op::Call(c) => plan_branches(&[&c.body], 0, needed, |mut b| Call::new(b.remove(0)).into()),
-        Op::Remat(r) => plan_branches(&[&r.body], 0, needed, |mut b| Remat::with(b.remove(0), r.policy.clone()).into()),
+        Op::Remat(r) => plan_branches(&[&r.body], 0, needed, |mut b| Remat::with_policy(b.remove(0), r.policy.clone()).into()),
         Op::Cond(c) => {
             let branches: Vec<&Arc<Graph>> = c.branches.iter().collect();
             plan_branches(&branches, 1, needed, |b| Cond::new(b).into())
         }
         Op::Scan(s) => plan_scan(s, needed),
         Op::While(w) => plan_while(w, needed),
-        op => Ok(Plan {
+        op => Ok(NodePlan {
             op: Some((op.clone(), (0..node.args.len()).collect())),
-            outs: (0..needed.len()).map(From::Result).collect(),
+            outs: (0..needed.len()).map(ResultSource::Result).collect(),
         }),
     }
 }
@@ -121,7 +121,7 @@ fn with_inputs(graph: &Graph, order: &[usize]) -> Result<Graph> {
 }
 
 /// The input that an output is, if it is one.
-fn handed_through(graph: &Graph, out: usize) -> Option<usize> {
+fn forwarded_input(graph: &Graph, out: usize) -> Option<usize> {
     let v = graph.outputs()[out];
     graph.inputs().iter().position(|&i| i == v)
 }
@@ -132,36 +132,36 @@ fn plan_branches(
     first: usize,
     needed: &[bool],
     make: impl FnOnce(Vec<Graph>) -> Op,
-) -> Result<Plan> {
+) -> Result<NodePlan> {
     let whole = branches.iter().map(|b| prune(b)).collect::<Result<Vec<_>>>()?;
-    let mut outs = vec![From::Nowhere; needed.len()];
+    let mut outs = vec![ResultSource::Unused; needed.len()];
     let mut computed = vec![false; needed.len()];
     let mut results = 0;
     for i in marked(needed) {
-        let through: Vec<Option<usize>> = whole.iter().map(|b| handed_through(b, i)).collect();
+        let through: Vec<Option<usize>> = whole.iter().map(|b| forwarded_input(b, i)).collect();
         outs[i] = match through[0] {
-            Some(k) if through.iter().all(|t| *t == Some(k)) => From::Arg(first + k),
+            Some(k) if through.iter().all(|t| *t == Some(k)) => ResultSource::Arg(first + k),
             _ => {
                 computed[i] = true;
                 results += 1;
-                From::Result(results - 1)
+                ResultSource::Result(results - 1)
             }
         };
     }
     if results == 0 {
-        return Ok(Plan { op: None, outs });
+        return Ok(NodePlan { op: None, outs });
     }
     let parts = (whole.iter()).map(|b| with_outputs(b, &computed)).collect::<Result<Vec<_>>>()?;
     let read: Vec<Vec<bool>> = parts.iter().map(Graph::used_inputs).collect();
     let kept: Vec<usize> = (0..whole[0].inputs().len()).filter(|&i| read.iter().any(|r| r[i])).collect();
     let bodies = parts.iter().map(|b| with_inputs(b, &kept)).collect::<Result<Vec<_>>>()?;
     let args = (0..first).chain(kept.iter().map(|i| first + i)).collect();
-    Ok(Plan { op: Some((make(bodies), args)), outs })
+    Ok(NodePlan { op: Some((make(bodies), args)), outs })
 }
 
 /// A loop's carries: which never change, and which are needed.
 struct Carries {
-    fixed: Vec<bool>,
+    invariant: Vec<bool>,
     kept: Vec<bool>,
 }
 
@@ -170,14 +170,14 @@ impl Carries {
     /// reads, `others` which further outputs are read. Also gives the body with the outputs that stay.
     fn of(body: &Graph, first: usize, wanted: &[bool], others: &[bool]) -> Result<(Carries, Graph)> {
         let n = wanted.len();
-        let fixed: Vec<bool> = (0..n).map(|i| handed_through(body, i) == Some(first + i)).collect();
+        let fixed: Vec<bool> = (0..n).map(|i| forwarded_input(body, i) == Some(first + i)).collect();
         let mut kept: Vec<bool> = (0..n).map(|i| wanted[i] && !fixed[i]).collect();
         loop {
             let part = with_outputs(body, &[&kept[..], others].concat())?;
             let read = part.used_inputs();
             let more: Vec<usize> = (0..n).filter(|&i| read[first + i] && !fixed[i] && !kept[i]).collect();
             if more.is_empty() {
-                return Ok((Carries { fixed, kept }, part));
+                return Ok((Carries { invariant: fixed, kept }, part));
             }
             for i in more {
                 kept[i] = true;
@@ -186,65 +186,65 @@ impl Carries {
     }
 
     /// Carries that never change and that a graph reads as inputs from `first` on.
-    fn fixed_in(&self, read: &[bool], first: usize) -> Vec<usize> {
-        marked(&self.fixed).filter(|&i| read[first + i]).map(|i| first + i).collect()
+    fn invariant_carries(&self, read: &[bool], first: usize) -> Vec<usize> {
+        marked(&self.invariant).filter(|&i| read[first + i]).map(|i| first + i).collect()
     }
 }
 
-fn plan_scan(scan: &Scan, needed: &[bool]) -> Result<Plan> {
+fn plan_scan(scan: &Scan, needed: &[bool]) -> Result<NodePlan> {
     let (nc, nk) = (scan.consts, scan.carries);
     let first = scan.bounded as usize;
     let body = prune(&scan.body)?;
     let (carries, body) = Carries::of(&body, nc, &needed[..nk], &needed[nk..])?;
     let read = body.used_inputs();
-    let mut outs = vec![From::Nowhere; needed.len()];
+    let mut outs = vec![ResultSource::Unused; needed.len()];
     let mut results = 0;
     for (i, out) in outs.iter_mut().enumerate() {
         let stays = if i < nk { carries.kept[i] } else { needed[i] };
         if stays {
-            *out = From::Result(results);
+            *out = ResultSource::Result(results);
             results += 1;
         } else if needed[i] {
-            *out = From::Arg(first + nc + i);
+            *out = ResultSource::Arg(first + nc + i);
         }
     }
     if results == 0 {
-        return Ok(Plan { op: None, outs });
+        return Ok(NodePlan { op: None, outs });
     }
     let mut order: Vec<usize> = (0..nc).filter(|&i| read[i]).collect();
-    order.extend(carries.fixed_in(&read, nc));
+    order.extend(carries.invariant_carries(&read, nc));
     let consts = order.len();
     order.extend(marked(&carries.kept).map(|i| nc + i));
     let kept = order.len() - consts;
     order.extend((nc + nk..read.len()).filter(|&i| read[i]));
     let smaller = Scan { body: Arc::new(with_inputs(&body, &order)?), consts, carries: kept, ..scan.clone() };
     let args = (0..first).chain(order.iter().map(|i| first + i)).collect();
-    Ok(Plan { op: Some((smaller.into(), args)), outs })
+    Ok(NodePlan { op: Some((smaller.into(), args)), outs })
 }
 
-fn plan_while(loop_: &While, needed: &[bool]) -> Result<Plan> {
+fn plan_while(loop_: &While, needed: &[bool]) -> Result<NodePlan> {
     let (nc, nb, nk) = (loop_.cond_consts, loop_.body_consts, needed.len());
     let (cond, body) = (prune(&loop_.cond)?, prune(&loop_.body)?);
     let asked = cond.used_inputs();
     let wanted: Vec<bool> = (0..nk).map(|i| needed[i] || asked[nc + i]).collect();
     let (carries, body) = Carries::of(&body, nb, &wanted, &[])?;
     let read = body.used_inputs();
-    let mut outs = vec![From::Nowhere; nk];
+    let mut outs = vec![ResultSource::Unused; nk];
     for i in marked(needed) {
-        outs[i] = match carries.fixed[i] {
-            true => From::Arg(nc + nb + i),
-            false => From::Result(carries.kept[..i].iter().filter(|k| **k).count()),
+        outs[i] = match carries.invariant[i] {
+            true => ResultSource::Arg(nc + nb + i),
+            false => ResultSource::Result(carries.kept[..i].iter().filter(|k| **k).count()),
         };
     }
     // Only how long it runs would be left, and nobody can tell.
-    if marked(needed).all(|i| carries.fixed[i]) {
-        return Ok(Plan { op: None, outs });
+    if marked(needed).all(|i| carries.invariant[i]) {
+        return Ok(NodePlan { op: None, outs });
     }
     let kept: Vec<usize> = marked(&carries.kept).collect();
     let mut cond_order: Vec<usize> = (0..nc).filter(|&i| asked[i]).collect();
-    cond_order.extend(carries.fixed_in(&asked, nc));
+    cond_order.extend(carries.invariant_carries(&asked, nc));
     let mut body_order: Vec<usize> = (0..nb).filter(|&i| read[i]).collect();
-    body_order.extend(carries.fixed_in(&read, nb));
+    body_order.extend(carries.invariant_carries(&read, nb));
     let (cond_consts, body_consts) = (cond_order.len(), body_order.len());
     let of_cond = |i: usize| if i < nc { i } else { nb + i };
     let args: Vec<usize> = (cond_order.iter().map(|&i| of_cond(i)))
@@ -255,5 +255,5 @@ fn plan_while(loop_: &While, needed: &[bool]) -> Result<Plan> {
     body_order.extend(kept.iter().map(|i| nb + i));
     let smaller =
         While::new(cond_consts, body_consts, with_inputs(&cond, &cond_order)?, with_inputs(&body, &body_order)?);
-    Ok(Plan { op: Some((smaller.into(), args)), outs })
+    Ok(NodePlan { op: Some((smaller.into(), args)), outs })
 }

@@ -7,6 +7,6 @@ use ir::{Builder, Graph, GraphBuilder, Result, Value};
 pub fn remat(graph: &Graph, policy: RematPolicy) -> Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
-    let outs = b.emit(Remat::with(graph.clone(), policy).into(), &args)?;
+    let outs = b.emit(Remat::with_policy(graph.clone(), policy).into(), &args)?;
     Ok(b.finish(&outs))
 }

@@ -1,6 +1,6 @@
 //! Reverse mode: jvp, split, transpose.
 
-use crate::cx::Tx;
+use crate::builder::TransformBuilder;
 use ir::{Error, Graph, GraphBuilder, Result, Scalar, Value};
 
 /// A function at a point: its values with what the linear part needs, and the linear part.
@@ -22,14 +22,14 @@ pub fn linearize(graph: &Graph, active: &[bool]) -> Result<Linearized> {
     let outs = graph.outputs().len();
     let (both, tangents) = crate::jvp(graph, active, &vec![false; outs])?;
     let known: Vec<bool> = (0..both.inputs().len()).map(|i| i < n).collect();
-    let s = crate::split(&both, &known)?;
+    let s = crate::partial_eval(&both, &known)?;
     // Primal outputs never depend on tangents: an op's `split` must see that. A tangent may be known (a constant zero
     // written out); the linear part then gives it as it stands.
     if let Some(i) = s.known_outs[..outs].iter().position(|k| !*k) {
         return Err(Error::Invalid(format!("output {i} was taken to depend on tangents")));
     }
     if s.known_outs[outs..].iter().all(|k| !*k) {
-        return Ok(Linearized { known: s.known, linear: s.rest, residuals: s.residuals, tangents });
+        return Ok(Linearized { known: s.known, linear: s.unknown, residuals: s.residuals, tangents });
     }
     let mut known_graph = Graph::new();
     let args: Vec<Value> = s.known.input_types().into_iter().map(|t| known_graph.input(t)).collect();
@@ -42,13 +42,13 @@ pub fn linearize(graph: &Graph, active: &[bool]) -> Result<Linearized> {
     // Residuals: those of the split, then the known tangents.
     let extra = n_known - outs;
     let mut linear = Graph::new();
-    let types = s.rest.input_types();
+    let types = s.unknown.input_types();
     let residuals: Vec<Value> = types[..s.residuals].iter().map(|t| linear.input(t.clone())).collect();
     let known_tangents: Vec<Value> = (0..extra)
         .map(|i| linear.input(known_graph.ty(known_graph.outputs()[outs + s.residuals + i]).clone()))
         .collect();
     let dx: Vec<Value> = types[s.residuals..].iter().map(|t| linear.input(t.clone())).collect();
-    let rest = s.rest.inline(&mut linear, &[residuals, dx].concat())?;
+    let rest = s.unknown.inline(&mut linear, &[residuals, dx].concat())?;
     let (mut k, mut r) = (known_tangents.into_iter(), rest.into_iter());
     let results: Vec<Value> = s.known_outs[outs..]
         .iter()
@@ -87,7 +87,7 @@ fn vjp_with(graph: &Graph, wrt: &[usize], by_rules: bool) -> Result<Graph> {
     let (back, gives) =
         crate::transpose::transpose_with(&lin.linear, &linear_flags, &vec![true; n_tangents], by_rules)?;
 
-    let mut cx = Tx::new();
+    let mut cx = TransformBuilder::new();
     let x: Vec<Value> = types.iter().map(|t| cx.input(t.clone())).collect();
     let mut cts = Vec::new();
     for (i, t) in graph.output_types().into_iter().enumerate() {
@@ -131,7 +131,7 @@ pub fn value_and_grad(graph: &Graph, wrt: &[usize]) -> Result<Graph> {
         None => return Err(Error::Invalid("a function without outputs has no gradient".into())),
     }
     let back = vjp(graph, wrt)?;
-    let mut cx = Tx::new();
+    let mut cx = TransformBuilder::new();
     let mut args: Vec<Value> = graph.input_types().into_iter().map(|t| cx.input(t)).collect();
     for (i, t) in out_types.iter().enumerate().filter(|(_, t)| t.dtype.is_float()) {
         let seed = if i == 0 { Scalar::one(t.dtype) } else { Scalar::zero(t.dtype) };

@@ -9,7 +9,7 @@ use ir::{Binary, Graph, Literal, Op, Result, Type, Value, Values};
 use std::collections::{BTreeMap, HashMap};
 
 /// The graph with equal ops as one: every use of a view records it anew.
-pub fn shared(graph: &Graph) -> Result<Graph> {
+pub fn deduplicate(graph: &Graph) -> Result<Graph> {
     let mut new = Graph::new();
     let inputs: Vec<Value> = graph.input_types().into_iter().map(|t| new.input(t)).collect();
     let mut known: HashMap<(Op, Values), Values> = HashMap::new();
@@ -28,7 +28,7 @@ pub fn shared(graph: &Graph) -> Result<Graph> {
 
 /// A value that is zero but for a part of one axis.
 #[derive(Clone, Copy)]
-struct Part {
+struct PaddedSlice {
     inner: Value,
     axis: usize,
     from: usize,
@@ -36,8 +36,8 @@ struct Part {
 }
 
 /// The graph with sums of parts as concatenations.
-pub fn joined(graph: &Graph) -> Result<Graph> {
-    let sums = Sums::new(graph);
+pub fn sums_to_concats(graph: &Graph) -> Result<Graph> {
+    let sums = PaddedSliceSums::new(graph);
     if sums.roots.is_empty() {
         return Ok(graph.clone());
     }
@@ -77,24 +77,24 @@ pub fn joined(graph: &Graph) -> Result<Graph> {
 }
 
 /// A sum that is a concatenation, and what else is added.
-struct Root {
+struct ConcatSum {
     axis: usize,
-    parts: Vec<Part>,
+    parts: Vec<PaddedSlice>,
     /// What is missing around them.
     pad: Option<Pad>,
     others: Vec<Value>,
 }
 
-struct Sums<'a> {
+struct PaddedSliceSums<'a> {
     graph: &'a Graph,
     maker: Vec<Option<usize>>,
     uses: Vec<usize>,
     /// By the node that is the last addition.
-    roots: BTreeMap<usize, Root>,
+    roots: BTreeMap<usize, ConcatSum>,
 }
 
-impl<'a> Sums<'a> {
-    fn new(graph: &'a Graph) -> Sums<'a> {
+impl<'a> PaddedSliceSums<'a> {
+    fn new(graph: &'a Graph) -> PaddedSliceSums<'a> {
         let mut maker = vec![None; graph.num_values()];
         let mut uses = vec![0; graph.num_values()];
         for (i, node) in graph.nodes().iter().enumerate() {
@@ -102,7 +102,7 @@ impl<'a> Sums<'a> {
             node.args.iter().for_each(|v| uses[v.0 as usize] += 1);
         }
         graph.outputs().iter().for_each(|v| uses[v.0 as usize] += 1);
-        let mut sums = Sums { graph, maker, uses, roots: BTreeMap::new() };
+        let mut sums = PaddedSliceSums { graph, maker, uses, roots: BTreeMap::new() };
         // Sums inside of sums are parts of the outer one.
         let mut inner = vec![false; graph.nodes().len()];
         for (i, node) in graph.nodes().iter().enumerate().rev() {
@@ -110,7 +110,7 @@ impl<'a> Sums<'a> {
                 continue;
             }
             let mut leaves = Vec::new();
-            sums.leaves(i, &mut inner, &mut leaves);
+            sums.summands(i, &mut inner, &mut leaves);
             if let Some(root) = sums.root(&leaves) {
                 sums.roots.insert(i, root);
             }
@@ -119,24 +119,24 @@ impl<'a> Sums<'a> {
     }
 
     /// What an addition adds up, through additions that nobody else reads.
-    fn leaves(&self, sum: usize, inner: &mut [bool], found: &mut Vec<Value>) {
+    fn summands(&self, sum: usize, inner: &mut [bool], found: &mut Vec<Value>) {
         for &v in &self.graph.nodes()[sum].args {
             match self.maker[v.0 as usize] {
                 Some(i) if self.uses[v.0 as usize] == 1 && is_sum(&self.graph.nodes()[i].op) => {
                     inner[i] = true;
-                    self.leaves(i, inner, found);
+                    self.summands(i, inner, found);
                 }
                 _ => found.push(v),
             }
         }
     }
 
-    fn root(&self, leaves: &[Value]) -> Option<Root> {
-        let parts: Vec<(usize, Part)> =
-            leaves.iter().enumerate().filter_map(|(i, v)| self.part(*v).map(|p| (i, p))).collect();
+    fn root(&self, leaves: &[Value]) -> Option<ConcatSum> {
+        let parts: Vec<(usize, PaddedSlice)> =
+            leaves.iter().enumerate().filter_map(|(i, v)| self.padded_slice(*v).map(|p| (i, p))).collect();
         let axis = parts.first()?.1.axis;
-        let mut row: Vec<(usize, Part)> = Vec::new();
-        let mut sorted: Vec<&(usize, Part)> = parts.iter().filter(|(_, p)| p.axis == axis).collect();
+        let mut row: Vec<(usize, PaddedSlice)> = Vec::new();
+        let mut sorted: Vec<&(usize, PaddedSlice)> = parts.iter().filter(|(_, p)| p.axis == axis).collect();
         sorted.sort_by_key(|(_, p)| p.from);
         for &&(i, p) in &sorted {
             // One after the other, without gaps.
@@ -161,11 +161,11 @@ impl<'a> Sums<'a> {
         });
         let taken = |i: usize| row.iter().any(|(k, _)| *k == i);
         let others = leaves.iter().enumerate().filter(|(i, _)| !taken(*i)).map(|(_, v)| *v).collect();
-        Some(Root { axis, parts: row.iter().map(|(_, p)| *p).collect(), pad, others })
+        Some(ConcatSum { axis, parts: row.iter().map(|(_, p)| *p).collect(), pad, others })
     }
 
     /// A value that only the sum reads: zeros around something, along one axis.
-    fn part(&self, v: Value) -> Option<Part> {
+    fn padded_slice(&self, v: Value) -> Option<PaddedSlice> {
         let node = &self.graph.nodes()[self.maker[v.0 as usize]?];
         let Op::Pad(pad) = &node.op else { return None };
         let zero = &self.graph.nodes()[self.maker[node.args[1].0 as usize]?];
@@ -177,7 +177,7 @@ impl<'a> Sums<'a> {
         let [axis] = changed[..] else { return None };
         let from = usize::try_from(pad.low[axis]).ok()?;
         usize::try_from(pad.high[axis]).ok()?;
-        Some(Part { inner: node.args[0], axis, from, size: self.graph.ty(node.args[0]).shape[axis] })
+        Some(PaddedSlice { inner: node.args[0], axis, from, size: self.graph.ty(node.args[0]).shape[axis] })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Transposition: a linear map from inputs to outputs becomes the map from cotangents of outputs to those of inputs.
 
-use crate::cx::Tx;
-use ir::ops::Arg;
+use crate::builder::TransformBuilder;
+use ir::ops::TransposeArg;
 use ir::{Error, Graph, GraphBuilder, Result, Value};
 
 /// Transposes a graph that is linear in the inputs marked in `linear`. Inputs of the result are the other inputs, then
@@ -21,7 +21,7 @@ pub(crate) fn transpose_with(
     if linear.len() != graph.inputs().len() || ct.len() != graph.outputs().len() {
         return Err(Error::Invalid("transpose needs a flag for each input and output".into()));
     }
-    let mut cx = Tx::with_rules(by_rules);
+    let mut cx = TransformBuilder::with_reverse_rules(by_rules);
     let n = graph.num_values();
     let mut known: Vec<Option<Value>> = vec![None; n];
     for (&v, &l) in graph.inputs().iter().zip(linear) {
@@ -33,10 +33,10 @@ pub(crate) fn transpose_with(
     let out_cts: Vec<Option<Value>> =
         graph.outputs().iter().zip(ct).map(|(&v, &c)| c.then(|| cx.input(graph.ty(v).clone()))).collect();
     for (v, c) in graph.outputs().iter().zip(out_cts) {
-        cts[v.0 as usize] = cx.add_opt(cts[v.0 as usize], c)?;
+        cts[v.0 as usize] = cx.add_optional(cts[v.0 as usize], c)?;
     }
     // Forward: everything that does not depend on a linear input.
-    let live = graph.live();
+    let live = graph.live_values();
     let mut linear_nodes = Vec::new();
     for node in graph.nodes() {
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
@@ -45,7 +45,7 @@ pub(crate) fn transpose_with(
         let args: Option<Vec<Value>> = node.args.iter().map(|a| known[a.0 as usize]).collect();
         match args {
             Some(args) => {
-                cx.at(&node.loc);
+                cx.set_loc(&node.loc);
                 for (v, y) in node.outs.iter().zip(cx.emit(node.op.clone(), &args)?) {
                     known[v.0 as usize] = Some(y);
                 }
@@ -59,20 +59,20 @@ pub(crate) fn transpose_with(
         if out_cts.iter().all(Option::is_none) {
             continue;
         }
-        cx.at(&node.loc);
-        let args: Vec<Arg> = node
+        cx.set_loc(&node.loc);
+        let args: Vec<TransposeArg> = node
             .args
             .iter()
             .map(|a| match known[a.0 as usize] {
-                Some(v) => Arg::Known(v),
-                None => Arg::Linear(graph.ty(*a).clone()),
+                Some(v) => TransposeArg::Known(v),
+                None => TransposeArg::Linear(graph.ty(*a).clone()),
             })
             .collect();
         let grads = node.op.transpose(&mut cx, &args, &out_cts).map_err(|e| e.at(&node.loc))?;
         debug_assert_eq!(grads.len(), args.len(), "{} transposed", node.op.name());
         for ((a, arg), g) in node.args.iter().zip(&args).zip(grads) {
             if arg.is_linear() {
-                cts[a.0 as usize] = cx.add_opt(cts[a.0 as usize], g)?;
+                cts[a.0 as usize] = cx.add_optional(cts[a.0 as usize], g)?;
             }
         }
     }

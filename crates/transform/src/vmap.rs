@@ -1,6 +1,6 @@
 //! Batching.
 
-use crate::cx::Tx;
+use crate::builder::TransformBuilder;
 use ir::{Error, Graph, GraphBuilder, Result, Value};
 
 /// The graph over a batch: inputs marked in `batched` get an axis of `size` in front, and so do the outputs marked in
@@ -9,19 +9,19 @@ pub fn vmap(graph: &Graph, batched: &[bool], want: &[bool], size: usize) -> Resu
     if batched.len() != graph.inputs().len() {
         return Err(Error::Invalid(format!("{} flags for {} inputs", batched.len(), graph.inputs().len())));
     }
-    let mut cx = Tx::new();
+    let mut cx = TransformBuilder::new();
     let mut values: Vec<Option<(Value, bool)>> = vec![None; graph.num_values()];
     for (&v, &b) in graph.inputs().iter().zip(batched) {
         let ty = graph.ty(v);
         let ty = if b { ty.batched(size) } else { ty.clone() };
         values[v.0 as usize] = Some((cx.input(ty), b));
     }
-    let live = graph.live();
+    let live = graph.live_values();
     for node in graph.nodes() {
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
         }
-        cx.at(&node.loc);
+        cx.set_loc(&node.loc);
         let args: Vec<(Value, bool)> =
             node.args.iter().map(|a| values[a.0 as usize].expect("operands come first")).collect();
         let x: Vec<Value> = args.iter().map(|a| a.0).collect();
@@ -46,7 +46,7 @@ pub fn vmap(graph: &Graph, batched: &[bool], want: &[bool], size: usize) -> Resu
     for (i, v) in graph.outputs().iter().enumerate() {
         let (mut y, mut b) = values[v.0 as usize].expect("outputs are live");
         if !b && want.get(i) == Some(&true) {
-            y = cx.repeat_front(y, size)?;
+            y = cx.broadcast_leading(y, size)?;
             b = true;
         }
         outputs.push(y);
@@ -64,7 +64,7 @@ pub fn vmap_axes(graph: &Graph, in_axes: &[Option<usize>], out_axes: &[usize], s
     if out_axes.len() != graph.outputs().len() {
         return Err(Error::Invalid(format!("{} output axes for {} outputs", out_axes.len(), graph.outputs().len())));
     }
-    let mut cx = Tx::new();
+    let mut cx = TransformBuilder::new();
     let mut args = Vec::new();
     for (ty, axis) in graph.input_types().iter().zip(in_axes) {
         args.push(match axis {

@@ -3,7 +3,7 @@
 mod checks;
 
 use checks::*;
-use ir::ops::{Call, Checkpoint, Cond, Remat, Scan};
+use ir::ops::{Call, ScanCheckpoint, Cond, Remat, Scan};
 use ir::{Builder, Graph, GraphBuilder, Literal, Op, Unary};
 
 /// Over (h, k, x): `h' = x`, `k' = k·sin(h)`, stacking `h·k`. Only the first iteration sees the start of `h`.
@@ -16,7 +16,7 @@ fn overwritten() -> Graph {
     b.finish(&[x, k2, y])
 }
 
-fn scan(checkpoint: Checkpoint, reverse: bool, bounded: bool) -> (Graph, Vec<Literal>) {
+fn scan(checkpoint: ScanCheckpoint, reverse: bool, bounded: bool) -> (Graph, Vec<Literal>) {
     let mut x = vec![random(&[2], 1), random(&[2], 2), random(&[4, 2], 3)];
     let scan = Scan { checkpoint, reverse, bounded, ..Scan::over(0, 2, 4, overwritten()) };
     if bounded {
@@ -35,7 +35,7 @@ fn scan(checkpoint: Checkpoint, reverse: bool, bounded: bool) -> (Graph, Vec<Lit
 
 #[test]
 fn a_carry_that_is_overwritten_still_has_its_gradient() {
-    for checkpoint in [Checkpoint::All, Checkpoint::Every(3)] {
+    for checkpoint in [ScanCheckpoint::All, ScanCheckpoint::EveryN(3)] {
         for (reverse, bounded) in [(false, false), (true, false), (false, true), (true, true)] {
             let (g, x) = scan(checkpoint, reverse, bounded);
             for wrt in [&[0usize][..], &[1], &[2], &[0, 2], &[0, 1, 2]] {

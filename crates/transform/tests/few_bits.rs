@@ -2,7 +2,7 @@
 
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
-use transform::{DelayedScaling, FewBits, LowPrecision, Rounding, Scaling, few_bits, with_state};
+use transform::{DelayedScaling, MatmulRounding, LowPrecision, Rounding, Scaling, round_matmuls, with_state};
 
 fn linear() -> Graph {
     let mut b = Builder::new();
@@ -46,8 +46,8 @@ fn close(a: &[f32], b: &[f32]) {
 #[test]
 fn operands_and_cotangents_are_rounded_and_the_last_product_is_not() {
     let graph = linear();
-    let how = FewBits::new(Rounding::new(LowPrecision::E4M3)).backward(Rounding::new(LowPrecision::E5M2));
-    let few = few_bits(&graph, &how).unwrap();
+    let how = MatmulRounding::new(Rounding::new(LowPrecision::E4M3)).with_cotangent_rounding(Rounding::new(LowPrecision::E5M2));
+    let few = round_matmuls(&graph, &how).unwrap();
     ir::verify::verify(&few).unwrap();
     let x: Vec<Literal> = few.input_types().iter().enumerate().map(|(i, t)| values(t, 7 + i as u64)).collect();
     let [xs, ws, vs] = [0, 1, 2].map(|i| x[i].to_vec::<f32>());
@@ -82,13 +82,13 @@ fn every_scaling_rounds_within_its_step() {
     let inputs: Vec<Literal> = graph.input_types().iter().enumerate().map(|(i, t)| values(t, 3 + i as u64)).collect();
     let want = interp::run(&graph, &inputs).unwrap()[0].to_vec::<f32>();
     let error = |how: Rounding| {
-        let few = few_bits(&graph, &FewBits::new(how)).unwrap();
+        let few = round_matmuls(&graph, &MatmulRounding::new(how)).unwrap();
         let found = interp::run(&few, &inputs).unwrap()[0].to_vec::<f32>();
         let square = |x: &[f32]| x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>();
         let far: Vec<f32> = found.iter().zip(&want).map(|(a, b)| a - b).collect();
         (square(&far) / square(&want)).sqrt()
     };
-    for scaling in [Scaling::Tensor, Scaling::Rows, Scaling::Blocks(32, 32), Scaling::Blocks(8, 16)] {
+    for scaling in [Scaling::PerTensor, Scaling::PerRow, Scaling::PerBlock(32, 32), Scaling::PerBlock(8, 16)] {
         let e = error(Rounding { scaling, margin: 0.1, ..Rounding::new(LowPrecision::E4M3) });
         assert!(e > 1e-4 && e < 0.06, "{scaling:?}: {e}");
     }
@@ -101,7 +101,7 @@ fn alone(x: &Literal, how: &Rounding) -> Vec<f32> {
     let mut b = Builder::new();
     let v = b.graph.input(x.ty().clone());
     let axis = x.ty().rank() - 1;
-    let y = transform::rounded(&mut b, v, axis, how).unwrap();
+    let y = transform::round_operand(&mut b, v, axis, how).unwrap();
     let graph = b.finish(&[y]);
     ir::verify::verify(&graph).unwrap();
     interp::run(&graph, std::slice::from_ref(x)).unwrap()[0].to_vec::<f32>()
@@ -110,7 +110,7 @@ fn alone(x: &Literal, how: &Rounding) -> Vec<f32> {
 /// In one dimension, blocks of 4-bit floats are the storage formats NVFP4 and MXFP4, bit for bit.
 #[test]
 fn blocks_of_four_bits_are_the_formats() {
-    use ir::composites::quantized::{Format, Packing, fake_quantize};
+    use ir::composites::quantized::{QuantFormat, QuantScheme, fake_quantize};
     let ty = Type::new(DType::F32, &[6, 96]);
     for seed in 0..20 {
         let mut x = values(&ty, 1000 + seed);
@@ -119,20 +119,20 @@ fn blocks_of_four_bits_are_the_formats() {
         x = Literal::from_fn(ty.clone(), |i| {
             Scalar::from_f64(DType::F32, if i < 40 { 0.0 } else { f64::from(wide[i]) })
         });
-        for (format, group) in [(Format::Nvfp4, 16), (Format::Mxfp4, 32)] {
+        for (format, group) in [(QuantFormat::Nvfp4, 16), (QuantFormat::Mxfp4, 32)] {
             let mut b = Builder::new();
             let v = b.graph.input(ty.clone());
             let mut args = vec![v];
             let mut types = vec![ty.clone()];
-            if format == Format::Nvfp4 {
+            if format == QuantFormat::Nvfp4 {
                 let most = x.to_vec::<f32>().iter().fold(0f32, |m, v| m.max(v.abs()));
                 args.push(b.scalar(DType::F32, f64::from(most * (1.0 / 2688.0) as f32)).unwrap());
                 types.push(Type::scalar(DType::F32));
             }
-            let packing = Packing::new(format, None).unwrap();
+            let packing = QuantScheme::new(format, None).unwrap();
             let y = b.one(fake_quantize(&packing, &types, DType::F32, false).unwrap().into(), &args).unwrap();
             let want = interp::run(&b.finish(&[y]), std::slice::from_ref(&x)).unwrap()[0].to_vec::<f32>();
-            let found = alone(&x, &Rounding::new(LowPrecision::E2M1).scaled(Scaling::Blocks(1, group)));
+            let found = alone(&x, &Rounding::new(LowPrecision::E2M1).with_scaling(Scaling::PerBlock(1, group)));
             found.iter().zip(&want).for_each(|(a, b)| assert_eq!(a, b, "{format}"));
         }
     }
@@ -148,7 +148,7 @@ fn square_blocks_are_alike_alone() {
         (LowPrecision::Int4, 3, 5),
         (LowPrecision::E5M2, 32, 1),
     ] {
-        let how = Rounding::new(few).scaled(Scaling::Blocks(rows, columns));
+        let how = Rounding::new(few).with_scaling(Scaling::PerBlock(rows, columns));
         let ty = Type::new(DType::F32, &[2 * rows, 3 * columns]);
         let x = values(&ty, 5);
         let found = alone(&x, &how);
@@ -188,7 +188,7 @@ fn numbers_are_the_nearest_of_their_format() {
             let x = if i == 0 { 1.0 } else { (i as f64 * 0.618_034).fract() * 2.0 - 1.0 };
             Scalar::from_f64(DType::F32, f64::from(most) * x * if i % 3 == 0 { 1.0 } else { 0.01 })
         });
-        let found = alone(&x, &Rounding { scaling: Scaling::Tensor, ..Rounding::new(few) });
+        let found = alone(&x, &Rounding { scaling: Scaling::PerTensor, ..Rounding::new(few) });
         for (x, y) in x.to_vec::<f32>().iter().zip(found) {
             let near = all.iter().map(|g| (g - x.abs()).abs()).fold(f32::INFINITY, f32::min);
             let scale = most * ((1.0 / f64::from(most)) as f32);
@@ -202,15 +202,15 @@ fn numbers_are_the_nearest_of_their_format() {
 #[test]
 fn chance_is_fair_and_follows_its_key() {
     for few in [LowPrecision::E4M3, LowPrecision::E5M2, LowPrecision::E2M1, LowPrecision::Int4] {
-        let how = Rounding { stochastic: true, scaling: Scaling::Tensor, ..Rounding::new(few) };
+        let how = Rounding { stochastic: true, scaling: Scaling::PerTensor, ..Rounding::new(few) };
         let mut b = Builder::new();
         let ty = Type::new(DType::F32, &[1, 20_001]);
         let v = b.graph.input(ty.clone());
-        let y = transform::rounded(&mut b, v, 1, &how).unwrap();
+        let y = transform::round_operand(&mut b, v, 1, &how).unwrap();
         let made = with_state(&b.finish(&[y]), None).unwrap();
-        assert!(made.keyed && made.states.is_empty());
-        let far = few.most() * 0.3;
-        let x = Literal::from_fn(ty, |i| Scalar::from_f64(DType::F32, if i == 0 { few.most() } else { far }));
+        assert!(made.needs_rng && made.amax_histories.is_empty());
+        let far = few.max_finite() * 0.3;
+        let x = Literal::from_fn(ty, |i| Scalar::from_f64(DType::F32, if i == 0 { few.max_finite() } else { far }));
         let run = |key: u64| {
             let key = Literal::from_fn(Type::new(DType::U32, &[2]), |i| {
                 Scalar::from_f64(DType::U32, (key + i as u64) as f64)
@@ -234,7 +234,7 @@ fn chance_is_fair_and_follows_its_key() {
 #[test]
 fn delayed_scales_are_those_of_earlier_steps() {
     let delay = |history, interval| Rounding {
-        delay: Some(DelayedScaling { history, interval }),
+        delayed_scaling: Some(DelayedScaling { history, interval }),
         ..Rounding::new(LowPrecision::E4M3)
     };
     let most = |x: &[f32]| x.iter().fold(0f32, |m, v| m.max(v.abs()));
@@ -243,11 +243,11 @@ fn delayed_scales_are_those_of_earlier_steps() {
         let mut b = Builder::new();
         let ty = Type::new(DType::F32, &[4, 8]);
         let v = b.graph.input(ty.clone());
-        let y = transform::rounded(&mut b, v, 1, &how).unwrap();
+        let y = transform::round_operand(&mut b, v, 1, &how).unwrap();
         let back = Rounding { format: LowPrecision::E5M2, ..how };
-        let y = transform::rounded_gradient(&mut b, y, &back).unwrap();
+        let y = transform::round_gradient(&mut b, y, &back).unwrap();
         let made = with_state(&b.finish(&[y]), None).unwrap();
-        assert_eq!(made.states, vec![Type::new(DType::F32, &[2 + history]); 2]);
+        assert_eq!(made.amax_histories, vec![Type::new(DType::F32, &[2 + history]); 2]);
         let step = transform::vjp(&made.graph, &[0, 1, 2]).unwrap();
         let zero = |n: usize| Literal::from_fn(Type::new(DType::F32, &[n]), |_| Scalar::from_f64(DType::F32, 0.0));
         let mut states = [zero(2 + history), zero(2 + history)];
@@ -289,11 +289,11 @@ fn delayed_scales_are_those_of_earlier_steps() {
 #[test]
 fn histories_reach_into_bodies() {
     use ir::ops::{Call, Remat, Scan};
-    let how = Rounding { delay: Some(DelayedScaling { history: 2, interval: 1 }), ..Rounding::new(LowPrecision::E4M3) };
+    let how = Rounding { delayed_scaling: Some(DelayedScaling { history: 2, interval: 1 }), ..Rounding::new(LowPrecision::E4M3) };
     let body = |ty: &Type| {
         let mut b = Builder::new();
         let v = b.graph.input(ty.clone());
-        let y = transform::rounded(&mut b, v, 0, &how).unwrap();
+        let y = transform::round_operand(&mut b, v, 0, &how).unwrap();
         let y = b.scale(y, 2.0).unwrap();
         b.finish(&[y])
     };
@@ -306,10 +306,10 @@ fn histories_reach_into_bodies() {
     let graph = b.finish(&[y]);
     let made = with_state(&graph, None).unwrap();
     ir::verify::verify(&made.graph).unwrap();
-    assert_eq!(made.states, [Type::new(DType::F32, &[4]), Type::new(DType::F32, &[4]), Type::new(DType::F32, &[3, 4])]);
+    assert_eq!(made.amax_histories, [Type::new(DType::F32, &[4]), Type::new(DType::F32, &[4]), Type::new(DType::F32, &[3, 4])]);
     let step = transform::vjp(&made.graph, &[0, 1, 2, 3]).unwrap();
     let x = values(&ty, 11);
-    let zeros = made.states.iter().map(|t| Literal::from_fn(t.clone(), |_| Scalar::from_f64(DType::F32, 0.0)));
+    let zeros = made.amax_histories.iter().map(|t| Literal::from_fn(t.clone(), |_| Scalar::from_f64(DType::F32, 0.0)));
     let inputs: Vec<Literal> = [x.clone()].into_iter().chain(zeros).chain([values(&ty, 12)]).collect();
     let found = interp::run(&step, &inputs).unwrap();
     // Each layer saw the last one's result, which is twice as large.
@@ -325,14 +325,14 @@ fn histories_reach_into_bodies() {
 /// Done twice, it is done once; what keeps its own precision keeps it.
 #[test]
 fn products_are_rounded_once() {
-    let how = FewBits::new(Rounding::new(LowPrecision::E4M3));
-    let once = few_bits(&linear(), &how).unwrap();
-    assert_eq!(few_bits(&once, &how).unwrap().to_string(), once.to_string());
+    let how = MatmulRounding::new(Rounding::new(LowPrecision::E4M3));
+    let once = round_matmuls(&linear(), &how).unwrap();
+    assert_eq!(round_matmuls(&once, &how).unwrap().to_string(), once.to_string());
     let mut b = Builder::new();
     let (x, w, v) = (b.input(DType::F32, &[3, 32]), b.input(DType::F32, &[4, 32]), b.input(DType::F32, &[2, 4]));
     let h = b.one(Dot::last_axes(DType::F32, 2, 2).into(), &[x, w]).unwrap();
-    let h = b.one(ir::ops::Name::new(transform::AS_WRITTEN).into(), &[h]).unwrap();
+    let h = b.one(ir::ops::Name::new(transform::KEEP_PRECISION).into(), &[h]).unwrap();
     let y = b.one(Dot::last_axes(DType::F32, 2, 2).into(), &[h, v]).unwrap();
     let graph = b.finish(&[y]);
-    assert_eq!(few_bits(&graph, &how).unwrap().to_string(), graph.to_string());
+    assert_eq!(round_matmuls(&graph, &how).unwrap().to_string(), graph.to_string());
 }

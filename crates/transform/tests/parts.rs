@@ -1,7 +1,7 @@
 //! Gradients of parts, put together at once: as many concatenations and pads as there should be, and the same values.
 
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Result, Scalar, Type, Value};
-use transform::slice_gradients::{joined, shared};
+use transform::slice_gradients::{sums_to_concats, deduplicate};
 
 /// The gradient of what reads parts of x, and how many ops of each name it has.
 fn gradient(f: impl Fn(&mut Builder, Value) -> Result<Value>) -> (Graph, Graph) {
@@ -11,7 +11,7 @@ fn gradient(f: impl Fn(&mut Builder, Value) -> Result<Value>) -> (Graph, Graph) 
     let y = b.sum_all(y).unwrap();
     let graph = b.finish(&[y]);
     let plain = transform::vjp_by_rules(&graph, &[0]).unwrap();
-    let back = joined(&transform::vjp_by_rules(&shared(&graph).unwrap(), &[0]).unwrap()).unwrap();
+    let back = sums_to_concats(&transform::vjp_by_rules(&deduplicate(&graph).unwrap(), &[0]).unwrap()).unwrap();
     (plain, back)
 }
 

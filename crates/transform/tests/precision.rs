@@ -4,11 +4,11 @@ mod checks;
 
 use checks::{check_text, graph, run};
 use ir::composites::activation::silu;
-use ir::composites::attention::{Attention, attention};
-use ir::composites::{FAMILIES, embedding::embedding, norm::rmsnorm};
+use ir::composites::attention::{AttentionOptions, attention};
+use ir::composites::{COMPOSITES, embedding::embedding, norm::rmsnorm};
 use ir::ops::{Cond, ReduceKind, Remat, RematPolicy, Scan};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, Unary, Value, verify};
-use transform::{Policy, precision};
+use transform::{AutocastPolicy, precision};
 
 const F32: DType = DType::F32;
 const BF16: DType = DType::BF16;
@@ -19,7 +19,7 @@ fn values(shape: &[usize], seed: u64) -> Literal {
 }
 
 fn narrow(g: &Graph) -> Graph {
-    let out = precision(g, &Policy::new(BF16)).unwrap();
+    let out = autocast(g, &AutocastPolicy::new(BF16)).unwrap();
     verify::verify(&out).unwrap();
     assert_eq!(out.input_types(), g.input_types());
     assert_eq!(out.output_types(), g.output_types());
@@ -105,7 +105,7 @@ fn values_and_gradients_stay_close_and_gradients_are_f32() {
     assert!(ops(&got, "dot").iter().all(|d| d.iter().all(|d| *d == BF16)), "{got}");
     near(&run(&got, &x), &run(&exact, &x), 5e-2);
     // In f16 the same.
-    let g = precision(&f, &Policy::new(DType::F16)).unwrap();
+    let g = autocast(&f, &AutocastPolicy::new(DType::F16)).unwrap();
     near(&run(&g, &x), &run(&f, &x), 2e-3);
 }
 
@@ -148,8 +148,8 @@ fn composites_are_narrow_only_where_the_policy_says() {
         Ok(vec![b.emit(norm.into(), v)?[0]])
     });
     assert_eq!(narrow(&f), f);
-    let policy = Policy { narrow: vec!["rmsnorm".into()], ..Policy::new(BF16) };
-    let g = precision(&f, &policy).unwrap();
+    let policy = AutocastPolicy { low_precision: vec!["rmsnorm".into()], ..AutocastPolicy::new(BF16) };
+    let g = autocast(&f, &policy).unwrap();
     let Some(Op::Composite(c)) = g.nodes().iter().map(|n| &n.op).find(|o| o.name() == "composite") else {
         panic!("the composite stays one");
     };
@@ -174,7 +174,7 @@ fn rematerialised_bodies_compute_as_if_they_stood_outside() {
                     let square = inner.mul(p, p)?;
                     let product = inner.matmul(square, q)?;
                     let body = inner.finish(&[product]);
-                    b.emit(Remat::with(body, RematPolicy::Nothing).into(), &[y, v[1]])?[0]
+                    b.emit(Remat::with_policy(body, RematPolicy::Nothing).into(), &[y, v[1]])?[0]
                 }
             };
             Ok(vec![b.add(y, z)?])
@@ -203,8 +203,8 @@ fn results_may_be_rounded_so_that_what_follows_is_narrow() {
         g.ty(add.outs[0]).dtype
     };
     assert_eq!(adds(&narrow(&f)), F32);
-    let policy = Policy { rounded: vec!["embedding".into()], ..Policy::new(BF16) };
-    let g = precision(&f, &policy).unwrap();
+    let policy = AutocastPolicy { rounded_outputs: vec!["embedding".into()], ..AutocastPolicy::new(BF16) };
+    let g = autocast(&f, &policy).unwrap();
     assert_eq!(adds(&g), BF16);
     near(&run(&g, &[table.clone(), ids.clone()]), &run(&f, &[table, ids]), 2e-2);
 }
@@ -219,7 +219,7 @@ fn other_dtypes_are_left_alone() {
     });
     assert_eq!(narrow(&f), f);
     for dtype in [F32, DType::F64, DType::I32, DType::F8E4M3] {
-        assert!(precision(&f, &Policy::new(dtype)).is_err());
+        assert!(autocast(&f, &AutocastPolicy::new(dtype)).is_err());
     }
 }
 
@@ -230,7 +230,7 @@ fn attention_is_narrow_activations_follow_and_norms_stay() {
         let ty = b.ty(v[0]);
         let norm = rmsnorm(&ty, &b.ty(v[1]), 1e-5)?;
         let h = b.emit(norm.into(), v)?[0];
-        let options = Attention { causal: true, ..Attention::default() };
+        let options = AttentionOptions { causal: true, ..AttentionOptions::default() };
         let y = b.emit(attention(&ty, &ty, &ty, &options)?.into(), &[h, h, h])?[0];
         let after = b.one(silu(&ty)?.into(), &[y])?;
         let before = b.one(silu(&ty)?.into(), &[h])?;
@@ -259,8 +259,8 @@ fn attention_is_narrow_activations_follow_and_norms_stay() {
 
 #[test]
 fn the_policy_names_composites_that_exist() {
-    let policy = Policy::new(BF16);
-    for name in policy.narrow.iter().chain(&policy.follow) {
-        assert!(FAMILIES.iter().any(|f| f.name == name), "{name}");
+    let policy = AutocastPolicy::new(BF16);
+    for name in policy.low_precision.iter().chain(&policy.promote) {
+        assert!(COMPOSITES.iter().any(|f| f.name == name), "{name}");
     }
 }

@@ -3,7 +3,7 @@
 mod checks;
 
 use checks::*;
-use ir::ops::{Call, Checkpoint, Cond, Remat, Scan, While};
+use ir::ops::{Call, ScanCheckpoint, Cond, Remat, Scan, While};
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Literal, Op, Unary, Value, verify};
 use transform::prune;
 
@@ -190,7 +190,7 @@ fn branches_and_functions_drop_unread_operands_and_results() {
 
 #[test]
 fn gradients_of_loops_get_smaller_and_stay_right() {
-    for checkpoint in [Checkpoint::All, Checkpoint::Every(2)] {
+    for checkpoint in [ScanCheckpoint::All, ScanCheckpoint::EveryN(2)] {
         let mut x = vectors(6);
         x.extend([random(&[3, 2], 9), random(&[3, 2], 10)]);
         let refs: Vec<&Literal> = x.iter().collect();

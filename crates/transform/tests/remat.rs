@@ -85,7 +85,7 @@ fn a_remat_inside_a_scan_keeps_its_names_for_every_iteration() {
     let scan = |policy: RematPolicy| {
         let mut b = Builder::new();
         let (w, h) = (b.input(F, &[3, 3]), b.input(F, &[2, 3]));
-        let y = b.one(Remat::with(layer(), policy).into(), &[h, w]).unwrap();
+        let y = b.one(Remat::with_policy(layer(), policy).into(), &[h, w]).unwrap();
         let body = b.finish(&[y]);
         let mut b = Builder::new();
         let (w, h) = (b.input(F, &[3, 3]), b.input(F, &[2, 3]));

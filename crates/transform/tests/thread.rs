@@ -1,7 +1,7 @@
 //! The loss of `scan(rmsnorm(tanh(x·w + b)))` with a mean-squared error, through every transform.
 
 use ir::composites::norm::rmsnorm;
-use ir::ops::{Checkpoint, Scan};
+use ir::ops::{ScanCheckpoint, Scan};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary, interp, text, verify};
 
 const F: DType = DType::F64;
@@ -22,7 +22,7 @@ fn body(batch: usize, d: usize) -> Graph {
 }
 
 /// (w, bias, gain, h0, xs, target[, count]) -> loss
-fn loss(batch: usize, d: usize, length: usize, bounded: bool, checkpoint: Checkpoint) -> Graph {
+fn loss(batch: usize, d: usize, length: usize, bounded: bool, checkpoint: ScanCheckpoint) -> Graph {
     let mut b = Builder::new();
     let (w, bias, g) = (b.input(F, &[d, d]), b.input(F, &[d]), b.input(F, &[d]));
     let h0 = b.input(F, &[batch, d]);
@@ -87,7 +87,7 @@ fn finite_difference(graph: &Graph, x: &[Literal], wrt: usize) -> Literal {
 #[test]
 fn grad_through_scan_and_composite_equals_finite_differences() {
     for (bounded, checkpoint) in
-        [(false, Checkpoint::All), (true, Checkpoint::All), (false, Checkpoint::Every(2)), (true, Checkpoint::Every(2))]
+        [(false, ScanCheckpoint::All), (true, ScanCheckpoint::All), (false, ScanCheckpoint::EveryN(2)), (true, ScanCheckpoint::EveryN(2))]
     {
         let f = loss(2, 3, 5, bounded, checkpoint);
         verify::verify(&f).unwrap();
@@ -103,7 +103,7 @@ fn grad_through_scan_and_composite_equals_finite_differences() {
 
 #[test]
 fn grad_of_grad_through_scan_equals_finite_differences() {
-    for checkpoint in [Checkpoint::All, Checkpoint::Every(2)] {
+    for checkpoint in [ScanCheckpoint::All, ScanCheckpoint::EveryN(2)] {
         let f = loss(1, 2, 3, false, checkpoint);
         let x = inputs(&f);
         let g = transform::grad(&f, &[0]).unwrap();
@@ -124,7 +124,7 @@ fn grad_of_grad_through_scan_equals_finite_differences() {
 
 #[test]
 fn vmap_of_grad_equals_a_loop() {
-    let f = loss(2, 3, 4, true, Checkpoint::All);
+    let f = loss(2, 3, 4, true, ScanCheckpoint::All);
     let g = transform::grad(&f, &[0, 2, 4]).unwrap();
     let n = f.inputs().len();
     for mask in [0b1010001u32, 0b0000111, 0b1111111, 0b0010100, 0b1000000] {
@@ -160,7 +160,7 @@ fn vmap_of_grad_equals_a_loop() {
 
 #[test]
 fn jvp_equals_vjp_and_text_round_trips() {
-    let f = loss(2, 3, 4, false, Checkpoint::Every(3));
+    let f = loss(2, 3, 4, false, ScanCheckpoint::EveryN(3));
     let g = transform::grad(&f, &[0, 1, 2, 3, 4]).unwrap();
     for graph in [&f, &g] {
         let printed = graph.to_string();

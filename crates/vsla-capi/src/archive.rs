@@ -1,10 +1,10 @@
 //! Files of tensors: safetensors, as `vsla::io` writes them.
 
 use crate::error::{Code, guard};
-use crate::handles::{Object, put, want};
+use crate::handles::{Object, insert, want};
 use crate::plan::write_text;
-use crate::pointers::{set, slice, text, writable};
-use crate::tensor::{several, vsla_tensor_t};
+use crate::pointers::{write_out, slice, text, check_writable};
+use crate::tensor::{with_tensors, vsla_tensor_t};
 use std::ffi::c_char;
 use vsla::{Error, Result};
 
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn vsla_save(
             vsla::io::save(file, &pairs)
         };
         // SAFETY: as above.
-        unsafe { several(tensors, count, save) }
+        unsafe { with_tensors(tensors, count, save) }
     })
 }
 
@@ -51,11 +51,11 @@ pub unsafe extern "C" fn vsla_save(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_load(file: *const c_char, out: *mut *mut vsla_archive_t) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         // SAFETY: the caller's promise.
         let found = vsla::io::load(unsafe { path(file)? })?;
         // SAFETY: as above.
-        unsafe { set(out, put(Object::Archive(found))) }
+        unsafe { write_out(out, insert(Object::Archive(found))) }
     })
 }
 
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn vsla_archive_count(archive: *const vsla_archive_t, coun
     guard(|| {
         want!(archive, Archive, archive);
         // SAFETY: the caller's promise.
-        unsafe { set(count, archive.len()) }
+        unsafe { write_out(count, archive.len()) }
     })
 }
 
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn vsla_archive_tensor(
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(archive, Archive, archive);
         // SAFETY: the caller's promise.
         let name = unsafe { text(name)? };
@@ -105,6 +105,6 @@ pub unsafe extern "C" fn vsla_archive_tensor(
             return Err(Error::InvalidArg(format!("the file has no {name:?}; it has {}", names.join(", "))));
         };
         // SAFETY: as above.
-        unsafe { set(out, put(Object::Tensor(t.clone()))) }
+        unsafe { write_out(out, insert(Object::Tensor(t.clone()))) }
     })
 }

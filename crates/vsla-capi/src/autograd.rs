@@ -3,13 +3,13 @@
 use crate::backend::vsla_backend_t;
 use crate::error::{Code, guard};
 use crate::graph::vsla_program_t;
-use crate::handles::{Object, lock, put, want};
-use crate::plan::{Io, vsla_bindings_t, vsla_io_t, write_text};
-use crate::pointers::{memory, set, writable};
-use crate::stream::{Job, keep, vsla_stream_t};
+use crate::handles::{Object, lock, insert, want};
+use crate::plan::{IoList, vsla_bindings_t, vsla_io_t, write_text};
+use crate::pointers::{memory, write_out, check_writable};
+use crate::stream::{StreamJob, retain_handle, vsla_stream_t};
 use std::ffi::{c_char, c_void};
 use std::sync::Mutex;
-use vsla::autograd::{self, AdOptions};
+use vsla::autograd::{self, BackwardOptions};
 
 /// A backward program.
 #[expect(non_camel_case_types, reason = "the name in C")]
@@ -31,11 +31,11 @@ pub unsafe extern "C" fn vsla_autograd_build_backward(
     out: *mut *mut vsla_backward_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(program, Program, program);
-        let backward = autograd::build_backward(program, &AdOptions { inputs: inputs != 0 })?;
+        let backward = autograd::build_backward(program, &BackwardOptions { inputs: inputs != 0 })?;
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Backward(backward))) }
+        unsafe { write_out(out, insert(Object::Backward(backward))) }
     })
 }
 
@@ -47,12 +47,12 @@ pub unsafe extern "C" fn vsla_autograd_plan_backward(
     out: *mut *mut vsla_backward_plan_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(backward, Backward, backward);
         want!(backend, Backend, backend);
         let plan = autograd::plan_backward(backward, backend)?;
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::BackwardPlan(plan))) }
+        unsafe { write_out(out, insert(Object::BackwardPlan(plan))) }
     })
 }
 
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn vsla_autograd_bind(
     out: *mut *mut vsla_ad_bindings_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(plan, BackwardPlan, plan);
         let bound = if params.is_null() {
             plan.bind()?
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn vsla_autograd_bind(
             plan.bind_sharing(&lock(params))?
         };
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::AdBindings(Mutex::new(bound)))) }
+        unsafe { write_out(out, insert(Object::AdBindings(Mutex::new(bound)))) }
     })
 }
 
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn vsla_autograd_memory_bytes(
     guard(|| {
         want!(plan, BackwardPlan, plan);
         // SAFETY: the caller's promise.
-        unsafe { set(bytes, plan.memory_bytes(sharing != 0)?) }
+        unsafe { write_out(bytes, plan.memory_bytes(sharing != 0)?) }
     })
 }
 
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn vsla_autograd_bind_in(
     out: *mut *mut vsla_ad_bindings_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(plan, BackwardPlan, plan);
         let needed = plan.memory_bytes(!params.is_null())?;
         // SAFETY: the caller's promise.
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn vsla_autograd_bind_in(
             plan.bind_in(block, Some(&lock(params)))?
         };
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::AdBindings(Mutex::new(bound)))) }
+        unsafe { write_out(out, insert(Object::AdBindings(Mutex::new(bound)))) }
     })
 }
 
@@ -157,12 +157,12 @@ pub unsafe extern "C" fn vsla_autograd_execute(
     guard(|| {
         want!(stream, Stream, stream);
         // SAFETY: the caller's promise.
-        let (inputs, outputs) = unsafe { (Io::at(inputs)?, Io::at(outputs)?) };
+        let (inputs, outputs) = unsafe { (IoList::at(inputs)?, IoList::at(outputs)?) };
         // SAFETY: as above.
-        let (cotangents, gradients) = unsafe { (Io::at(loss_grads)?, Io::at(param_grads)?) };
-        stream.start(Job::Training {
-            plan: keep(plan, "plan", |o| matches!(o, Object::BackwardPlan(_)))?,
-            bindings: keep(bindings, "bindings", |o| matches!(o, Object::AdBindings(_)))?,
+        let (cotangents, gradients) = unsafe { (IoList::at(loss_grads)?, IoList::at(param_grads)?) };
+        stream.start(StreamJob::Training {
+            plan: retain_handle(plan, "plan", |o| matches!(o, Object::BackwardPlan(_)))?,
+            bindings: retain_handle(bindings, "bindings", |o| matches!(o, Object::AdBindings(_)))?,
             inputs,
             outputs,
             cotangents,

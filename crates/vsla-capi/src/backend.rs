@@ -2,8 +2,8 @@
 
 use crate::device::{custom, vsla_backend_vtable_t};
 use crate::error::{Code, guard};
-use crate::handles::{Object, put};
-use crate::pointers::{set, writable};
+use crate::handles::{Object, insert};
+use crate::pointers::{write_out, check_writable};
 use std::ffi::c_void;
 use vsla::{Backend, Error};
 
@@ -15,15 +15,15 @@ pub struct vsla_backend_t;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_backend_create_cpu(threads: u32, out: *mut *mut vsla_backend_t) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Backend(cpu(threads)?))) }
+        unsafe { write_out(out, insert(Object::Backend(cpu(threads)?))) }
     })
 }
 
 fn cpu(threads: u32) -> vsla::Result<Backend> {
     match threads {
-        0 => Ok(Backend::shared().clone()),
+        0 => Ok(Backend::global().clone()),
         1..=1024 => Ok(Backend::cpu(threads as usize)),
         n => Err(Error::InvalidArg(format!("{n} threads; 1024 at most"))),
     }
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn vsla_backend_create_custom(
     out: *mut *mut vsla_backend_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         // SAFETY: the caller's promise; null is refused.
         let Some(t) = (unsafe { crate::pointers::slice(table, 1, "the table")?.first() }) else {
             return Err(Error::InvalidArg("the table is null".into()));
@@ -46,6 +46,6 @@ pub unsafe extern "C" fn vsla_backend_create_custom(
         // SAFETY: the table's promise, which the header states.
         let backend = unsafe { custom(&cpu(threads)?, t, ctx)? };
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Backend(backend))) }
+        unsafe { write_out(out, insert(Object::Backend(backend))) }
     })
 }

@@ -4,7 +4,7 @@ use crate::error::{Code, guard};
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use vsla::{Backend, Device, Error, MemoryTable, Result, Run, Segment};
+use vsla::{Backend, Device, Error, MemoryTable, Result, DeviceRun, Segment};
 
 /// A segment of a schedule: a fused kernel, a product, a routine, a copy.
 #[repr(C)]
@@ -70,15 +70,15 @@ pub struct vsla_backend_vtable_t {
 }
 
 /// A table with its context.
-struct Table {
+struct VtableWithContext {
     functions: vsla_backend_vtable_t,
     ctx: *mut c_void,
 }
 
 // SAFETY: the header says that the functions may be called from any thread.
-unsafe impl Send for Table {}
+unsafe impl Send for VtableWithContext {}
 // SAFETY: as above.
-unsafe impl Sync for Table {}
+unsafe impl Sync for VtableWithContext {}
 
 thread_local! {
     /// The run whose segments the function that is being called may start.
@@ -86,7 +86,7 @@ thread_local! {
 }
 
 /// Calls a function of the table that may start segments of a run.
-fn during(run: &mut Run<'_>, call: impl FnOnce() -> u32) -> Result<()> {
+fn with_current_run(run: &mut DeviceRun<'_>, call: impl FnOnce() -> u32) -> Result<()> {
     struct Restore(*mut c_void);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -94,28 +94,28 @@ fn during(run: &mut Run<'_>, call: impl FnOnce() -> u32) -> Result<()> {
         }
     }
     let _restore = Restore(RUN.replace((&raw mut *run).cast()));
-    told(call())
+    check_code(call())
 }
 
 /// What a caller's function said.
-fn told(code: u32) -> Result<()> {
+fn check_code(code: u32) -> Result<()> {
     match code {
         0 => Ok(()),
         n => Err(Error::Backend(format!("a function of the backend's table returned {n}"))),
     }
 }
 
-impl Device for Table {
-    fn launch(&self, index: usize, run: &mut Run<'_>) -> Result<()> {
+impl Device for VtableWithContext {
+    fn launch(&self, index: usize, run: &mut DeviceRun<'_>) -> Result<()> {
         let Some(launch) = self.functions.launch_segment else { return run.segment(index) };
         let segment = vsla_segment_t::new(run.segments(), index);
         // SAFETY: the table's promise.
-        during(run, || unsafe { launch(&segment, self.ctx) })
+        with_current_run(run, || unsafe { launch(&segment, self.ctx) })
     }
 
     fn synchronize(&self) -> Result<()> {
         // SAFETY: the table's promise.
-        self.functions.synchronize.map_or(Ok(()), |f| told(unsafe { f(self.ctx) }))
+        self.functions.synchronize.map_or(Ok(()), |f| check_code(unsafe { f(self.ctx) }))
     }
 
     fn record(&self, segments: &[Segment]) -> Result<Option<usize>> {
@@ -123,20 +123,20 @@ impl Device for Table {
         let all: Vec<vsla_segment_t> = (0..segments.len()).map(|i| vsla_segment_t::new(segments, i)).collect();
         let mut graph = null_mut();
         // SAFETY: the table's promise.
-        told(unsafe { record(all.as_ptr(), all.len(), &mut graph, self.ctx) })?;
+        check_code(unsafe { record(all.as_ptr(), all.len(), &mut graph, self.ctx) })?;
         Ok(Some(graph.expose_provenance()))
     }
 
-    fn replay(&self, graph: usize, run: &mut Run<'_>) -> Result<()> {
+    fn replay(&self, graph: usize, run: &mut DeviceRun<'_>) -> Result<()> {
         let Some(replay) = self.functions.replay_graph else {
             return (0..run.segments().len()).try_for_each(|i| run.segment(i));
         };
         let count = run.segments().len();
         // SAFETY: the table's promise; the graph is one that it gave.
-        during(run, || unsafe { replay(with_exposed_provenance_mut(graph), count, self.ctx) })
+        with_current_run(run, || unsafe { replay(with_exposed_provenance_mut(graph), count, self.ctx) })
     }
 
-    fn forget(&self, graph: usize) {
+    fn destroy_graph(&self, graph: usize) {
         if let Some(destroy) = self.functions.destroy_graph {
             // SAFETY: as above; it isn't replayed again.
             unsafe { destroy(with_exposed_provenance_mut(graph), self.ctx) }
@@ -149,7 +149,7 @@ impl Device for Table {
 #[unsafe(no_mangle)]
 pub extern "C" fn vsla_segment_run(index: usize) -> Code {
     guard(|| {
-        let run = RUN.get().cast::<Run<'_>>();
+        let run = RUN.get().cast::<DeviceRun<'_>>();
         if run.is_null() {
             return Err(Error::InvalidArg("no run; call this inside of launch_segment or replay_graph".into()));
         }
@@ -181,5 +181,5 @@ pub(crate) unsafe fn custom(cpu: &Backend, t: &vsla_backend_vtable_t, ctx: *mut 
     // SAFETY: the caller's promise.
     let backend = if none { cpu.clone() } else { unsafe { cpu.with_memory(memory, ctx)? } };
     let runs = t.launch_segment.is_some() || t.synchronize.is_some() || t.record_graph.is_some();
-    Ok(if runs { backend.with_device(std::sync::Arc::new(Table { functions: *t, ctx })) } else { backend })
+    Ok(if runs { backend.with_device(std::sync::Arc::new(VtableWithContext { functions: *t, ctx })) } else { backend })
 }

@@ -48,7 +48,7 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-fn remember(text: String) {
+fn set_last_error(text: String) {
     let clean: Vec<u8> = text.into_bytes().into_iter().filter(|b| *b != 0).collect();
     let text = CString::new(clean).unwrap_or_default();
     // Not while the thread ends, when its locals are gone.
@@ -61,13 +61,13 @@ pub(crate) fn guard(f: impl FnOnce() -> vsla::Result<()>) -> Code {
         Ok(Ok(())) => Code::VslaErrOk,
         Ok(Err(e)) => {
             let code = Code::from(&e);
-            remember(e.to_string());
+            set_last_error(e.to_string());
             code
         }
         Err(panic) => {
             let said = panic.downcast_ref::<String>().map(String::as_str);
             let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            remember(format!("internal fault: {said}"));
+            set_last_error(format!("internal fault: {said}"));
             Code::VslaErrUnknown
         }
     }
@@ -100,7 +100,7 @@ mod tests {
             Error::OutOfMemory { bytes: 1 },
             Error::InvalidArg(String::new()),
             Error::InvalidShape { op: String::new(), text: String::new() },
-            Error::InvalidProgram(vsla::Fault::NoOutputs),
+            Error::InvalidProgram(vsla::ProgramFault::NoOutputs),
             Error::PlanningFailed(String::new()),
             Error::Backend(String::new()),
             Error::NotImplemented(String::new()),

@@ -1,11 +1,11 @@
 //! Describing programs, and building them (§3, §12.1).
 
 use crate::error::{Code, guard};
-use crate::handles::{Object, lock, put, want};
-use crate::pointers::{dtype, model, set, sizes, slice, slice_mut, text, writable};
+use crate::handles::{Object, lock, insert, want};
+use crate::pointers::{dtype, model, write_out, sizes, slice, slice_mut, text, check_writable};
 use std::ffi::c_char;
 use std::sync::{Arc, Mutex};
-use vsla::{Description, Error, Gelu, NodeDesc, Numerics, Op, Path, Program, Result, Tag, ValueDesc, ValueId};
+use vsla::{ProgramDescription, Error, GeluForm, NodeDesc, Numerics, Op, ConvAlgorithm, Program, Result, ValueTag, ValueDesc, ValueId};
 
 /// A program under description.
 #[expect(non_camel_case_types, reason = "the name in C")]
@@ -162,7 +162,7 @@ pub(crate) unsafe fn op(kind: u32, attrs: *const vsla_attrs_t, operands: usize) 
         7 => Op::RmsNorm { eps: a.value },
         8 => Op::Matmul,
         9 => Op::Relu,
-        10 => Op::Gelu(if a.form == 1 { Gelu::Tanh } else { Gelu::Erf }),
+        10 => Op::Gelu(if a.form == 1 { GeluForm::Tanh } else { GeluForm::Erf }),
         11 => Op::Sigmoid,
         12 => Op::Tanh,
         13 => Op::Dropout { rate: a.value },
@@ -193,10 +193,10 @@ pub(crate) unsafe fn op(kind: u32, attrs: *const vsla_attrs_t, operands: usize) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_graph_create(out: *mut *mut vsla_graph_t) -> Code {
     guard(|| {
-        writable(out)?;
-        let graph = Object::Graph(Mutex::new(Description::default()));
+        check_writable(out)?;
+        let graph = Object::Graph(Mutex::new(ProgramDescription::default()));
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(graph)) }
+        unsafe { write_out(out, insert(graph)) }
     })
 }
 
@@ -214,11 +214,11 @@ pub unsafe extern "C" fn vsla_graph_value(
     id: *mut u32,
 ) -> Code {
     guard(|| {
-        writable(id)?;
+        check_writable(id)?;
         want!(graph, Graph, graph);
         let tag = match tag {
-            0 => Tag::Param,
-            1 => Tag::Input,
+            0 => ValueTag::Param,
+            1 => ValueTag::Input,
             n => return Err(Error::InvalidArg(format!("tag {n}; declare parameters and inputs, mark outputs"))),
         };
         // SAFETY: the caller's promise.
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn vsla_graph_value(
         let mut d = lock(graph);
         d.values.push(value);
         // SAFETY: the caller's promise.
-        unsafe { set(id, d.values.len() as u32 - 1) }
+        unsafe { write_out(id, d.values.len() as u32 - 1) }
     })
 }
 
@@ -272,7 +272,7 @@ pub unsafe extern "C" fn vsla_graph_node(
                 dtype: None,
                 shape: None,
                 capacity: None,
-                tag: Tag::Temp,
+                tag: ValueTag::Temp,
                 model: Default::default(),
                 checkpoint: false,
             });
@@ -327,11 +327,11 @@ pub extern "C" fn vsla_graph_numerics(graph: *const vsla_graph_t, narrow_product
         want!(graph, Graph, graph);
         let conv = match conv {
             0 => None,
-            1 => Some(Path::Direct),
-            2 => Some(Path::Fft),
+            1 => Some(ConvAlgorithm::Direct),
+            2 => Some(ConvAlgorithm::Fft),
             n => return Err(Error::InvalidArg(format!("{n} is no way to compute a convolution"))),
         };
-        lock(graph).numerics = Numerics { narrow_products: narrow_products != 0, conv };
+        lock(graph).numerics = Numerics { reduced_precision_products: narrow_products != 0, conv };
         Ok(())
     })
 }
@@ -340,11 +340,11 @@ pub extern "C" fn vsla_graph_numerics(graph: *const vsla_graph_t, narrow_product
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_program_build(graph: *const vsla_graph_t, out: *mut *mut vsla_program_t) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(graph, Graph, graph);
         let program = Program::build(&lock(graph))?;
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Program(Arc::new(program)))) }
+        unsafe { write_out(out, insert(Object::Program(Arc::new(program)))) }
     })
 }
 
@@ -367,7 +367,7 @@ pub unsafe extern "C" fn vsla_program_values(
             n => return Err(Error::InvalidArg(format!("tag {n}; list parameters, inputs or outputs"))),
         };
         // SAFETY: the caller's promise.
-        unsafe { set(count, list.len())? };
+        unsafe { write_out(count, list.len())? };
         if room >= list.len() {
             // SAFETY: as above.
             let to = unsafe { slice_mut(ids, list.len(), "ids")? };
@@ -402,7 +402,7 @@ pub unsafe extern "C" fn vsla_program_value_kind(
     model_: *mut u32,
 ) -> Code {
     guard(|| {
-        writable(model_)?;
+        check_writable(model_)?;
         want!(program, Program, program);
         // SAFETY: the caller's promise.
         unsafe { crate::tensor::write_kind(&program.value(ValueId(id))?.signature, dtype_, model_) }
@@ -422,7 +422,7 @@ pub unsafe extern "C" fn vsla_program_shape(
         want!(program, Program, program);
         let found = &program.value(ValueId(id))?.signature.shape;
         // SAFETY: the caller's promise.
-        unsafe { set(rank, found.len())? };
+        unsafe { write_out(rank, found.len())? };
         if room >= found.len() {
             // SAFETY: as above.
             let to = unsafe { slice_mut(shape, found.len(), "shape")? };

@@ -1,26 +1,26 @@
 //! The table of handles. A handle is a number in a pointer's clothes: it is looked up, never followed.
 
 use crate::error::{Code, guard};
-use crate::stream::Order;
+use crate::stream::CStream;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard};
-use vsla::autograd::{AdBindings, Backward, BackwardPlan};
+use vsla::autograd::{AdBindings, BackwardProgram, BackwardPlan};
 use vsla::{
-    Backend, Bindings, Description, Error, Event, Plan, Profile, Program, Pyramid, Result, SharedArena, Tensor, Window,
+    Backend, Bindings, ProgramDescription, Error, Event, Plan, Profile, Program, Pyramid, Result, SharedArena, Tensor, Window,
 };
 
 /// What a handle may mean.
 pub(crate) enum Object {
     Backend(Backend),
-    Stream(Order),
+    Stream(CStream),
     Event(Event),
-    Graph(Mutex<Description>),
+    Graph(Mutex<ProgramDescription>),
     Program(Arc<Program>),
     Plan(Plan),
     Bindings(Mutex<Bindings>),
     SharedArena(SharedArena),
-    Backward(Backward),
+    Backward(BackwardProgram),
     BackwardPlan(BackwardPlan),
     AdBindings(Mutex<AdBindings>),
     Profile(Mutex<Profile>),
@@ -30,15 +30,15 @@ pub(crate) enum Object {
     Pyramid(Mutex<Pyramid>),
 }
 
-struct Table {
+struct HandleTable {
     live: BTreeMap<usize, Arc<Object>>,
     next: usize,
 }
 
 /// Numbers are multiples of 16 and never used twice, so a freed handle stays invalid.
-static TABLE: Mutex<Table> = Mutex::new(Table { live: BTreeMap::new(), next: 1 });
+static TABLE: Mutex<HandleTable> = Mutex::new(HandleTable { live: BTreeMap::new(), next: 1 });
 
-fn table() -> MutexGuard<'static, Table> {
+fn table() -> MutexGuard<'static, HandleTable> {
     TABLE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Enters an object; gives its handle.
-pub(crate) fn put<T>(object: Object) -> *mut T {
+pub(crate) fn insert<T>(object: Object) -> *mut T {
     let mut t = table();
     let key = t.next * 16;
     t.next += 1;

@@ -4,9 +4,9 @@ use crate::backend::vsla_backend_t;
 use crate::device::vsla_segment_t;
 use crate::error::{Code, guard};
 use crate::graph::vsla_program_t;
-use crate::handles::{Object, lock, put, want};
-use crate::pointers::{memory, set, slice, slice_mut, writable};
-use crate::stream::{Job, keep, vsla_stream_t};
+use crate::handles::{Object, lock, insert, want};
+use crate::pointers::{memory, write_out, slice, slice_mut, check_writable};
+use crate::stream::{StreamJob, retain_handle, vsla_stream_t};
 use smallvec::SmallVec;
 use std::ffi::{c_char, c_void};
 use std::sync::Mutex;
@@ -56,50 +56,50 @@ pub struct vsla_io_t {
 
 /// A caller's list of values and their data.
 #[expect(clippy::large_enum_variant, reason = "a box would allocate in every run")]
-pub(crate) enum Io {
+pub(crate) enum IoList {
     /// Null.
     None,
     /// For a run that ends before the call does.
-    There(vsla_io_t),
+    Borrowed(vsla_io_t),
     /// For a run that comes later, when the list may be gone.
     Copied(SmallVec<[(u32, *mut c_void, usize); 16]>),
 }
 
-impl Io {
+impl IoList {
     /// # Safety
     /// The pointer is null or good.
-    pub(crate) unsafe fn at(io: *const vsla_io_t) -> Result<Io> {
+    pub(crate) unsafe fn at(io: *const vsla_io_t) -> Result<IoList> {
         if io.is_null() {
-            return Ok(Io::None);
+            return Ok(IoList::None);
         }
         // SAFETY: not null, and the caller's promise.
-        let Some(io) = (unsafe { slice(io, 1, "the data list")?.first().copied() }) else { return Ok(Io::None) };
+        let Some(io) = (unsafe { slice(io, 1, "the data list")?.first().copied() }) else { return Ok(IoList::None) };
         // SAFETY: as above. Null lists are found here, before anything runs.
         let _ = unsafe { lists(&io)? };
-        Ok(Io::There(io))
+        Ok(IoList::Borrowed(io))
     }
 
     /// The same list, no longer the caller's.
     ///
     /// # Safety
     /// The lists are still good.
-    pub(crate) unsafe fn copied(self) -> Result<Io> {
-        let Io::There(io) = &self else { return Ok(self) };
+    pub(crate) unsafe fn into_owned(self) -> Result<IoList> {
+        let IoList::Borrowed(io) = &self else { return Ok(self) };
         // SAFETY: the caller's promise.
-        Ok(Io::Copied(unsafe { lists(io)? }.collect()))
+        Ok(IoList::Copied(unsafe { lists(io)? }.collect()))
     }
 
     /// Calls `f` with each value and its data.
     ///
     /// # Safety
     /// The lists are still good, and so is what they point at.
-    pub(crate) unsafe fn each(&self, mut f: impl FnMut(ValueId, *mut u8, usize) -> Result<()>) -> Result<()> {
+    pub(crate) unsafe fn for_each_value(&self, mut f: impl FnMut(ValueId, *mut u8, usize) -> Result<()>) -> Result<()> {
         let mut call = |(v, at, n): (u32, *mut c_void, usize)| f(ValueId(v), at.cast(), n);
         match self {
-            Io::None => Ok(()),
+            IoList::None => Ok(()),
             // SAFETY: the caller's promise.
-            Io::There(io) => unsafe { lists(io)? }.try_for_each(call),
-            Io::Copied(list) => list.iter().copied().try_for_each(&mut call),
+            IoList::Borrowed(io) => unsafe { lists(io)? }.try_for_each(call),
+            IoList::Copied(list) => list.iter().copied().try_for_each(&mut call),
         }
     }
 }
@@ -113,34 +113,34 @@ unsafe fn lists(io: &vsla_io_t) -> Result<impl Iterator<Item = (u32, *mut c_void
 }
 
 /// Sets values from lists.
-pub(crate) unsafe fn write_all(io: &Io, b: &mut Bindings) -> Result<()> {
+pub(crate) unsafe fn write_all(io: &IoList, b: &mut Bindings) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { io.each(|v, at, n| b.write_bytes(v, slice(at, n, "data")?)) }
+    unsafe { io.for_each_value(|v, at, n| b.write_bytes(v, slice(at, n, "data")?)) }
 }
 
 /// Reads values into lists.
-pub(crate) unsafe fn read_all(io: &Io, b: &Bindings) -> Result<()> {
+pub(crate) unsafe fn read_all(io: &IoList, b: &Bindings) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { io.each(|v, at, n| b.read_bytes(v, slice_mut(at, n, "data")?)) }
+    unsafe { io.for_each_value(|v, at, n| b.read_bytes(v, slice_mut(at, n, "data")?)) }
 }
 
 /// Runs a program on lists of data, where it lies if it can be used there.
-pub(crate) unsafe fn run_on(plan: &Plan, b: &mut Bindings, inputs: &Io, outputs: &Io) -> Result<()> {
-    let mut lent = b.lend();
+pub(crate) unsafe fn run_on(plan: &Plan, b: &mut Bindings, inputs: &IoList, outputs: &IoList) -> Result<()> {
+    let mut lent = b.borrow_data();
     // SAFETY: the caller's promise: the data is there, and only this run uses it, until the run has ended.
     unsafe {
-        inputs.each(|v, at, n| {
+        inputs.for_each_value(|v, at, n| {
             check_data(at, n)?;
             lent.input(v, at, n)
         })?;
-        outputs.each(|v, at, n| {
+        outputs.for_each_value(|v, at, n| {
             check_data(at, n)?;
             lent.output(v, at, n)
         })?;
     }
     plan.execute(lent.bindings(), &Stream::default())?;
     // SAFETY: as above.
-    unsafe { outputs.each(|v, at, n| lent.settle(v, slice_mut(at, n, "data")?)) }
+    unsafe { outputs.for_each_value(|v, at, n| lent.copy_back(v, slice_mut(at, n, "data")?)) }
 }
 
 fn check_data(at: *mut u8, n: usize) -> Result<()> {
@@ -158,12 +158,12 @@ pub unsafe extern "C" fn vsla_program_plan(
     out: *mut *mut vsla_plan_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(program, Program, program);
         want!(backend, Backend, backend);
         let plan = Plan::new(program, backend)?;
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Plan(plan))) }
+        unsafe { write_out(out, insert(Object::Plan(plan))) }
     })
 }
 
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn vsla_plan_arena_size(plan: *const vsla_plan_t, class: u
             return Err(Error::InvalidArg(format!("{class} is no class of memory")));
         }
         // SAFETY: the caller's promise.
-        unsafe { set(bytes, plan.arena_sizes()[class as usize] as u64) }
+        unsafe { write_out(bytes, plan.arena_sizes()[class as usize] as u64) }
     })
 }
 
@@ -190,15 +190,15 @@ pub unsafe extern "C" fn vsla_plan_value(
     bytes: *mut u64,
 ) -> Code {
     guard(|| {
-        writable(class)?;
-        writable(offset)?;
+        check_writable(class)?;
+        check_writable(offset)?;
         want!(plan, Plan, plan);
         let place = plan.place(ValueId(id))?;
         // SAFETY: the caller's promise.
         unsafe {
-            set(bytes, place.bytes as u64)?;
-            set(class, place.class as u32)?;
-            set(offset, place.offset as u64)
+            write_out(bytes, place.bytes as u64)?;
+            write_out(class, place.class as u32)?;
+            write_out(offset, place.offset as u64)
         }
     })
 }
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn vsla_plan_segment(plan: *const vsla_plan_t, index: usiz
             return Err(Error::InvalidArg(format!("segment {index}; the schedule has {}", all.len())));
         }
         // SAFETY: the caller's promise.
-        unsafe { set(out, vsla_segment_t::new(all, index)) }
+        unsafe { write_out(out, vsla_segment_t::new(all, index)) }
     })
 }
 
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn vsla_plan_report(
 /// Writes text into a caller's room.
 pub(crate) unsafe fn write_text(report: &str, text: *mut c_char, room: usize, needed: *mut usize) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { set(needed, report.len() + 1)? };
+    unsafe { write_out(needed, report.len() + 1)? };
     // SAFETY: as above.
     let to = unsafe { slice_mut(text.cast::<u8>(), room, "text")? };
     if let Some(n) = room.checked_sub(1) {
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn vsla_plan_memory_bytes(plan: *const vsla_plan_t, sharin
     guard(|| {
         want!(plan, Plan, plan);
         // SAFETY: the caller's promise.
-        unsafe { set(bytes, plan.memory_bytes(sharing != 0)?) }
+        unsafe { write_out(bytes, plan.memory_bytes(sharing != 0)?) }
     })
 }
 
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn vsla_program_bind_in(
     out: *mut *mut vsla_bindings_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(plan, Plan, plan);
         let needed = plan.memory_bytes(!params.is_null())?;
         // SAFETY: the caller's promise.
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn vsla_program_bind_in(
             plan.bind_in(block, Some(&lock(params)))?
         };
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Bindings(Mutex::new(bound)))) }
+        unsafe { write_out(out, insert(Object::Bindings(Mutex::new(bound)))) }
     })
 }
 
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn vsla_program_bind(
     out: *mut *mut vsla_bindings_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(plan, Plan, plan);
         let bound = if params.is_null() {
             plan.bind()?
@@ -304,7 +304,7 @@ pub unsafe extern "C" fn vsla_program_bind(
             plan.bind_sharing(&lock(params))?
         };
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Bindings(Mutex::new(bound)))) }
+        unsafe { write_out(out, insert(Object::Bindings(Mutex::new(bound)))) }
     })
 }
 
@@ -364,10 +364,10 @@ pub unsafe extern "C" fn vsla_program_execute(
     guard(|| {
         want!(stream, Stream, stream);
         // SAFETY: the caller's promise.
-        let (inputs, outputs) = unsafe { (Io::at(inputs)?, Io::at(outputs)?) };
-        stream.start(Job::Program {
-            plan: keep(plan, "plan", |o| matches!(o, Object::Plan(_)))?,
-            bindings: keep(bindings, "bindings", |o| matches!(o, Object::Bindings(_)))?,
+        let (inputs, outputs) = unsafe { (IoList::at(inputs)?, IoList::at(outputs)?) };
+        stream.start(StreamJob::Program {
+            plan: retain_handle(plan, "plan", |o| matches!(o, Object::Plan(_)))?,
+            bindings: retain_handle(bindings, "bindings", |o| matches!(o, Object::Bindings(_)))?,
             inputs,
             outputs,
         })
@@ -393,7 +393,7 @@ pub extern "C" fn vsla_link(
         link.check(lock(source).program(), lock(destination).program())?;
         // One lock at a time: two threads that link in opposite directions don't wait for each other.
         let from = lock(source).export(link.source)?;
-        lock(destination).accept(link.destination, from)
+        lock(destination).import(link.destination, from)
     })
 }
 
@@ -406,7 +406,7 @@ pub unsafe extern "C" fn vsla_profile_compile(
     out: *mut *mut vsla_profile_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(program, Program, program);
         want!(backend, Backend, backend);
         let profile = if params.is_null() {
@@ -416,7 +416,7 @@ pub unsafe extern "C" fn vsla_profile_compile(
             Profile::compile_sharing(program, backend, &lock(params))?
         };
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Profile(Mutex::new(profile)))) }
+        unsafe { write_out(out, insert(Object::Profile(Mutex::new(profile)))) }
     })
 }
 
@@ -446,7 +446,7 @@ pub unsafe extern "C" fn vsla_profile_route(
     index: *mut usize,
 ) -> Code {
     guard(|| {
-        writable(index)?;
+        check_writable(index)?;
         let mut space = [0; AXES];
         // SAFETY: the caller's promise.
         let (profiles, shape) = unsafe { (slice(profiles, count, "profiles")?, short_shape(shape, rank, &mut space)?) };
@@ -454,7 +454,7 @@ pub unsafe extern "C" fn vsla_profile_route(
             want!(profile, Profile, profile);
             if lock(profile).holds(ValueId(id), shape) {
                 // SAFETY: as above.
-                return unsafe { set(index, i) };
+                return unsafe { write_out(index, i) };
             }
         }
         let text = format!("no profile takes {shape:?} as input {id}; add a larger one");
@@ -495,9 +495,9 @@ pub unsafe extern "C" fn vsla_profile_run(
     guard(|| {
         want!(stream, Stream, stream);
         // SAFETY: the caller's promise.
-        let (inputs, outputs) = unsafe { (Io::at(inputs)?, Io::at(outputs)?) };
-        let profile = keep(profile, "profile", |o| matches!(o, Object::Profile(_)))?;
-        stream.start(Job::Profile { profile, inputs, outputs })
+        let (inputs, outputs) = unsafe { (IoList::at(inputs)?, IoList::at(outputs)?) };
+        let profile = retain_handle(profile, "profile", |o| matches!(o, Object::Profile(_)))?;
+        stream.start(StreamJob::Profile { profile, inputs, outputs })
     })
 }
 

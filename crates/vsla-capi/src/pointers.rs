@@ -64,7 +64,7 @@ fn check<T>(at: *const T, count: usize, what: &str) -> Result<()> {
 }
 
 /// Writes a result.
-pub(crate) unsafe fn set<T>(out: *mut T, value: T) -> Result<()> {
+pub(crate) unsafe fn write_out<T>(out: *mut T, value: T) -> Result<()> {
     check(out, 1, "the place for the result")?;
     // SAFETY: not null, aligned, and by the function's contract good for one element.
     unsafe { out.write(value) };
@@ -72,7 +72,7 @@ pub(crate) unsafe fn set<T>(out: *mut T, value: T) -> Result<()> {
 }
 
 /// Checks a place for a result before work is done for it.
-pub(crate) fn writable<T>(out: *mut T) -> Result<()> {
+pub(crate) fn check_writable<T>(out: *mut T) -> Result<()> {
     check(out, 1, "the place for the result")
 }
 

@@ -2,9 +2,9 @@
 
 use crate::backend::vsla_backend_t;
 use crate::error::{Code, guard};
-use crate::handles::{Object, get, put, want};
+use crate::handles::{Object, get, insert, want};
 use crate::plan::{vsla_bindings_t, vsla_plan_t};
-use crate::pointers::{memory, set, slice, slice_mut, writable};
+use crate::pointers::{memory, write_out, slice, slice_mut, check_writable};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 use vsla::{Bindings, Error, Link, Plan, Result, SharedArena, StageLink, ValueId};
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn vsla_shared_arena_create(
     out: *mut *mut vsla_shared_arena_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         // SAFETY: the caller's promise.
         let (plans, links) = unsafe { (slice(plans, count, "plans")?, slice(links, nlinks, "links")?) };
         let objects: Vec<Arc<Object>> = plans.iter().map(|p| get(*p, "plan")).collect::<Result<_>>()?;
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn vsla_shared_arena_create(
         };
         let links: Vec<StageLink> = links.iter().map(link).collect();
         // SAFETY: as above.
-        unsafe { set(out, put(Object::SharedArena(SharedArena::plan(&plans, &links)?))) }
+        unsafe { write_out(out, insert(Object::SharedArena(SharedArena::plan(&plans, &links)?))) }
     })
 }
 
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn vsla_shared_arena_bytes(arena: *const vsla_shared_arena
     guard(|| {
         want!(arena, SharedArena, arena);
         // SAFETY: the caller's promise.
-        unsafe { set(bytes, arena.bytes()) }
+        unsafe { write_out(bytes, arena.bytes()) }
     })
 }
 
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn vsla_shared_arena_bind(
         want!(arena, SharedArena, arena);
         want!(backend, Backend, backend);
         // SAFETY: the caller's promise.
-        unsafe { hand_out(arena, out, count, || arena.bind(backend)) }
+        unsafe { write_handles(arena, out, count, || arena.bind(backend)) }
     })
 }
 
@@ -101,12 +101,12 @@ pub unsafe extern "C" fn vsla_shared_arena_bind_in(
         // SAFETY: the caller's promise.
         unsafe {
             let block = memory(block, bytes, arena.bytes())?;
-            hand_out(arena, out, count, || arena.bind_in(block))
+            write_handles(arena, out, count, || arena.bind_in(block))
         }
     })
 }
 
-unsafe fn hand_out(
+unsafe fn write_handles(
     arena: &SharedArena,
     out: *mut *mut vsla_bindings_t,
     count: usize,
@@ -119,7 +119,7 @@ unsafe fn hand_out(
     // SAFETY: the caller's promise.
     let out = unsafe { slice_mut(out, count, "the place for the bindings")? };
     for (to, b) in out.iter_mut().zip(bind()?) {
-        *to = put(Object::Bindings(Mutex::new(b)));
+        *to = insert(Object::Bindings(Mutex::new(b)));
     }
     Ok(())
 }

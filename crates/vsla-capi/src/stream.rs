@@ -2,11 +2,11 @@
 
 use crate::backend::vsla_backend_t;
 use crate::error::{Code, guard};
-use crate::handles::{Object, get, kind, lock, put, want};
-use crate::plan::{Io, read_all, run_on, write_all};
-use crate::pointers::{set, slice, slice_mut, writable};
+use crate::handles::{Object, get, kind, lock, insert, want};
+use crate::plan::{IoList, read_all, run_on, write_all};
+use crate::pointers::{write_out, slice, slice_mut, check_writable};
 use std::sync::Arc;
-use vsla::queue::{Queue, Task};
+use vsla::queue::{TaskQueue, QueueTask};
 use vsla::{Backend, Event, Result, Stream};
 
 /// An order of execution.
@@ -18,33 +18,33 @@ pub struct vsla_stream_t;
 pub struct vsla_event_t;
 
 /// A stream with its thread, if it has one.
-pub(crate) struct Order {
+pub(crate) struct CStream {
     backend: Backend,
-    queue: Option<Queue<Job>>,
+    queue: Option<TaskQueue<StreamJob>>,
 }
 
 /// What a stream runs. Handles were looked up when it was submitted, so they may be destroyed before it runs.
 #[expect(clippy::large_enum_variant, reason = "a box would allocate in every run")]
-pub(crate) enum Job {
-    Program { plan: Arc<Object>, bindings: Arc<Object>, inputs: Io, outputs: Io },
-    Profile { profile: Arc<Object>, inputs: Io, outputs: Io },
-    Training { plan: Arc<Object>, bindings: Arc<Object>, inputs: Io, outputs: Io, cotangents: Io, gradients: Io },
+pub(crate) enum StreamJob {
+    Program { plan: Arc<Object>, bindings: Arc<Object>, inputs: IoList, outputs: IoList },
+    Profile { profile: Arc<Object>, inputs: IoList, outputs: IoList },
+    Training { plan: Arc<Object>, bindings: Arc<Object>, inputs: IoList, outputs: IoList, cotangents: IoList, gradients: IoList },
 }
 
 // SAFETY: the data is the caller's, who leaves it alone until the stream is synchronised; the header says so.
-unsafe impl Send for Job {}
+unsafe impl Send for StreamJob {}
 
-impl Task for Job {
+impl QueueTask for StreamJob {
     fn run(self) -> Result<()> {
         let now = Stream::default();
         match self {
-            Job::Program { plan, bindings, inputs, outputs } => {
+            StreamJob::Program { plan, bindings, inputs, outputs } => {
                 kind!(plan, Plan, plan);
                 kind!(bindings, Bindings, bindings);
                 // SAFETY: the caller's promise, here and below.
                 unsafe { run_on(plan, &mut lock(bindings), &inputs, &outputs) }
             }
-            Job::Profile { profile, inputs, outputs } => {
+            StreamJob::Profile { profile, inputs, outputs } => {
                 kind!(profile, Profile, profile);
                 let mut p = lock(profile);
                 if let Some((plan, bindings)) = p.parts() {
@@ -57,7 +57,7 @@ impl Task for Job {
                 // SAFETY: as above.
                 unsafe { read_all(&outputs, p.bindings()) }
             }
-            Job::Training { plan, bindings, inputs, outputs, cotangents, gradients } => {
+            StreamJob::Training { plan, bindings, inputs, outputs, cotangents, gradients } => {
                 kind!(plan, BackwardPlan, plan);
                 kind!(bindings, AdBindings, bindings);
                 let mut b = lock(bindings);
@@ -67,41 +67,41 @@ impl Task for Job {
                 // SAFETY: as above.
                 unsafe {
                     read_all(&outputs, b.values())?;
-                    cotangents.each(|v, at, n| b.write_cotangent_bytes(v, slice(at, n, "data")?))?;
+                    cotangents.for_each_value(|v, at, n| b.write_cotangent_bytes(v, slice(at, n, "data")?))?;
                 }
                 plan.backward(&mut b, &now)?;
                 // SAFETY: as above.
-                unsafe { gradients.each(|v, at, n| b.read_gradient_bytes(v, slice_mut(at, n, "data")?)) }
+                unsafe { gradients.for_each_value(|v, at, n| b.read_gradient_bytes(v, slice_mut(at, n, "data")?)) }
             }
         }
     }
 }
 
-impl Order {
+impl CStream {
     /// Runs a job now, or leaves it to the stream's thread.
-    pub(crate) fn start(&self, job: Job) -> Result<()> {
+    pub(crate) fn start(&self, job: StreamJob) -> Result<()> {
         match &self.queue {
             None => job.run(),
             // SAFETY: lists were good when the job was made, in this very call.
-            Some(q) => q.submit(unsafe { job.copied()? }),
+            Some(q) => q.submit(unsafe { job.into_owned()? }),
         }
     }
 }
 
-impl Job {
+impl StreamJob {
     /// With lists of its own.
-    unsafe fn copied(mut self) -> Result<Job> {
-        let lists: [Option<&mut Io>; 4] = match &mut self {
-            Job::Program { inputs, outputs, .. } | Job::Profile { inputs, outputs, .. } => {
+    unsafe fn into_owned(mut self) -> Result<StreamJob> {
+        let lists: [Option<&mut IoList>; 4] = match &mut self {
+            StreamJob::Program { inputs, outputs, .. } | StreamJob::Profile { inputs, outputs, .. } => {
                 [Some(inputs), Some(outputs), None, None]
             }
-            Job::Training { inputs, outputs, cotangents, gradients, .. } => {
+            StreamJob::Training { inputs, outputs, cotangents, gradients, .. } => {
                 [Some(inputs), Some(outputs), Some(cotangents), Some(gradients)]
             }
         };
         for io in lists.into_iter().flatten() {
             // SAFETY: the caller's promise.
-            *io = unsafe { std::mem::replace(io, Io::None).copied()? };
+            *io = unsafe { std::mem::replace(io, IoList::None).into_owned()? };
         }
         Ok(self)
     }
@@ -114,10 +114,10 @@ pub unsafe extern "C" fn vsla_backend_create_stream(
     out: *mut *mut vsla_stream_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(backend, Backend, backend);
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Stream(Order { backend: backend.clone(), queue: None }))) }
+        unsafe { write_out(out, insert(Object::Stream(CStream { backend: backend.clone(), queue: None }))) }
     })
 }
 
@@ -131,11 +131,11 @@ pub unsafe extern "C" fn vsla_backend_create_async_stream(
     out: *mut *mut vsla_stream_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(backend, Backend, backend);
-        let order = Order { backend: backend.clone(), queue: Some(Queue::new()?) };
+        let order = CStream { backend: backend.clone(), queue: Some(TaskQueue::new()?) };
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Stream(order))) }
+        unsafe { write_out(out, insert(Object::Stream(order))) }
     })
 }
 
@@ -154,9 +154,9 @@ pub extern "C" fn vsla_backend_synchronize(stream: *const vsla_stream_t) -> Code
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_event_create(out: *mut *mut vsla_event_t) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Event(Event::new()))) }
+        unsafe { write_out(out, insert(Object::Event(Event::new()))) }
     })
 }
 
@@ -198,12 +198,12 @@ pub unsafe extern "C" fn vsla_event_query(event: *const vsla_event_t, happened: 
     guard(|| {
         want!(event, Event, event);
         // SAFETY: the caller's promise.
-        unsafe { set(happened, u32::from(event.has_happened())) }
+        unsafe { write_out(happened, u32::from(event.has_happened())) }
     })
 }
 
 /// Looks up a handle that a job keeps, and checks its kind.
-pub(crate) fn keep<T>(handle: *const T, what: &str, fits: impl FnOnce(&Object) -> bool) -> Result<Arc<Object>> {
+pub(crate) fn retain_handle<T>(handle: *const T, what: &str, fits: impl FnOnce(&Object) -> bool) -> Result<Arc<Object>> {
     let object = get(handle, what)?;
     if fits(&object) {
         return Ok(object);

@@ -2,11 +2,11 @@
 
 use crate::error::{Code, guard};
 use crate::graph::{op, vsla_attrs_t};
-use crate::handles::{Object, get, put, want};
-use crate::pointers::{dtype, model, set, sizes, slice, slice_mut, writable};
+use crate::handles::{Object, get, insert, want};
+use crate::pointers::{dtype, model, write_out, sizes, slice, slice_mut, check_writable};
 use std::ffi::c_void;
 use std::sync::Arc;
-use vsla::{Error, Numerics, Result, Signature, Tensor};
+use vsla::{Error, Numerics, Result, ValueSignature, Tensor};
 
 /// An array up to trailing zeros. It doesn't change once it is made.
 #[expect(non_camel_case_types, reason = "the name in C")]
@@ -24,8 +24,8 @@ pub unsafe extern "C" fn vsla_tensor_create(
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
-        let signature = Signature {
+        check_writable(out)?;
+        let signature = ValueSignature {
             dtype: dtype(dtype_)?,
             // SAFETY: the caller's promise.
             shape: unsafe { sizes(shape, rank, "the shape")? },
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn vsla_tensor_create(
             Tensor::from_bytes(signature, unsafe { slice(data.cast::<u8>(), bytes, "data")? })?
         };
         // SAFETY: as above.
-        unsafe { set(out, put(Object::Tensor(t))) }
+        unsafe { write_out(out, insert(Object::Tensor(t))) }
     })
 }
 
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn vsla_tensor_shape(
         want!(tensor, Tensor, tensor);
         let found = tensor.shape();
         // SAFETY: the caller's promise.
-        unsafe { set(rank, found.len())? };
+        unsafe { write_out(rank, found.len())? };
         if room >= found.len() {
             // SAFETY: as above.
             let to = unsafe { slice_mut(shape, found.len(), "shape")? };
@@ -84,20 +84,20 @@ pub unsafe extern "C" fn vsla_tensor_capacity(tensor: *const vsla_tensor_t, capa
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_tensor_kind(tensor: *const vsla_tensor_t, dtype_: *mut u32, model_: *mut u32) -> Code {
     guard(|| {
-        writable(model_)?;
+        check_writable(model_)?;
         want!(tensor, Tensor, tensor);
         // SAFETY: the caller's promise.
         unsafe { write_kind(tensor.signature(), dtype_, model_) }
     })
 }
 
-pub(crate) unsafe fn write_kind(s: &Signature, dtype_: *mut u32, model_: *mut u32) -> Result<()> {
+pub(crate) unsafe fn write_kind(s: &ValueSignature, dtype_: *mut u32, model_: *mut u32) -> Result<()> {
     let dtype = vsla::shape::DTYPES.iter().position(|d| *d == s.dtype);
     let dtype = dtype.ok_or_else(|| Error::Unknown("a value of an unknown dtype".into()))?;
     // SAFETY: the caller's promise.
     unsafe {
-        set(dtype_, dtype as u32)?;
-        set(model_, u32::from(s.model == vsla::Model::B))
+        write_out(dtype_, dtype as u32)?;
+        write_out(model_, u32::from(s.model == vsla::Model::B))
     }
 }
 
@@ -118,19 +118,19 @@ pub unsafe extern "C" fn vsla_tensor_equal(a: *const vsla_tensor_t, b: *const vs
         want!(a, Tensor, a);
         want!(b, Tensor, b);
         // SAFETY: the caller's promise.
-        unsafe { set(equal, u32::from(a == b)) }
+        unsafe { write_out(equal, u32::from(a == b)) }
     })
 }
 
-unsafe fn give(out: *mut *mut vsla_tensor_t, make: impl FnOnce() -> Result<Tensor>) -> Result<()> {
-    writable(out)?;
+unsafe fn write_tensor_handle(out: *mut *mut vsla_tensor_t, make: impl FnOnce() -> Result<Tensor>) -> Result<()> {
+    check_writable(out)?;
     let t = make()?;
     // SAFETY: the caller's promise.
-    unsafe { set(out, put(Object::Tensor(t))) }
+    unsafe { write_out(out, insert(Object::Tensor(t))) }
 }
 
 /// The functions of two tensors; written out one by one below, since the header's generator doesn't expand macros.
-unsafe fn two(
+unsafe fn binary_tensor_op(
     a: *const vsla_tensor_t,
     b: *const vsla_tensor_t,
     out: *mut *mut vsla_tensor_t,
@@ -140,7 +140,7 @@ unsafe fn two(
         want!(a, Tensor, a);
         want!(b, Tensor, b);
         // SAFETY: the caller's promise.
-        unsafe { give(out, || f(a, b)) }
+        unsafe { write_tensor_handle(out, || f(a, b)) }
     })
 }
 
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn vsla_add(
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { two(a, b, out, Tensor::add) }
+    unsafe { binary_tensor_op(a, b, out, Tensor::add) }
 }
 
 /// a - b in the ambient shape.
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn vsla_sub(
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { two(a, b, out, Tensor::sub) }
+    unsafe { binary_tensor_op(a, b, out, Tensor::sub) }
 }
 
 /// a * b, elementwise, in the ambient shape.
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn vsla_hadamard(
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { two(a, b, out, Tensor::hadamard) }
+    unsafe { binary_tensor_op(a, b, out, Tensor::hadamard) }
 }
 
 /// Convolution along the last axis; model A.
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn vsla_conv(
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { two(a, b, out, Tensor::conv1d) }
+    unsafe { binary_tensor_op(a, b, out, Tensor::conv1d) }
 }
 
 /// Kronecker product; model B.
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn vsla_kron(
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { two(a, b, out, Tensor::kronecker) }
+    unsafe { binary_tensor_op(a, b, out, Tensor::kronecker) }
 }
 
 /// Product over the last two axes.
@@ -207,11 +207,11 @@ pub unsafe extern "C" fn vsla_matmul(
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { two(a, b, out, Tensor::matmul) }
+    unsafe { binary_tensor_op(a, b, out, Tensor::matmul) }
 }
 
 /// Calls `f` with the tensors of a list of handles.
-pub(crate) unsafe fn several<T>(
+pub(crate) unsafe fn with_tensors<T>(
     list: *const *const vsla_tensor_t,
     count: usize,
     f: impl FnOnce(&[&Tensor]) -> Result<T>,
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn vsla_stack(
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
     // SAFETY: the caller's promise.
-    guard(|| unsafe { give(out, || several(parts, count, Tensor::stack)) })
+    guard(|| unsafe { write_tensor_handle(out, || with_tensors(parts, count, Tensor::stack)) })
 }
 
 /// Any operation on tensors, as a program of that operation alone, which is planned once for its shapes and kept. `seed`
@@ -257,11 +257,11 @@ pub unsafe extern "C" fn vsla_tensor_op(
         // SAFETY: as above.
         let outputs = unsafe { slice_mut(outputs, noutputs, "outputs")? };
         // SAFETY: as above.
-        let made = unsafe { several(inputs, ninputs, |t| vsla::ops::run(&op, t, Numerics::default(), seed))? };
+        let made = unsafe { with_tensors(inputs, ninputs, |t| vsla::eager::run(&op, t, Numerics::default(), seed))? };
         if made.len() != noutputs {
             return Err(Error::InvalidArg(format!("room for {noutputs} results, there are {}", made.len())));
         }
-        outputs.iter_mut().zip(made).for_each(|(to, t)| *to = put(Object::Tensor(t)));
+        outputs.iter_mut().zip(made).for_each(|(to, t)| *to = insert(Object::Tensor(t)));
         Ok(())
     })
 }
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn vsla_tensor_op(
 #[unsafe(no_mangle)]
 pub extern "C" fn vsla_ops_clear() -> Code {
     guard(|| {
-        vsla::ops::clear();
+        vsla::eager::clear_plan_cache();
         Ok(())
     })
 }
@@ -281,6 +281,6 @@ pub unsafe extern "C" fn vsla_shrink(tensor: *const vsla_tensor_t, out: *mut *mu
     guard(|| {
         want!(tensor, Tensor, tensor);
         // SAFETY: the caller's promise.
-        unsafe { give(out, || Ok(tensor.shrink())) }
+        unsafe { write_tensor_handle(out, || Ok(tensor.shrink())) }
     })
 }

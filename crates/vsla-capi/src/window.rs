@@ -1,8 +1,8 @@
 //! Windows over streams of tensors, and pyramids of windows (§14.2).
 
 use crate::error::{Code, guard};
-use crate::handles::{Object, lock, put, want};
-use crate::pointers::{set, sizes, slice_mut, writable};
+use crate::handles::{Object, lock, insert, want};
+use crate::pointers::{write_out, sizes, slice_mut, check_writable};
 use crate::tensor::vsla_tensor_t;
 use std::sync::Mutex;
 use vsla::{Error, Pyramid, Window};
@@ -19,10 +19,10 @@ pub struct vsla_pyramid_t;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_window_create(size: usize, stride: usize, out: *mut *mut vsla_window_t) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         let window = Window::new(size, stride)?;
         // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Window(Mutex::new(window)))) }
+        unsafe { write_out(out, insert(Object::Window(Mutex::new(window)))) }
     })
 }
 
@@ -35,12 +35,12 @@ pub unsafe extern "C" fn vsla_window_push(
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         want!(window, Window, window);
         want!(tensor, Tensor, tensor);
         let stack = lock(window).push(tensor.clone())?;
         // SAFETY: the caller's promise.
-        unsafe { set(out, stack.map_or(std::ptr::null_mut(), |t| put(Object::Tensor(t)))) }
+        unsafe { write_out(out, stack.map_or(std::ptr::null_mut(), |t| insert(Object::Tensor(t)))) }
     })
 }
 
@@ -52,11 +52,11 @@ pub unsafe extern "C" fn vsla_pyramid_create(
     out: *mut *mut vsla_pyramid_t,
 ) -> Code {
     guard(|| {
-        writable(out)?;
+        check_writable(out)?;
         // SAFETY: the caller's promise.
         let pyramid = Pyramid::new(&unsafe { sizes(window_sizes, levels, "the sizes of windows")? })?;
         // SAFETY: as above.
-        unsafe { set(out, put(Object::Pyramid(Mutex::new(pyramid)))) }
+        unsafe { write_out(out, insert(Object::Pyramid(Mutex::new(pyramid)))) }
     })
 }
 
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn vsla_pyramid_push(
     count: *mut usize,
 ) -> Code {
     guard(|| {
-        writable(count)?;
+        check_writable(count)?;
         want!(pyramid, Pyramid, pyramid);
         want!(tensor, Tensor, tensor);
         let mut pyramid = lock(pyramid);
@@ -85,8 +85,8 @@ pub unsafe extern "C" fn vsla_pyramid_push(
         let outs = unsafe { slice_mut(outs, room, "the results")? };
         let given = pyramid.push(tensor.clone())?;
         let n = given.len();
-        outs.iter_mut().zip(given).for_each(|(to, t)| *to = put(Object::Tensor(t)));
+        outs.iter_mut().zip(given).for_each(|(to, t)| *to = insert(Object::Tensor(t)));
         // SAFETY: as above.
-        unsafe { set(count, n) }
+        unsafe { write_out(count, n) }
     })
 }

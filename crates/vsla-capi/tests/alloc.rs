@@ -1,6 +1,6 @@
 //! Running through the C functions allocates nothing: forward, backward, profiles (§12).
 
-use oracle::counting::{Counting, calls};
+use oracle::counting_allocator::{CountingAllocator, calls};
 use std::ptr::{null, null_mut};
 use tensorloom_vsla::autograd::*;
 use tensorloom_vsla::backend::*;
@@ -11,7 +11,7 @@ use tensorloom_vsla::plan::*;
 use tensorloom_vsla::stream::*;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[track_caller]
 fn ok(code: Code) {

@@ -8,7 +8,7 @@ mod encoder;
 
 use encoder::{Sizes, checkpointed, encoder, parameters};
 use std::sync::Arc;
-use vsla::autograd::{self, AdOptions};
+use vsla::autograd::{self, BackwardOptions};
 use vsla::{Backend, Plan};
 
 /// GPT-2's smallest layers, without its vocabulary.
@@ -34,7 +34,7 @@ fn main() -> vsla::Result<()> {
         let layer = tokens * (7 * SIZES.width + SIZES.hidden) + 2 * BATCH * SIZES.heads * s * s;
         let mut backward = Vec::new();
         for program in [&program, &Arc::new(checkpointed(&SIZES, &lengths)?)] {
-            let back = autograd::build_backward(program, &AdOptions::default())?;
+            let back = autograd::build_backward(program, &BackwardOptions::default())?;
             let kept = back.kept_bytes();
             let plan = autograd::plan_backward(&back, &backend)?;
             backward.extend([mib(kept), mib(plan.arena_sizes()[1][3])]);

@@ -29,12 +29,12 @@
 //! ```
 
 use crate::backend::Backend;
-use crate::bindings::{Bindings, edge, fits, zero};
-use crate::describe::{Tag, ValueId};
+use crate::bindings::{Bindings, edge_buffer, check_signature, zero};
+use crate::describe::{ValueTag, ValueId};
 use crate::error::{Error, Result};
-use crate::memory::{Memory, arenas, enter, total};
-use crate::order::Stream;
-use crate::plan::{ArenaClass, Interval, Label, Layout, labels, report};
+use crate::memory::{Memory, arenas, begin_use, total};
+use crate::execution_stream::Stream;
+use crate::plan::{ArenaClass, Interval, EdgeInfo, CompiledLayout, edge_infos, report};
 use crate::program::Program;
 use crate::tensor::Tensor;
 use compiler::{ALIGN, DeviceBuffer};
@@ -46,14 +46,14 @@ use std::sync::Arc;
 
 /// What to differentiate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AdOptions {
+pub struct BackwardOptions {
     /// Gradients of the inputs too, after those of the parameters.
     pub inputs: bool,
 }
 
 /// Where an input of the backward graph comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum InputSource {
     /// The n-th input of the forward graph.
     Input(usize),
     /// The n-th result of the forward graph: an output of the program, or a value kept after those.
@@ -64,15 +64,15 @@ enum Source {
 
 /// A backward program: both halves of the derivative, before planning.
 #[derive(Clone, Debug)]
-pub struct Backward {
+pub struct BackwardProgram {
     program: Arc<Program>,
     forward: Graph,
     backward: Graph,
-    sources: Vec<Source>,
+    sources: Vec<InputSource>,
     wrt: Vec<ValueId>,
 }
 
-impl Backward {
+impl BackwardProgram {
     /// The forward program.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
@@ -104,13 +104,13 @@ impl Backward {
 ///
 /// Without checkpoints, forward keeps all that backward needs. With some, it keeps those alone, and backward computes
 /// the rest again from them and from the inputs (§9.2).
-pub fn build_backward(program: &Arc<Program>, options: &AdOptions) -> Result<Backward> {
+pub fn build_backward(program: &Arc<Program>, options: &BackwardOptions) -> Result<BackwardProgram> {
     let mut wrt = program.params().to_vec();
     if options.inputs {
         wrt.extend(program.inputs());
     }
     if wrt.is_empty() {
-        return Err(Error::arg("nothing to differentiate: the program has no parameters; ask for gradients of inputs"));
+        return Err(Error::invalid_arg("nothing to differentiate: the program has no parameters; ask for gradients of inputs"));
     }
     let checkpoints = program.checkpoints();
     let graph = if checkpoints.is_empty() {
@@ -137,16 +137,16 @@ pub fn build_backward(program: &Arc<Program>, options: &AdOptions) -> Result<Bac
     for &v in &lin.known.outputs()[outs..] {
         let at = used[sources.len()];
         sources.push(match lin.known.def(v) {
-            Def::Input(i) => Source::Input(i as usize),
-            _ if !at => Source::Input(0),
-            _ => Source::Result(results.iter().position(|r| *r == v).unwrap_or_else(|| {
+            Def::Input(i) => InputSource::Input(i as usize),
+            _ if !at => InputSource::Input(0),
+            _ => InputSource::Result(results.iter().position(|r| *r == v).unwrap_or_else(|| {
                 results.push(v);
                 results.len() - 1
             })),
         });
     }
-    sources.extend(tangents.into_iter().map(Source::Cotangent));
-    let sources: Vec<Source> = sources.into_iter().zip(&used).filter(|(_, u)| **u).map(|(s, _)| s).collect();
+    sources.extend(tangents.into_iter().map(InputSource::Cotangent));
+    let sources: Vec<InputSource> = sources.into_iter().zip(&used).filter(|(_, u)| **u).map(|(s, _)| s).collect();
     let mut forward = lin.known.clone();
     forward.set_outputs(results);
 
@@ -166,7 +166,7 @@ pub fn build_backward(program: &Arc<Program>, options: &AdOptions) -> Result<Bac
             None => b.zeros(&program.signature(*v).ty())?,
         });
     }
-    Ok(Backward {
+    Ok(BackwardProgram {
         program: program.clone(),
         forward: forward.without_dead_nodes(),
         backward: b.finish(&grads),
@@ -178,70 +178,70 @@ pub fn build_backward(program: &Arc<Program>, options: &AdOptions) -> Result<Bac
 /// A planned pair of forward and backward.
 #[derive(Clone)]
 pub struct BackwardPlan {
-    backward: Arc<Backward>,
+    backward: Arc<BackwardProgram>,
     backend: Backend,
-    first: Arc<Layout>,
-    second: Arc<Layout>,
+    forward_layout: Arc<CompiledLayout>,
+    backward_layout: Arc<CompiledLayout>,
 }
 
 /// Plans both halves (§9.3): parameters are shared with the forward program, kept values lie in ACTIVATIONS, gradients
 /// in GRADS.
-pub fn plan_backward(backward: &Backward, backend: &Backend) -> Result<BackwardPlan> {
+pub fn plan_backward(backward: &BackwardProgram, backend: &Backend) -> Result<BackwardPlan> {
     let program = &backward.program;
     let name = |v: &ValueId| match program.values()[v.0 as usize].name.as_str() {
         "" => format!("v{}", v.0),
         name => name.to_string(),
     };
-    let (inputs, mut outputs) = labels(program);
+    let (inputs, mut outputs) = edge_infos(program);
     for k in outputs.len()..backward.forward.outputs().len() {
-        outputs.push(Label { name: format!("kept {}", k - program.outputs().len()), class: ArenaClass::Activations });
+        outputs.push(EdgeInfo { name: format!("kept {}", k - program.outputs().len()), class: ArenaClass::Activations });
     }
-    let first = Layout::new(&backward.forward, &inputs, &outputs, ArenaClass::Activations, backend, false)?;
-    let read: Vec<Label> = (backward.sources.iter())
+    let first = CompiledLayout::new(&backward.forward, &inputs, &outputs, ArenaClass::Activations, backend, false)?;
+    let read: Vec<EdgeInfo> = (backward.sources.iter())
         .map(|s| match s {
-            Source::Input(i) => inputs[*i].clone(),
-            Source::Result(k) => outputs[*k].clone(),
-            Source::Cotangent(k) => {
-                Label { name: format!("d {}", name(&program.outputs()[*k])), class: ArenaClass::External }
+            InputSource::Input(i) => inputs[*i].clone(),
+            InputSource::Result(k) => outputs[*k].clone(),
+            InputSource::Cotangent(k) => {
+                EdgeInfo { name: format!("d {}", name(&program.outputs()[*k])), class: ArenaClass::External }
             }
         })
         .collect();
-    let grads: Vec<Label> =
-        (backward.wrt.iter()).map(|v| Label { name: format!("grad {}", name(v)), class: ArenaClass::Grads }).collect();
-    let second = Layout::new(&backward.backward, &read, &grads, ArenaClass::Grads, backend, false)?;
+    let grads: Vec<EdgeInfo> =
+        (backward.wrt.iter()).map(|v| EdgeInfo { name: format!("grad {}", name(v)), class: ArenaClass::Grads }).collect();
+    let second = CompiledLayout::new(&backward.backward, &read, &grads, ArenaClass::Grads, backend, false)?;
     Ok(BackwardPlan {
         backward: Arc::new(backward.clone()),
         backend: backend.clone(),
-        first: Arc::new(first),
-        second: Arc::new(second),
+        forward_layout: Arc::new(first),
+        backward_layout: Arc::new(second),
     })
 }
 
 /// Runs forward, then backward. Allocates nothing.
-pub fn execute(plan: &BackwardPlan, bindings: &mut AdBindings, stream: &Stream) -> Result<()> {
+pub fn execute_backward_plan(plan: &BackwardPlan, bindings: &mut AdBindings, stream: &Stream) -> Result<()> {
     plan.forward(bindings, stream)?;
     plan.backward(bindings, stream)
 }
 
 impl BackwardPlan {
     /// What is planned.
-    pub fn program(&self) -> &Arc<Backward> {
+    pub fn program(&self) -> &Arc<BackwardProgram> {
         &self.backward
     }
 
     /// Bytes of the arenas of forward and of backward, in the order of [`ArenaClass::ALL`].
     pub fn arena_sizes(&self) -> [[usize; 5]; 2] {
-        [self.first.sizes, self.second.sizes]
+        [self.forward_layout.sizes, self.backward_layout.sizes]
     }
 
     /// Where the values of backward lie.
     pub fn intervals(&self) -> &[Interval] {
-        &self.second.intervals
+        &self.backward_layout.intervals
     }
 
     /// Two values that overlap although they live together; a plan has none.
     pub fn overlap(&self) -> Option<(&Interval, &Interval)> {
-        self.first.overlap().or_else(|| self.second.overlap())
+        self.forward_layout.overlap().or_else(|| self.backward_layout.overlap())
     }
 
     /// Memory for both halves.
@@ -268,31 +268,31 @@ impl BackwardPlan {
     /// Sizes of the arenas of bindings: those of forward, then cotangents and gradients. What the halves compute inside
     /// lies in one arena: when backward runs, only what forward has kept is needed of it.
     fn arenas(&self, sharing: bool) -> [usize; 6] {
-        let [params, external, kept, run] = self.first.arenas(sharing);
-        let sources = self.backward.sources.iter().zip(&self.second.edges);
-        let cotangents = sources.filter(|(s, _)| matches!(s, Source::Cotangent(_)));
-        let cotangents = cotangents.map(|(_, &i)| self.second.intervals[i].bytes.next_multiple_of(ALIGN)).sum();
-        let grads = self.second.edge_bytes(ArenaClass::Grads);
-        [params, external, kept, run.max(self.second.run_bytes()), cotangents, grads]
+        let [params, external, kept, run] = self.forward_layout.arenas(sharing);
+        let sources = self.backward.sources.iter().zip(&self.backward_layout.edge_intervals);
+        let cotangents = sources.filter(|(s, _)| matches!(s, InputSource::Cotangent(_)));
+        let cotangents = cotangents.map(|(_, &i)| self.backward_layout.intervals[i].bytes.next_multiple_of(ALIGN)).sum();
+        let grads = self.backward_layout.edge_bytes(ArenaClass::Grads);
+        [params, external, kept, run.max(self.backward_layout.run_bytes()), cotangents, grads]
     }
 
     fn bind_to(&self, share: Option<&Bindings>, block: Option<Memory>) -> Result<AdBindings> {
         let b = &*self.backward;
         let made = arenas(self.arenas(share.is_some()), &self.backend, block)?;
         let [params, inputs, kept, run, external, grads] = made;
-        let values = Bindings::in_arenas(&b.program, &self.first, &self.backend, share, [params, inputs, kept, run])?;
+        let values = Bindings::in_arenas(&b.program, &self.forward_layout, &self.backend, share, [params, inputs, kept, run])?;
         let (external, grads) = (Arc::new(external), Arc::new(grads));
         let mut cotangents = vec![None; b.program.outputs().len()];
         let mut at = 0;
         let mut inputs = Vec::with_capacity(b.sources.len());
         for (i, s) in b.sources.iter().enumerate() {
             inputs.push(match s {
-                Source::Input(n) => values.inner.inputs[*n].clone(),
-                Source::Result(n) => values.inner.outputs[*n].clone(),
-                Source::Cotangent(n) => {
-                    let bytes = self.second.intervals[self.second.edges[i]].bytes;
+                InputSource::Input(n) => values.inner.inputs[*n].clone(),
+                InputSource::Result(n) => values.inner.outputs[*n].clone(),
+                InputSource::Cotangent(n) => {
+                    let bytes = self.backward_layout.intervals[self.backward_layout.edge_intervals[i]].bytes;
                     // SAFETY: cotangents lie one behind the other, and nobody else uses their arena.
-                    let part = unsafe { HostBuffer::part(&external, at, bytes)? };
+                    let part = unsafe { HostBuffer::slice(&external, at, bytes)? };
                     let buffer: Arc<dyn DeviceBuffer> = Arc::new(part);
                     at += bytes.next_multiple_of(ALIGN);
                     cotangents[*n] = Some(buffer.clone());
@@ -301,7 +301,7 @@ impl BackwardPlan {
             });
         }
         let count = b.sources.len();
-        let outputs = (0..b.wrt.len()).map(|i| edge(&self.second, &grads, count + i)).collect::<Result<_>>()?;
+        let outputs = (0..b.wrt.len()).map(|i| edge_buffer(&self.backward_layout, &grads, count + i)).collect::<Result<_>>()?;
         Ok(AdBindings {
             backward: self.backward.clone(),
             values,
@@ -314,40 +314,40 @@ impl BackwardPlan {
         if Arc::ptr_eq(&bindings.backward, &self.backward) {
             return Ok(());
         }
-        Err(Error::arg("these bindings belong to another backward plan; bind them with this one"))
+        Err(Error::invalid_arg("these bindings belong to another backward plan; bind them with this one"))
     }
 
     /// Runs forward: writes outputs and what backward needs.
     pub fn forward(&self, bindings: &mut AdBindings, stream: &Stream) -> Result<()> {
-        stream.settle()?;
+        stream.wait_for_submitted()?;
         self.run_forward(bindings)
     }
 
     /// Runs backward after forward: writes the gradients.
     pub fn backward(&self, bindings: &mut AdBindings, stream: &Stream) -> Result<()> {
-        stream.settle()?;
+        stream.wait_for_submitted()?;
         self.run_backward(bindings)
     }
 
     pub(crate) fn run_forward(&self, bindings: &mut AdBindings) -> Result<()> {
         self.check(bindings)?;
         let values = &mut bindings.values;
-        let _held = enter(&values.shared)?;
-        self.first.run(&mut values.inner, &mut values.arena, &self.backend)
+        let _held = begin_use(&values.shared)?;
+        self.forward_layout.run(&mut values.inner, &mut values.arena, &self.backend)
     }
 
     pub(crate) fn run_backward(&self, bindings: &mut AdBindings) -> Result<()> {
         self.check(bindings)?;
-        let _held = enter(&bindings.values.shared)?;
+        let _held = begin_use(&bindings.values.shared)?;
         // An input may have been linked to the memory of other bindings since these were made.
         for (input, source) in bindings.inner.inputs.iter_mut().zip(&self.backward.sources) {
-            if let Source::Input(n) = source
+            if let InputSource::Input(n) = source
                 && !Arc::ptr_eq(input, &bindings.values.inner.inputs[*n])
             {
                 input.clone_from(&bindings.values.inner.inputs[*n]);
             }
         }
-        self.second.run(&mut bindings.inner, &mut bindings.values.arena, &self.backend)
+        self.backward_layout.run(&mut bindings.inner, &mut bindings.values.arena, &self.backend)
     }
 }
 
@@ -355,13 +355,13 @@ impl BackwardPlan {
 impl fmt::Display for BackwardPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "forward and backward plan for {}", self.backend.name())?;
-        report(f, &[&self.first, &self.second], self.memory_bytes(false))
+        report(f, &[&self.forward_layout, &self.backward_layout], self.memory_bytes(false))
     }
 }
 
 /// Memory that runs of one backward plan read and write.
 pub struct AdBindings {
-    backward: Arc<Backward>,
+    backward: Arc<BackwardProgram>,
     values: Bindings,
     inner: compiler::Bindings,
     /// Of each output; none where no gradient depends on it.
@@ -383,7 +383,7 @@ impl AdBindings {
     pub fn write_cotangent(&mut self, output: ValueId, t: &Tensor) -> Result<()> {
         let program = &self.backward.program;
         let signature = program.signature(self.output(output).map(|i| program.outputs()[i])?);
-        fits(signature, t)?;
+        check_signature(signature, t)?;
         let Some(buffer) = &self.cotangents[self.output(output)?] else { return Ok(()) };
         if signature.shape != t.shape() {
             zero(&self.values.backend, &**buffer, signature.bytes())?;
@@ -396,7 +396,7 @@ impl AdBindings {
         let at = self.output(output)?;
         let needed = self.backward.program.signature(output).bytes();
         if needed != bytes.len() {
-            return Err(Error::arg(format!("{} bytes were given, the cotangent has {needed}", bytes.len())));
+            return Err(Error::invalid_arg(format!("{} bytes were given, the cotangent has {needed}", bytes.len())));
         }
         match &self.cotangents[at] {
             Some(b) => self.values.backend.write(&**b, 0, bytes),
@@ -406,7 +406,7 @@ impl AdBindings {
 
     fn output(&self, v: ValueId) -> Result<usize> {
         let found = self.backward.program.outputs().iter().position(|o| *o == v);
-        found.ok_or_else(|| Error::arg(format!("value {} is no output of this program", v.0)))
+        found.ok_or_else(|| Error::invalid_arg(format!("value {} is no output of this program", v.0)))
     }
 
     /// The gradient of a parameter or, if asked for, of an input.
@@ -420,13 +420,13 @@ impl AdBindings {
     /// Copies a gradient as dense little-endian bytes.
     pub fn read_gradient_bytes(&self, v: ValueId, to: &mut [u8]) -> Result<()> {
         let Some(at) = self.backward.wrt.iter().position(|w| *w == v) else {
-            let is_input = self.backward.program.value(v)?.tag == Tag::Input;
+            let is_input = self.backward.program.value(v)?.tag == ValueTag::Input;
             let remedy = if is_input { "; ask for gradients of inputs" } else { "" };
-            return Err(Error::arg(format!("value {} has no gradient here{remedy}", v.0)));
+            return Err(Error::invalid_arg(format!("value {} has no gradient here{remedy}", v.0)));
         };
         let needed = self.backward.program.signature(v).bytes();
         if needed != to.len() {
-            return Err(Error::arg(format!("room for {} bytes was given, the gradient has {needed}", to.len())));
+            return Err(Error::invalid_arg(format!("room for {} bytes was given, the gradient has {needed}", to.len())));
         }
         self.values.backend.read(&*self.inner.outputs[at], 0, to)
     }

@@ -26,28 +26,28 @@ pub struct MemoryTable {
 }
 
 /// A table with its context.
-struct Memory {
+struct CallerMemory {
     table: MemoryTable,
     ctx: *mut c_void,
 }
 
 // SAFETY: whoever makes a backend from a table promises that its functions may be called from any thread.
-unsafe impl Send for Memory {}
+unsafe impl Send for CallerMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for CallerMemory {}
 
 /// A block from a table; gives itself back.
-struct Block {
-    memory: Arc<Memory>,
+struct CallerBlock {
+    memory: Arc<CallerMemory>,
     ptr: NonNull<u8>,
 }
 
 // SAFETY: the block is plain memory, used under the rules of `HostBuffer`; see `Memory` for the functions.
-unsafe impl Send for Block {}
+unsafe impl Send for CallerBlock {}
 // SAFETY: as above.
-unsafe impl Sync for Block {}
+unsafe impl Sync for CallerBlock {}
 
-impl Drop for Block {
+impl Drop for CallerBlock {
     fn drop(&mut self) {
         if let Some(free) = self.memory.table.free {
             // SAFETY: the pointer came from this table's `alloc` and is given back once.
@@ -61,7 +61,7 @@ impl Drop for Block {
 pub struct Backend {
     cpu: Arc<Cpu>,
     threads: usize,
-    memory: Option<Arc<Memory>>,
+    memory: Option<Arc<CallerMemory>>,
     device: Option<Arc<dyn Device>>,
 }
 
@@ -73,7 +73,7 @@ impl Backend {
     }
 
     /// The backend of the per-op functions: every core of the machine.
-    pub fn shared() -> &'static Backend {
+    pub fn global() -> &'static Backend {
         static SHARED: OnceLock<Backend> = OnceLock::new();
         SHARED.get_or_init(|| Backend::cpu(std::thread::available_parallelism().map_or(1, |n| n.get())))
     }
@@ -91,9 +91,9 @@ impl Backend {
             && table.memcpy_d2h.is_some()
             && table.memset_zero.is_some();
         if !complete {
-            return Err(Error::arg("a memory table needs alloc, free, memcpy_h2d, memcpy_d2h and memset_zero"));
+            return Err(Error::invalid_arg("a memory table needs alloc, free, memcpy_h2d, memcpy_d2h and memset_zero"));
         }
-        Ok(Backend { memory: Some(Arc::new(Memory { table, ctx })), ..self.clone() })
+        Ok(Backend { memory: Some(Arc::new(CallerMemory { table, ctx })), ..self.clone() })
     }
 
     /// The same processor and memory, with a device that starts the segments of every run.
@@ -106,8 +106,8 @@ impl Backend {
     }
 
     /// Prepares a program that runs in arenas of its bindings; `general` code serves other sizes too.
-    pub(crate) fn load_bare(&self, program: compiler::Program, general: bool) -> Result<Arc<dyn Executable>> {
-        Ok(self.cpu.load_bare(program, general)?)
+    pub(crate) fn load_in_arenas(&self, program: compiler::Program, general: bool) -> Result<Arc<dyn Executable>> {
+        Ok(self.cpu.load_without_arena(program, general)?)
     }
 
     /// Whether memory comes from a caller's functions, which see every copy.
@@ -142,7 +142,7 @@ impl Backend {
         // SAFETY: by the promise of `with_memory`.
         let ptr = unsafe { alloc(size, ALIGN, memory.ctx) };
         let ptr = NonNull::new(ptr.cast::<u8>()).ok_or(Error::OutOfMemory { bytes: size })?;
-        let block = Arc::new(Block { memory: memory.clone(), ptr });
+        let block = Arc::new(CallerBlock { memory: memory.clone(), ptr });
         if ptr.as_ptr().align_offset(ALIGN) != 0 {
             return Err(Error::Backend(format!("alloc gave memory that isn't aligned to {ALIGN} bytes")));
         }

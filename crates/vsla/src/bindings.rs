@@ -1,12 +1,12 @@
 //! Bindings: the memory of a program's inputs, outputs, parameters and runs.
 
-use crate::Signature;
+use crate::ValueSignature;
 use crate::backend::Backend;
 use crate::describe::ValueId;
 use crate::error::{Error, Result};
-use crate::lend::Spares;
-use crate::memory::{Exclusive, Memory, arenas, enter};
-use crate::plan::{ArenaClass, Layout};
+use crate::zero_copy::ExternalBuffers;
+use crate::memory::{ExclusiveUse, Memory, arenas, begin_use};
+use crate::plan::{ArenaClass, CompiledLayout};
 use crate::program::Program;
 use crate::tensor::Tensor;
 use compiler::DeviceBuffer;
@@ -21,22 +21,22 @@ pub struct Bindings {
     /// What a run uses besides: activations and workspace.
     pub(crate) arena: HostBuffer,
     /// For data of the caller's.
-    pub(crate) spares: Spares,
+    pub(crate) spares: ExternalBuffers,
     /// Shared arenas that its memory lies in: its own, and those of inputs taken over from other bindings.
-    pub(crate) shared: Vec<Exclusive>,
+    pub(crate) shared: Vec<ExclusiveUse>,
 }
 
 /// The memory of an input or output (inputs count first) inside its arena.
-pub(crate) fn edge(layout: &Layout, arena: &Arc<HostBuffer>, edge: usize) -> Result<Arc<dyn DeviceBuffer>> {
-    let i = &layout.intervals[layout.edges[edge]];
+pub(crate) fn edge_buffer(layout: &CompiledLayout, arena: &Arc<HostBuffer>, edge: usize) -> Result<Arc<dyn DeviceBuffer>> {
+    let i = &layout.intervals[layout.edge_intervals[edge]];
     // SAFETY: the plan gives values that live together places that don't overlap, and runs of one bindings follow each other.
-    Ok(Arc::new(unsafe { HostBuffer::part(arena, i.offset, i.bytes)? }))
+    Ok(Arc::new(unsafe { HostBuffer::slice(arena, i.offset, i.bytes)? }))
 }
 
 impl Bindings {
     pub(crate) fn new(
         program: &Arc<Program>,
-        layout: &Layout,
+        layout: &CompiledLayout,
         backend: &Backend,
         share: Option<&Bindings>,
         block: Option<Memory>,
@@ -48,19 +48,19 @@ impl Bindings {
     /// In the arenas that `Layout::arenas` lists.
     pub(crate) fn in_arenas(
         program: &Arc<Program>,
-        layout: &Layout,
+        layout: &CompiledLayout,
         backend: &Backend,
         share: Option<&Bindings>,
         [params, external, kept, arena]: [HostBuffer; 4],
     ) -> Result<Bindings> {
         let arenas = [params, external, kept].map(Arc::new);
-        let mut buffers = Vec::with_capacity(layout.edges.len());
-        for i in 0..layout.edges.len() {
-            buffers.push(match layout.intervals[layout.edges[i]].class {
+        let mut buffers = Vec::with_capacity(layout.edge_intervals.len());
+        for i in 0..layout.edge_intervals.len() {
+            buffers.push(match layout.intervals[layout.edge_intervals[i]].class {
                 ArenaClass::Params if share.is_some() => continue,
-                ArenaClass::Params => edge(layout, &arenas[0], i)?,
-                ArenaClass::Activations => edge(layout, &arenas[2], i)?,
-                _ => edge(layout, &arenas[1], i)?,
+                ArenaClass::Params => edge_buffer(layout, &arenas[0], i)?,
+                ArenaClass::Activations => edge_buffer(layout, &arenas[2], i)?,
+                _ => edge_buffer(layout, &arenas[1], i)?,
             });
         }
         if let Some(other) = share {
@@ -69,20 +69,20 @@ impl Bindings {
             let at = program.inputs().len();
             buffers.splice(at..at, params.cloned());
         }
-        Ok(Bindings::on_edges(program, layout, backend, buffers, arena))
+        Ok(Bindings::with_edge_buffers(program, layout, backend, buffers, arena))
     }
 
     /// With the memory of every edge given.
-    pub(crate) fn on_edges(
+    pub(crate) fn with_edge_buffers(
         program: &Arc<Program>,
-        layout: &Layout,
+        layout: &CompiledLayout,
         backend: &Backend,
         mut edges: Vec<Arc<dyn DeviceBuffer>>,
         arena: HostBuffer,
     ) -> Bindings {
         let outputs = edges.split_off(layout.executable.program().inputs.len());
         let inner = compiler::Bindings { inputs: edges, outputs };
-        let spares = Spares::new(program.inputs().len(), inner.outputs.len());
+        let spares = ExternalBuffers::new(program.inputs().len(), inner.outputs.len());
         Bindings { program: program.clone(), backend: backend.clone(), inner, arena, spares, shared: Vec::new() }
     }
 
@@ -91,7 +91,7 @@ impl Bindings {
         &self.program
     }
 
-    fn place(&self, v: ValueId) -> Result<&Arc<dyn DeviceBuffer>> {
+    fn value_buffer(&self, v: ValueId) -> Result<&Arc<dyn DeviceBuffer>> {
         let p = &self.program;
         let find = |list: &[ValueId]| list.iter().position(|x| *x == v);
         if let Some(i) = find(p.inputs()) {
@@ -102,14 +102,14 @@ impl Bindings {
         }
         match find(p.outputs()) {
             Some(i) => Ok(&self.inner.outputs[i]),
-            None => Err(Error::arg(format!("value {} is no input, parameter or output of this program", v.0))),
+            None => Err(Error::invalid_arg(format!("value {} is no input, parameter or output of this program", v.0))),
         }
     }
 
     /// Sets an input or parameter. A tensor of smaller shape is promoted: the rest is zero.
     pub fn write(&mut self, v: ValueId, t: &Tensor) -> Result<()> {
         self.set(v, |backend, buffer, wanted| {
-            fits(wanted, t)?;
+            check_signature(wanted, t)?;
             if wanted.shape != t.shape() {
                 zero(backend, buffer, wanted.bytes())?;
             }
@@ -129,7 +129,7 @@ impl Bindings {
     /// Allocates nothing.
     pub fn write_part(&mut self, v: ValueId, shape: &[usize], bytes: &[u8]) -> Result<()> {
         self.set(v, |backend, buffer, wanted| {
-            if !crate::shape::inside(shape, &wanted.shape) {
+            if !crate::shape::fits_inside(shape, &wanted.shape) {
                 let text = format!("shape {shape:?} doesn't fit into {:?}; use a larger profile", wanted.shape);
                 return Err(Error::shape("write", text));
             }
@@ -156,13 +156,13 @@ impl Bindings {
     fn set(
         &mut self,
         v: ValueId,
-        write: impl FnOnce(&Backend, &dyn DeviceBuffer, &Signature) -> Result<()>,
+        write: impl FnOnce(&Backend, &dyn DeviceBuffer, &ValueSignature) -> Result<()>,
     ) -> Result<()> {
-        let held = enter(&self.shared)?;
-        write(&self.backend, &**self.place(v)?, self.program.signature(v))?;
+        let held = begin_use(&self.shared)?;
+        write(&self.backend, &**self.value_buffer(v)?, self.program.signature(v))?;
         drop(held);
         if let Some(i) = self.program.inputs().iter().position(|x| *x == v) {
-            self.spares.written(i);
+            self.spares.mark_written(i);
         }
         Ok(())
     }
@@ -177,14 +177,14 @@ impl Bindings {
 
     /// Copies the value of an input, parameter or output as dense little-endian bytes.
     pub fn read_bytes(&self, v: ValueId, to: &mut [u8]) -> Result<()> {
-        let _held = enter(&self.shared)?;
-        let buffer = self.place(v)?;
+        let _held = begin_use(&self.shared)?;
+        let buffer = self.value_buffer(v)?;
         check_len(self.program.signature(v).bytes(), to.len())?;
         let p = &self.program;
         let output =
             p.outputs().iter().position(|x| *x == v).filter(|_| !p.inputs().contains(&v) && !p.params().contains(&v));
         if output.is_some_and(|i| self.spares.is_gone(i)) {
-            return Err(Error::arg(format!(
+            return Err(Error::invalid_arg(format!(
                 "output {} went to memory that was lent to the last run; read it there",
                 v.0
             )));
@@ -194,11 +194,11 @@ impl Bindings {
 
     /// Seeds the random ops of the next runs; the same seed gives the same masks.
     pub fn seed(&mut self, seed: u64) -> Result<()> {
-        let _held = enter(&self.shared)?;
+        let _held = begin_use(&self.shared)?;
         let at = self.program.inputs().len() + self.program.params().len();
         match self.inner.inputs.get(at) {
             Some(b) => self.backend.write(&**b, 0, &seed.to_le_bytes()),
-            None => Err(Error::arg("this program has no random op, and so no seed")),
+            None => Err(Error::invalid_arg("this program has no random op, and so no seed")),
         }
     }
 
@@ -206,22 +206,22 @@ impl Bindings {
     pub(crate) fn check_inputs(&self) -> Result<()> {
         let Some(i) = self.spares.missing() else { return Ok(()) };
         let v = self.program.inputs()[i].0;
-        Err(Error::arg(format!(
+        Err(Error::invalid_arg(format!(
             "input {v} was lent to an earlier run alone; give it again, or write it into the bindings"
         )))
     }
 
     /// The memory of a value, for a link to another program.
-    pub fn export(&self, v: ValueId) -> Result<Exported> {
+    pub fn export(&self, v: ValueId) -> Result<ExportedBuffer> {
         let signature = self.program.value(v)?.signature.clone();
-        let buffer = self.place(v)?.clone();
-        Ok(Exported { signature, buffer, shared: self.shared.clone() })
+        let buffer = self.value_buffer(v)?.clone();
+        Ok(ExportedBuffer { signature, buffer, shared: self.shared.clone() })
     }
 
     /// Takes the memory of another program's value as an input: nothing is copied (§10.1).
-    pub fn accept(&mut self, input: ValueId, from: Exported) -> Result<()> {
+    pub fn import(&mut self, input: ValueId, from: ExportedBuffer) -> Result<()> {
         let Some(i) = self.program.inputs().iter().position(|x| *x == input) else {
-            return Err(Error::arg(format!("value {} is no input of the destination", input.0)));
+            return Err(Error::invalid_arg(format!("value {} is no input of the destination", input.0)));
         };
         let wanted = self.program.signature(input);
         if *wanted != from.signature {
@@ -233,33 +233,33 @@ impl Bindings {
                 self.shared.push(block);
             }
         }
-        self.spares.written(i);
+        self.spares.mark_written(i);
         Ok(())
     }
 }
 
 /// Memory of a program's value, on its way to another program.
-pub struct Exported {
-    signature: Signature,
+pub struct ExportedBuffer {
+    signature: ValueSignature,
     buffer: Arc<dyn DeviceBuffer>,
-    shared: Vec<Exclusive>,
+    shared: Vec<ExclusiveUse>,
 }
 
 pub(crate) fn check_len(needed: usize, got: usize) -> Result<()> {
     if needed == got {
         return Ok(());
     }
-    Err(Error::arg(format!("{got} bytes were given, the value has {needed}")))
+    Err(Error::invalid_arg(format!("{got} bytes were given, the value has {needed}")))
 }
 
 /// Whether a tensor is a representative that a value of this signature can hold.
-pub(crate) fn fits(wanted: &Signature, t: &Tensor) -> Result<()> {
+pub(crate) fn check_signature(wanted: &ValueSignature, t: &Tensor) -> Result<()> {
     let s = t.signature();
     if s.dtype != wanted.dtype {
-        return Err(Error::arg(format!("a tensor of {} where the program has {}", s.dtype, wanted.dtype)));
+        return Err(Error::invalid_arg(format!("a tensor of {} where the program has {}", s.dtype, wanted.dtype)));
     }
     if s.model != wanted.model {
-        return Err(Error::arg(format!("a tensor of model {:?} where the program has {:?}", s.model, wanted.model)));
+        return Err(Error::invalid_arg(format!("a tensor of model {:?} where the program has {:?}", s.model, wanted.model)));
     }
     if s.shape.len() != wanted.shape.len() || s.shape.iter().zip(&wanted.shape).any(|(a, b)| a > b) {
         return Err(Error::shape(
@@ -285,9 +285,9 @@ pub(crate) fn zero(backend: &Backend, to: &dyn DeviceBuffer, bytes: usize) -> Re
 }
 
 fn same_params(a: &Program, b: &Program) -> Result<()> {
-    let list = |p: &Program| -> Vec<Signature> { p.params().iter().map(|v| p.signature(*v).clone()).collect() };
+    let list = |p: &Program| -> Vec<ValueSignature> { p.params().iter().map(|v| p.signature(*v).clone()).collect() };
     if list(a) == list(b) {
         return Ok(());
     }
-    Err(Error::arg("programs share parameters only if they declare the same ones in the same order"))
+    Err(Error::invalid_arg("programs share parameters only if they declare the same ones in the same order"))
 }

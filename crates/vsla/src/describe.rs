@@ -3,7 +3,7 @@
 //! A description may be wrong in every way that §3.2 lists; [`Program::build`](crate::Program::build) says how.
 
 use crate::error::{Error, Result};
-use crate::infer::{Signature, infer};
+use crate::infer::{ValueSignature, infer};
 use crate::lower::Numerics;
 use crate::op::{Model, Op};
 use crate::program::Program;
@@ -16,7 +16,7 @@ pub struct ValueId(pub u32);
 /// What a value is to its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
-pub enum Tag {
+pub enum ValueTag {
     /// A weight.
     Param = 0,
     /// Given for each run.
@@ -39,7 +39,7 @@ pub struct ValueDesc {
     /// Physical sizes; left out, they are powers of two.
     pub capacity: Option<Vec<usize>>,
     /// What the value is.
-    pub tag: Tag,
+    pub tag: ValueTag,
     /// Semiring of an input or parameter.
     pub model: Model,
     /// Kept for backward, while values without this mark are computed again (§9.2).
@@ -59,7 +59,7 @@ pub struct NodeDesc {
 
 /// A program before validation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Description {
+pub struct ProgramDescription {
     /// Values; their ids are their places.
     pub values: Vec<ValueDesc>,
     /// Nodes in any order.
@@ -86,8 +86,8 @@ pub struct Description {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ProgramBuilder {
-    description: Description,
-    signatures: Vec<Signature>,
+    description: ProgramDescription,
+    signatures: Vec<ValueSignature>,
     model: Model,
 }
 
@@ -109,7 +109,7 @@ impl ProgramBuilder {
         self
     }
 
-    fn value(&mut self, name: &str, signature: Signature, tag: Tag) -> ValueId {
+    fn value(&mut self, name: &str, signature: ValueSignature, tag: ValueTag) -> ValueId {
         self.description.values.push(ValueDesc {
             name: name.to_string(),
             dtype: Some(signature.dtype),
@@ -123,22 +123,22 @@ impl ProgramBuilder {
         ValueId(self.signatures.len() as u32 - 1)
     }
 
-    fn given(&mut self, name: &str, dtype: DType, shape: &[usize], tag: Tag) -> Result<ValueId> {
+    fn declare_input(&mut self, name: &str, dtype: DType, shape: &[usize], tag: ValueTag) -> Result<ValueId> {
         crate::shape::check_dtype(name, dtype)?;
         crate::shape::check_size(name, shape)?;
         let model = self.model;
-        let signature = Signature { model, ..Signature::new(dtype, shape) };
+        let signature = ValueSignature { model, ..ValueSignature::new(dtype, shape) };
         Ok(self.value(name, signature, tag))
     }
 
     /// Something given for each run.
     pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<ValueId> {
-        self.given(name, dtype, shape, Tag::Input)
+        self.declare_input(name, dtype, shape, ValueTag::Input)
     }
 
     /// A weight.
     pub fn param(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<ValueId> {
-        self.given(name, dtype, shape, Tag::Param)
+        self.declare_input(name, dtype, shape, ValueTag::Param)
     }
 
     /// Marks a value as a result of the program.
@@ -146,8 +146,8 @@ impl ProgramBuilder {
         self.signature(v)?;
         self.description.outputs.push(v.0);
         let value = &mut self.description.values[v.0 as usize];
-        if value.tag == Tag::Temp {
-            value.tag = Tag::Output;
+        if value.tag == ValueTag::Temp {
+            value.tag = ValueTag::Output;
         }
         Ok(())
     }
@@ -160,17 +160,17 @@ impl ProgramBuilder {
     }
 
     /// Dtype, shape and model of a value.
-    pub fn signature(&self, v: ValueId) -> Result<&Signature> {
+    pub fn signature(&self, v: ValueId) -> Result<&ValueSignature> {
         let found = self.signatures.get(v.0 as usize);
-        found.ok_or_else(|| Error::arg(format!("value {} belongs to another program", v.0)))
+        found.ok_or_else(|| Error::invalid_arg(format!("value {} belongs to another program", v.0)))
     }
 
     /// Writes any op.
     pub fn op(&mut self, op: Op, args: &[ValueId]) -> Result<Vec<ValueId>> {
-        let types: Vec<Signature> = args.iter().map(|&a| self.signature(a).cloned()).collect::<Result<_>>()?;
+        let types: Vec<ValueSignature> = args.iter().map(|&a| self.signature(a).cloned()).collect::<Result<_>>()?;
         let outs = infer(&op, &types)?;
         let inputs = args.iter().map(|a| a.0).collect();
-        let outputs: Vec<ValueId> = outs.into_iter().map(|s| self.value("", s, Tag::Temp)).collect();
+        let outputs: Vec<ValueId> = outs.into_iter().map(|s| self.value("", s, ValueTag::Temp)).collect();
         self.description.nodes.push(NodeDesc { op, inputs, outputs: outputs.iter().map(|v| v.0).collect() });
         Ok(outputs)
     }
@@ -185,7 +185,7 @@ impl ProgramBuilder {
     }
 
     /// The description so far.
-    pub fn description(&self) -> &Description {
+    pub fn description(&self) -> &ProgramDescription {
         &self.description
     }
 }
@@ -225,7 +225,7 @@ writes! {
     /// [`Op::Relu`].
     relu(x) => Op::Relu;
     /// [`Op::Gelu`] by the error function.
-    gelu(x) => Op::Gelu(crate::op::Gelu::Erf);
+    gelu(x) => Op::Gelu(crate::op::GeluForm::Erf);
     /// [`Op::Sigmoid`].
     sigmoid(x) => Op::Sigmoid;
     /// [`Op::Tanh`].

@@ -4,13 +4,13 @@
 //! threads, and what is measured or logged around them.
 
 use crate::error::{Error, Result};
-use crate::plan::{Layout, Segment};
+use crate::plan::{CompiledLayout, Segment};
 use cpu::HostBuffer;
 
 /// What a caller's backend does when programs run. Every method has the processor's own way as its default.
 pub trait Device: Send + Sync {
     /// Starts a segment: calls [`Run::segment`], with whatever belongs around it.
-    fn launch(&self, index: usize, run: &mut Run<'_>) -> Result<()> {
+    fn launch(&self, index: usize, run: &mut DeviceRun<'_>) -> Result<()> {
         run.segment(index)
     }
 
@@ -26,28 +26,28 @@ pub trait Device: Send + Sync {
     }
 
     /// Runs a whole schedule that was recorded: every segment once, in order.
-    fn replay(&self, graph: usize, run: &mut Run<'_>) -> Result<()> {
+    fn replay(&self, graph: usize, run: &mut DeviceRun<'_>) -> Result<()> {
         let _ = graph;
         (0..run.segments().len()).try_for_each(|i| run.segment(i))
     }
 
     /// A recorded schedule that won't be replayed again.
-    fn forget(&self, graph: usize) {
+    fn destroy_graph(&self, graph: usize) {
         let _ = graph;
     }
 }
 
 /// A run in progress, whose segments a device starts.
-pub struct Run<'a> {
-    layout: &'a Layout,
+pub struct DeviceRun<'a> {
+    layout: &'a CompiledLayout,
     bindings: &'a mut compiler::Bindings,
     arena: &'a mut HostBuffer,
     next: usize,
 }
 
-impl<'a> Run<'a> {
-    pub(crate) fn new(layout: &'a Layout, bindings: &'a mut compiler::Bindings, arena: &'a mut HostBuffer) -> Run<'a> {
-        Run { layout, bindings, arena, next: 0 }
+impl<'a> DeviceRun<'a> {
+    pub(crate) fn new(layout: &'a CompiledLayout, bindings: &'a mut compiler::Bindings, arena: &'a mut HostBuffer) -> DeviceRun<'a> {
+        DeviceRun { layout, bindings, arena, next: 0 }
     }
 
     /// What runs, in order.
@@ -59,7 +59,7 @@ impl<'a> Run<'a> {
     pub fn segment(&mut self, index: usize) -> Result<()> {
         let count = self.layout.segments.len();
         if index != self.next || index >= count {
-            return Err(Error::arg(format!("segment {index} of {count} was launched; {} is next", self.next)));
+            return Err(Error::invalid_arg(format!("segment {index} of {count} was launched; {} is next", self.next)));
         }
         self.layout.executable.run_with_arena(self.bindings, self.arena, index..index + 1)?;
         self.next += 1;
@@ -67,7 +67,7 @@ impl<'a> Run<'a> {
     }
 
     /// Checks that so many segments have run.
-    pub(crate) fn reached(&self, count: usize) -> Result<()> {
+    pub(crate) fn check_segments_run(&self, count: usize) -> Result<()> {
         if self.next == count {
             return Ok(());
         }

@@ -43,7 +43,7 @@ impl ErrorCode {
 
 /// A rule of the validation checklist (§3.2) that a program breaks.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Fault {
+pub enum ProgramFault {
     /// No topological order exists.
     #[error("the graph has a cycle through nodes {nodes:?}; a node can't use what is computed from its own result")]
     Cycle {
@@ -62,7 +62,7 @@ pub enum Fault {
     },
     /// A value that is computed more than once, or given and computed.
     #[error("value {id} has more than one source; each value is given or computed once")]
-    Producers {
+    MultipleProducers {
         /// The value.
         id: u32,
     },
@@ -82,7 +82,7 @@ pub enum Fault {
     },
     /// Operands of different dtypes.
     #[error("{op} takes operands of one dtype, got {a} and {b}; declare them alike")]
-    DTypes {
+    MixedDTypes {
         /// The op.
         op: &'static str,
         /// One dtype.
@@ -92,7 +92,7 @@ pub enum Fault {
     },
     /// Operands of both models, or an op of the other model.
     #[error("{op}: {text}; a program keeps to one model where its values meet")]
-    Models {
+    MixedModels {
         /// The op.
         op: &'static str,
         /// What is mixed.
@@ -116,7 +116,7 @@ pub enum Fault {
     },
     /// A declared shape or dtype that isn't what the op gives.
     #[error("value {id} is declared as {declared}, but {op} gives {inferred}")]
-    Declared {
+    DeclarationMismatch {
         /// The value.
         id: u32,
         /// The op.
@@ -171,7 +171,7 @@ pub enum Error {
     },
     /// A program that breaks a rule.
     #[error(transparent)]
-    InvalidProgram(#[from] Fault),
+    InvalidProgram(#[from] ProgramFault),
     /// No plan could be made.
     #[error("planning failed: {0}")]
     PlanningFailed(String),
@@ -210,7 +210,7 @@ impl Error {
     }
 
     /// An argument that is no good.
-    pub(crate) fn arg(text: impl Into<String>) -> Error {
+    pub(crate) fn invalid_arg(text: impl Into<String>) -> Error {
         Error::InvalidArg(text.into())
     }
 }

@@ -1,6 +1,6 @@
 //! Inference (§4): what each op gives for its operands, or why it can't.
 
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, ProgramFault, Result};
 use crate::op::{Model, Op};
 use crate::shape::{self, ambient, check_size};
 use ir::DType;
@@ -8,7 +8,7 @@ use std::fmt;
 
 /// Dtype, logical shape and model of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Signature {
+pub struct ValueSignature {
     /// Element type.
     pub dtype: DType,
     /// Logical shape.
@@ -17,10 +17,10 @@ pub struct Signature {
     pub model: Model,
 }
 
-impl Signature {
+impl ValueSignature {
     /// A signature of model A.
-    pub fn new(dtype: DType, shape: &[usize]) -> Signature {
-        Signature { dtype, shape: shape.to_vec(), model: Model::A }
+    pub fn new(dtype: DType, shape: &[usize]) -> ValueSignature {
+        ValueSignature { dtype, shape: shape.to_vec(), model: Model::A }
     }
 
     /// The type of the dense value in a graph.
@@ -34,19 +34,19 @@ impl Signature {
     }
 }
 
-impl fmt::Display for Signature {
+impl fmt::Display for ValueSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.ty())
     }
 }
 
 /// Signatures of an op's results, or why its operands don't fit.
-pub fn infer(op: &Op, args: &[Signature]) -> Result<Vec<Signature>> {
+pub fn infer(op: &Op, args: &[ValueSignature]) -> Result<Vec<ValueSignature>> {
     arity(op, args.len())?;
     let first = &args[0];
     for a in args {
         if a.dtype != first.dtype {
-            return Err(Fault::DTypes { op: op.name(), a: first.dtype, b: a.dtype }.into());
+            return Err(ProgramFault::MixedDTypes { op: op.name(), a: first.dtype, b: a.dtype }.into());
         }
         if a.model != first.model {
             return Err(models(op, "operands of model A and of model B"));
@@ -61,13 +61,13 @@ pub fn infer(op: &Op, args: &[Signature]) -> Result<Vec<Signature>> {
     let mut outs = Vec::with_capacity(shapes.len());
     for shape in shapes {
         check_size(op.name(), &shape)?;
-        outs.push(Signature { shape, ..first.clone() });
+        outs.push(ValueSignature { shape, ..first.clone() });
     }
     Ok(outs)
 }
 
 fn models(op: &Op, text: &str) -> Error {
-    Fault::Models { op: op.name(), text: text.to_string() }.into()
+    ProgramFault::MixedModels { op: op.name(), text: text.to_string() }.into()
 }
 
 fn arity(op: &Op, got: usize) -> Result<()> {
@@ -90,20 +90,20 @@ fn arity(op: &Op, got: usize) -> Result<()> {
         _ => format!("{least} operands"),
     };
     let op = op.name();
-    Err(Fault::Arity { op, expected, got }.into())
+    Err(ProgramFault::Arity { op, expected, got }.into())
 }
 
-fn shapes(op: &Op, args: &[Signature]) -> Result<Vec<Vec<usize>>> {
+fn shapes(op: &Op, args: &[ValueSignature]) -> Result<Vec<Vec<usize>>> {
     let x = &args[0].shape;
     let misfit = |text: String| Err(Error::shape(op.name(), text));
     let overflow =
-        |shape: &[usize]| Error::from(Fault::Overflow { place: op.name().to_string(), shape: shape.to_vec() });
+        |shape: &[usize]| Error::from(ProgramFault::Overflow { place: op.name().to_string(), shape: shape.to_vec() });
     let one = |shape: Vec<usize>| Ok(vec![shape]);
     match op {
         Op::Relu | Op::Gelu(_) | Op::Sigmoid | Op::Tanh | Op::Exp | Op::Log | Op::Softmax => one(x.clone()),
         Op::Dropout { rate } => {
             if !(0.0..=1.0).contains(rate) {
-                return Err(Error::arg(format!("dropout needs a rate from 0 to 1, got {rate}")));
+                return Err(Error::invalid_arg(format!("dropout needs a rate from 0 to 1, got {rate}")));
             }
             one(x.clone())
         }
@@ -169,7 +169,7 @@ fn shapes(op: &Op, args: &[Signature]) -> Result<Vec<Vec<usize>>> {
         }
         Op::Window { size, stride } => {
             if *size == 0 || *stride == 0 {
-                return Err(Error::arg("a window needs a size and a stride of at least 1"));
+                return Err(Error::invalid_arg("a window needs a size and a stride of at least 1"));
             }
             let all: Vec<&[usize]> = args.iter().map(|a| &a.shape[..]).collect();
             (0..=all.len() - size).step_by(*stride).map(|i| stacked(op, &all[i..i + size])).collect()

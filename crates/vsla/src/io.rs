@@ -4,7 +4,7 @@
 //! shape, which the stored minimal representative may fall short of) and `x.model`.
 
 use crate::error::{Error, Result};
-use crate::infer::Signature;
+use crate::infer::ValueSignature;
 use crate::op::Model;
 use crate::tensor::Tensor;
 use ir::DType;
@@ -19,7 +19,7 @@ pub fn to_safetensors(tensors: &[(&str, &Tensor)]) -> Result<Vec<u8>> {
     let mut data: Vec<u8> = Vec::new();
     for (name, t) in tensors {
         if *name == "__metadata__" || header.contains_key(*name) {
-            return Err(Error::arg(format!("the name {name:?} is taken")));
+            return Err(Error::invalid_arg(format!("the name {name:?} is taken")));
         }
         let least = t.shrink();
         let start = data.len();
@@ -45,7 +45,7 @@ pub fn to_safetensors(tensors: &[(&str, &Tensor)]) -> Result<Vec<u8>> {
 
 /// Reads a safetensors file, in the order of names. Tensors without our metadata are of model A, at their stored shape.
 pub fn from_safetensors(bytes: &[u8]) -> Result<Vec<(String, Tensor)>> {
-    let bad = |text: &str| Error::arg(format!("not a safetensors file: {text}"));
+    let bad = |text: &str| Error::invalid_arg(format!("not a safetensors file: {text}"));
     let (size, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| bad("it ends in its first 8 bytes"))?;
     let size = usize::try_from(u64::from_le_bytes(*size)).map_err(|_| bad("the header is too long"))?;
     if size > rest.len() {
@@ -73,7 +73,7 @@ pub fn from_safetensors(bytes: &[u8]) -> Result<Vec<(String, Tensor)>> {
             _ => Model::A,
         };
         crate::shape::check_size(name, &shape)?;
-        let mut t = Tensor::from_bytes(Signature { dtype, shape, model }, range)?;
+        let mut t = Tensor::from_bytes(ValueSignature { dtype, shape, model }, range)?;
         if let Some(logical) = text("shape") {
             let sizes: Option<Vec<usize>> = logical.split(',').map(|s| s.parse().ok()).collect();
             let sizes = sizes.ok_or_else(|| bad(&format!("{name}.shape is {logical:?}")))?;
@@ -90,13 +90,13 @@ pub fn from_safetensors(bytes: &[u8]) -> Result<Vec<(String, Tensor)>> {
 /// Writes a safetensors file.
 pub fn save(path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<()> {
     let path = path.as_ref();
-    std::fs::write(path, to_safetensors(tensors)?).map_err(|e| Error::arg(format!("{}: {e}", path.display())))
+    std::fs::write(path, to_safetensors(tensors)?).map_err(|e| Error::invalid_arg(format!("{}: {e}", path.display())))
 }
 
 /// Reads a safetensors file.
 pub fn load(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     let path = path.as_ref();
-    from_safetensors(&std::fs::read(path).map_err(|e| Error::arg(format!("{}: {e}", path.display())))?)
+    from_safetensors(&std::fs::read(path).map_err(|e| Error::invalid_arg(format!("{}: {e}", path.display())))?)
 }
 
 const NAMES: [(DType, &str); 4] =

@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::bindings::Bindings;
 use crate::describe::ValueId;
 use crate::error::{Error, Result};
-use crate::memory::{Exclusive, Memory};
+use crate::memory::{ExclusiveUse, Memory};
 use crate::plan::{ArenaClass, Plan};
 use crate::program::Program;
 use compiler::{ALIGN, DeviceBuffer};
@@ -24,10 +24,10 @@ impl Link {
     /// Checks that a link fits.
     pub fn check(&self, source: &Program, destination: &Program) -> Result<()> {
         if !source.outputs().contains(&self.source) {
-            return Err(Error::arg(format!("value {} is no output of the source; mark it as one", self.source.0)));
+            return Err(Error::invalid_arg(format!("value {} is no output of the source; mark it as one", self.source.0)));
         }
         if !destination.inputs().contains(&self.destination) {
-            return Err(Error::arg(format!("value {} is no input of the destination", self.destination.0)));
+            return Err(Error::invalid_arg(format!("value {} is no input of the destination", self.destination.0)));
         }
         let (a, b) = (source.signature(self.source), destination.signature(self.destination));
         if a != b {
@@ -42,7 +42,7 @@ impl Link {
     /// on two with an event between them. Runs of both at once would be a race.
     pub fn connect(&self, source: &Bindings, destination: &mut Bindings) -> Result<()> {
         self.check(source.program(), destination.program())?;
-        destination.accept(self.destination, source.export(self.source)?)
+        destination.import(self.destination, source.export(self.source)?)
     }
 }
 
@@ -59,11 +59,11 @@ pub struct StageLink {
 
 /// Memory placed by the manager: a value, or what one program computes inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedBlock {
     /// What it holds.
-    pub holds: Holds,
+    pub contents: BlockContents,
     /// First and last program, in the order of execution, between which it lives.
-    pub live: (usize, usize),
+    pub lifetime: (usize, usize),
     /// Where in the arena, a multiple of 64.
     pub offset: usize,
     /// Size.
@@ -72,7 +72,7 @@ pub struct Placed {
 
 /// What a place of a shared arena holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub enum BlockContents {
     /// A value, as program and edge of each end: a program's inputs count first, then its outputs.
     Value(Vec<(usize, usize)>),
     /// Activations and workspace of a program.
@@ -87,7 +87,7 @@ pub enum Holds {
 /// next: an input or a linked value is gone once its last program has run.
 pub struct SharedArena {
     stages: Vec<Plan>,
-    placed: Vec<Placed>,
+    placed: Vec<PlacedBlock>,
     bytes: usize,
 }
 
@@ -97,13 +97,13 @@ impl SharedArena {
         let last = stages.len().saturating_sub(1);
         for (i, l) in links.iter().enumerate() {
             if l.from >= l.to || l.to > last {
-                return Err(Error::arg(format!("a link from stage {} to {} of {}", l.from, l.to, stages.len())));
+                return Err(Error::invalid_arg(format!("a link from stage {} to {} of {}", l.from, l.to, stages.len())));
             }
             l.link.check(stages[l.from].program(), stages[l.to].program())?;
             let same = |o: &StageLink| (o.to, o.link.destination) == (l.to, l.link.destination);
             if links[..i].iter().any(same) {
                 let v = l.link.destination.0;
-                return Err(Error::arg(format!(
+                return Err(Error::invalid_arg(format!(
                     "two links lead to value {v} of stage {}; an input has one source",
                     l.to
                 )));
@@ -114,8 +114,8 @@ impl SharedArena {
         for (k, plan) in stages.iter().enumerate() {
             let (program, layout) = (plan.program(), &plan.layout);
             let inputs = layout.executable.program().inputs.len();
-            placed.push(Placed { holds: Holds::Run(k), live: (k, k), offset: 0, bytes: layout.run_bytes() });
-            for (e, &i) in layout.edges.iter().enumerate() {
+            placed.push(PlacedBlock { contents: BlockContents::Run(k), lifetime: (k, k), offset: 0, bytes: layout.run_bytes() });
+            for (e, &i) in layout.edge_intervals.iter().enumerate() {
                 let linked =
                     links.iter().any(|l| l.to == k && edge_of(program.inputs(), l.link.destination) == Some(e));
                 if linked {
@@ -136,10 +136,10 @@ impl SharedArena {
                     let to = edge_of(stages[l.to].program().inputs(), l.link.destination);
                     edges.extend(to.map(|d| (l.to, d)));
                 }
-                placed.push(Placed { holds: Holds::Value(edges), live, offset: 0, bytes: interval.bytes });
+                placed.push(PlacedBlock { contents: BlockContents::Value(edges), lifetime: live, offset: 0, bytes: interval.bytes });
             }
         }
-        let bytes = best(&mut placed)?;
+        let bytes = best_placement(&mut placed)?;
         Ok(SharedArena { stages: stages.iter().map(|p| (*p).clone()).collect(), placed, bytes })
     }
 
@@ -155,13 +155,13 @@ impl SharedArena {
 
     /// The most bytes that live at one time: no arena can be smaller.
     pub fn live_bytes(&self) -> usize {
-        let at = |k: usize| self.placed.iter().filter(move |p| p.live.0 <= k && k <= p.live.1);
+        let at = |k: usize| self.placed.iter().filter(move |p| p.lifetime.0 <= k && k <= p.lifetime.1);
         let sum = |k: usize| at(k).map(|p| p.bytes.next_multiple_of(ALIGN)).sum();
         (0..self.stages.len()).map(sum).max().unwrap_or(0)
     }
 
     /// Where everything lies.
-    pub fn placed(&self) -> &[Placed] {
+    pub fn placed(&self) -> &[PlacedBlock] {
         &self.placed
     }
 
@@ -175,26 +175,26 @@ impl SharedArena {
     pub fn bind_in(&self, memory: Memory) -> Result<Vec<Bindings>> {
         let needed = self.bytes;
         if memory.bytes() < needed {
-            return Err(Error::arg(format!("{} bytes of memory were given, {needed} are needed", memory.bytes())));
+            return Err(Error::invalid_arg(format!("{} bytes of memory were given, {needed} are needed", memory.bytes())));
         }
-        let shared = Exclusive::default();
+        let shared = ExclusiveUse::default();
         // SAFETY: what one run uses has places that don't overlap, and `shared` keeps uses by different bindings apart.
-        let part = |p: &Placed| unsafe { HostBuffer::part(&memory.0, p.offset, p.bytes) };
+        let part = |p: &PlacedBlock| unsafe { HostBuffer::slice(&memory.0, p.offset, p.bytes) };
         let mut bound = Vec::with_capacity(self.stages.len());
         for (k, plan) in self.stages.iter().enumerate() {
-            let run = self.placed.iter().find(|p| p.holds == Holds::Run(k));
+            let run = self.placed.iter().find(|p| p.contents == BlockContents::Run(k));
             let run = run.ok_or_else(|| Error::Unknown(format!("no arena for the runs of stage {k}")))?;
-            let count = plan.layout.edges.len();
+            let count = plan.layout.edge_intervals.len();
             let mut edges = vec![None; count];
             for p in &self.placed {
-                let Holds::Value(ends) = &p.holds else { continue };
+                let BlockContents::Value(ends) = &p.contents else { continue };
                 for &(_, e) in ends.iter().filter(|(stage, _)| *stage == k) {
                     edges[e] = Some(Arc::new(part(p)?) as Arc<dyn DeviceBuffer>);
                 }
             }
             let edges: Option<Vec<_>> = edges.into_iter().collect();
             let edges = edges.ok_or_else(|| Error::Unknown(format!("a value of stage {k} has no place")))?;
-            let mut bindings = Bindings::on_edges(plan.program(), &plan.layout, &plan.backend, edges, part(run)?);
+            let mut bindings = Bindings::with_edge_buffers(plan.program(), &plan.layout, &plan.backend, edges, part(run)?);
             bindings.shared.push(shared.clone());
             bound.push(bindings);
         }
@@ -203,13 +203,13 @@ impl SharedArena {
 }
 
 /// Places everything, in the order in which it comes to life or the largest first, whichever takes less.
-fn best(placed: &mut [Placed]) -> Result<usize> {
+fn best_placement(placed: &mut [PlacedBlock]) -> Result<usize> {
     let mut by_time: Vec<usize> = (0..placed.len()).collect();
-    by_time.sort_by_key(|&i| (placed[i].live, i));
+    by_time.sort_by_key(|&i| (placed[i].lifetime, i));
     let mut by_size: Vec<usize> = (0..placed.len()).collect();
     by_size.sort_by_key(|&i| (std::cmp::Reverse(placed[i].bytes), i));
     let mut other = placed.to_vec();
-    let (first, second) = (colour(placed, &by_time)?, colour(&mut other, &by_size)?);
+    let (first, second) = (first_fit(placed, &by_time)?, first_fit(&mut other, &by_size)?);
     if second < first {
         placed.clone_from_slice(&other);
     }
@@ -217,15 +217,15 @@ fn best(placed: &mut [Placed]) -> Result<usize> {
 }
 
 /// First fit over lifetimes (§5.3): the lowest offset where nothing that lives at the same time lies.
-fn colour(placed: &mut [Placed], order: &[usize]) -> Result<usize> {
+fn first_fit(placed: &mut [PlacedBlock], order: &[usize]) -> Result<usize> {
     let mut done: Vec<usize> = Vec::with_capacity(order.len());
     let mut top = 0usize;
     for &i in order {
-        let (live, bytes) = (placed[i].live, placed[i].bytes);
+        let (live, bytes) = (placed[i].lifetime, placed[i].bytes);
         let mut others: Vec<(usize, usize)> = done
             .iter()
             .map(|&j| &placed[j])
-            .filter(|p| p.bytes > 0 && p.live.0 <= live.1 && live.0 <= p.live.1)
+            .filter(|p| p.bytes > 0 && p.lifetime.0 <= live.1 && live.0 <= p.lifetime.1)
             .map(|p| (p.offset, p.offset + p.bytes))
             .collect();
         others.sort_unstable();

@@ -2,7 +2,7 @@
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
-use crate::shape::ADDRESSABLE;
+use crate::shape::MAX_ADDRESSABLE_BYTES;
 use compiler::{ALIGN, DeviceBuffer};
 use cpu::HostBuffer;
 use std::any::Any;
@@ -26,7 +26,7 @@ impl Memory {
     /// is made from this block uses them until then.
     pub unsafe fn from_raw(ptr: *mut u8, bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> Result<Memory> {
         let Some(at) = NonNull::new(ptr).filter(|p| p.align_offset(ALIGN) == 0) else {
-            return Err(Error::arg(format!("memory at {ptr:p}; it must begin at a multiple of {ALIGN}")));
+            return Err(Error::invalid_arg(format!("memory at {ptr:p}; it must begin at a multiple of {ALIGN}")));
         };
         // SAFETY: by the caller's promise; zeros make every byte initialised.
         unsafe {
@@ -43,47 +43,47 @@ impl Memory {
 
 /// The right to use a block whose values overlap, because the programs in it run one after the other (§10.2).
 #[derive(Clone, Default)]
-pub(crate) struct Exclusive(Arc<AtomicBool>);
+pub(crate) struct ExclusiveUse(Arc<AtomicBool>);
 
-impl Exclusive {
-    pub(crate) fn is_same(&self, other: &Exclusive) -> bool {
+impl ExclusiveUse {
+    pub(crate) fn is_same(&self, other: &ExclusiveUse) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
 /// Blocks that are in use until this is dropped.
-pub(crate) struct InUse<'a>(&'a [Exclusive]);
+pub(crate) struct InUseGuard<'a>(&'a [ExclusiveUse]);
 
 /// Begins a use of blocks, or says that another use has not ended. Allocates nothing.
-pub(crate) fn enter(blocks: &[Exclusive]) -> Result<InUse<'_>> {
+pub(crate) fn begin_use(blocks: &[ExclusiveUse]) -> Result<InUseGuard<'_>> {
     for (i, block) in blocks.iter().enumerate() {
         if block.0.swap(true, Ordering::Acquire) {
-            drop(InUse(&blocks[..i]));
-            return Err(Error::arg(
+            drop(InUseGuard(&blocks[..i]));
+            return Err(Error::invalid_arg(
                 "a shared arena is in use by bindings of another of its programs; run, read and write them one after the other",
             ));
         }
     }
-    Ok(InUse(blocks))
+    Ok(InUseGuard(blocks))
 }
 
-impl Drop for InUse<'_> {
+impl Drop for InUseGuard<'_> {
     fn drop(&mut self) {
         self.0.iter().for_each(|block| block.0.store(false, Ordering::Release));
     }
 }
 
 /// A size at the alignment of arenas.
-pub(crate) fn padded(bytes: usize) -> Result<usize> {
+pub(crate) fn align_size(bytes: usize) -> Result<usize> {
     match bytes.checked_next_multiple_of(ALIGN) {
-        Some(n) if n <= ADDRESSABLE => Ok(n),
+        Some(n) if n <= MAX_ADDRESSABLE_BYTES => Ok(n),
         _ => Err(Error::PlanningFailed("an arena would be larger than memory can be; smaller shapes need less".into())),
     }
 }
 
 /// The size of a block that holds these arenas one after another.
 pub(crate) fn total(arenas: &[usize]) -> Result<usize> {
-    arenas.iter().try_fold(0usize, |sum, n| padded(sum.saturating_add(padded(*n)?)))
+    arenas.iter().try_fold(0usize, |sum, n| align_size(sum.saturating_add(align_size(*n)?)))
 }
 
 /// Arenas of these sizes: each from the backend, or all cut from one block.
@@ -102,13 +102,13 @@ pub(crate) fn arenas<const N: usize>(
         Some(block) => {
             let needed = total(&sizes)?;
             if block.bytes() < needed {
-                return Err(Error::arg(format!("{} bytes of memory were given, {needed} are needed", block.bytes())));
+                return Err(Error::invalid_arg(format!("{} bytes of memory were given, {needed} are needed", block.bytes())));
             }
             let mut at = 0;
             for n in sizes {
                 // SAFETY: arenas lie one behind the other; the block is the caller's to use for one thing at a time.
-                made.push(unsafe { HostBuffer::part(&block.0, at, n)? });
-                at += padded(n)?;
+                made.push(unsafe { HostBuffer::slice(&block.0, at, n)? });
+                at += align_size(n)?;
             }
         }
     }

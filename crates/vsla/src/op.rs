@@ -13,7 +13,7 @@ pub enum Model {
 
 /// Which form of gelu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Gelu {
+pub enum GeluForm {
     /// By the error function.
     #[default]
     Erf,
@@ -59,7 +59,7 @@ pub enum Op {
     /// `max(0, x)`; its slope at 0 is 0.
     Relu,
     /// The Gaussian error linear unit.
-    Gelu(Gelu),
+    Gelu(GeluForm),
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
     /// Hyperbolic tangent.
@@ -183,7 +183,7 @@ impl Op {
     /// Whether the op depends on the class alone. The others act on the representative's logical shape: they are not 0
     /// at 0, divide by a size, or lay elements out by it. (A Kronecker product depends on how many trailing zeros its
     /// right factor carries.)
-    pub fn respects_classes(&self) -> bool {
+    pub fn is_class_invariant(&self) -> bool {
         !matches!(
             self,
             Op::Softmax

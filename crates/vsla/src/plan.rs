@@ -3,10 +3,10 @@
 use crate::backend::Backend;
 use crate::bindings::Bindings;
 use crate::describe::ValueId;
-use crate::device::Run;
+use crate::device::DeviceRun;
 use crate::error::{Error, Result};
-use crate::memory::{Memory, enter, padded, total};
-use crate::order::Stream;
+use crate::memory::{Memory, begin_use, align_size, total};
+use crate::execution_stream::Stream;
 use crate::program::Program;
 use compiler::program::{BufferKind, Step, library_name};
 use compiler::{Executable, Options};
@@ -78,33 +78,33 @@ pub struct Segment {
 
 /// How an input or output of a graph is kept.
 #[derive(Clone, Debug)]
-pub(crate) struct Label {
+pub(crate) struct EdgeInfo {
     pub(crate) name: String,
     pub(crate) class: ArenaClass,
 }
 
 /// A compiled graph with its memory.
-pub(crate) struct Layout {
+pub(crate) struct CompiledLayout {
     pub(crate) executable: Arc<dyn Executable>,
     pub(crate) intervals: Vec<Interval>,
     pub(crate) segments: Vec<Segment>,
     pub(crate) sizes: [usize; 5],
     /// Interval of each input, then of each output.
-    pub(crate) edges: Vec<usize>,
+    pub(crate) edge_intervals: Vec<usize>,
 }
 
-impl Layout {
+impl CompiledLayout {
     /// Compiles a graph; values inside it are of class `inner`. `general` code serves other sizes too.
     pub(crate) fn new(
         graph: &Graph,
-        inputs: &[Label],
-        outputs: &[Label],
+        inputs: &[EdgeInfo],
+        outputs: &[EdgeInfo],
         inner: ArenaClass,
         backend: &Backend,
         general: bool,
-    ) -> Result<Layout> {
+    ) -> Result<CompiledLayout> {
         let program = compiler::compile(graph, backend, &Options::default())?;
-        let executable = backend.load_bare(program, general)?;
+        let executable = backend.load_in_arenas(program, general)?;
         let program = executable.program();
         let mut sizes = [0usize; 5];
         let last = program.steps.len().saturating_sub(1);
@@ -128,7 +128,7 @@ impl Layout {
         }
         let base = sizes[inner as usize];
         for (i, b) in program.buffers.iter().enumerate() {
-            of_buffer[i] = match (&b.class, b.live) {
+            of_buffer[i] = match (&b.kind, b.lifetime) {
                 (BufferKind::Input(n), _) => Some(edges[*n]),
                 (BufferKind::Output(n), _) => Some(edges[inputs.len() + *n]),
                 (BufferKind::Activation, Some((start, end))) => {
@@ -145,16 +145,16 @@ impl Layout {
                 _ => None,
             };
         }
-        sizes[inner as usize] = total(&[base, program.arena])?;
+        sizes[inner as usize] = total(&[base, program.arena_bytes])?;
         // Kernels run one after another, so they share their scratch (§5.4).
-        sizes[ArenaClass::Workspace as usize] = executable.arena_bytes() - padded(program.arena)?;
+        sizes[ArenaClass::Workspace as usize] = executable.arena_bytes() - align_size(program.arena_bytes)?;
         let segments = program.steps.iter().map(|s| segment(s, &of_buffer)).collect();
-        Ok(Layout { executable, intervals, segments, sizes, edges })
+        Ok(CompiledLayout { executable, intervals, segments, sizes, edge_intervals: edges })
     }
 
     /// Bytes of the edges of a class: inputs and outputs that lie there.
     pub(crate) fn edge_bytes(&self, class: ArenaClass) -> usize {
-        let edges = self.edges.iter().map(|&i| &self.intervals[i]).filter(|i| i.class == class);
+        let edges = self.edge_intervals.iter().map(|&i| &self.intervals[i]).filter(|i| i.class == class);
         edges.map(|i| i.offset + i.bytes).max().unwrap_or(0)
     }
 
@@ -181,10 +181,10 @@ impl Layout {
         let Some(device) = backend.device() else {
             return Ok(self.executable.run_with_arena(bindings, arena, 0..count)?);
         };
-        let mut run = Run::new(self, bindings, arena);
+        let mut run = DeviceRun::new(self, bindings, arena);
         (0..count).try_for_each(|i| {
             device.launch(i, &mut run)?;
-            run.reached(i + 1)
+            run.check_segments_run(i + 1)
         })
     }
 
@@ -210,7 +210,7 @@ impl Layout {
 
 fn segment(step: &Step, of_buffer: &[Option<usize>]) -> Segment {
     let mut values = Vec::new();
-    step.places(&mut |p, _| {
+    step.for_each_slice(&mut |p, _| {
         for b in p.buffers() {
             values.extend(of_buffer[b.0 as usize]);
         }
@@ -238,7 +238,7 @@ fn segment(step: &Step, of_buffer: &[Option<usize>]) -> Segment {
 pub struct Plan {
     pub(crate) program: Arc<Program>,
     pub(crate) backend: Backend,
-    pub(crate) layout: Arc<Layout>,
+    pub(crate) layout: Arc<CompiledLayout>,
 }
 
 impl Plan {
@@ -249,8 +249,8 @@ impl Plan {
 
     /// Plans a program; `general` code serves programs of other sizes too, and is made once for all of them.
     pub(crate) fn with_code(program: &Arc<Program>, backend: &Backend, general: bool) -> Result<Plan> {
-        let (inputs, outputs) = labels(program);
-        let layout = Layout::new(program.graph(), &inputs, &outputs, ArenaClass::Activations, backend, general)?;
+        let (inputs, outputs) = edge_infos(program);
+        let layout = CompiledLayout::new(program.graph(), &inputs, &outputs, ArenaClass::Activations, backend, general)?;
         Ok(Plan { program: program.clone(), backend: backend.clone(), layout: Arc::new(layout) })
     }
 
@@ -277,8 +277,8 @@ impl Plan {
         let edge = find(p.inputs())
             .or_else(|| find(p.params()).map(|i| p.inputs().len() + i))
             .or_else(|| find(p.outputs()).map(|i| inputs + i));
-        let edge = edge.ok_or_else(|| Error::arg(format!("value {} is no input, parameter or output", v.0)))?;
-        Ok(&self.layout.intervals[self.layout.edges[edge]])
+        let edge = edge.ok_or_else(|| Error::invalid_arg(format!("value {} is no input, parameter or output", v.0)))?;
+        Ok(&self.layout.intervals[self.layout.edge_intervals[edge]])
     }
 
     /// What runs, in order.
@@ -335,14 +335,14 @@ impl Plan {
         if Arc::ptr_eq(&bindings.program, &self.program) {
             return Ok(());
         }
-        Err(Error::arg("these bindings belong to another program; bind them with this plan"))
+        Err(Error::invalid_arg("these bindings belong to another program; bind them with this plan"))
     }
 
     /// Runs the program: reads inputs and parameters from the bindings, writes the outputs there. It has ended when this
     /// returns; [`Stream::submit`] doesn't wait for it. Allocates nothing.
     pub fn execute(&self, bindings: &mut Bindings, stream: &Stream) -> Result<()> {
         self.check(bindings)?;
-        stream.settle()?;
+        stream.wait_for_submitted()?;
         self.run(bindings)
     }
 
@@ -373,8 +373,8 @@ impl Plan {
         stream: &Stream,
     ) -> Result<()> {
         self.check(bindings)?;
-        stream.settle()?;
-        let mut lent = bindings.lend();
+        stream.wait_for_submitted()?;
+        let mut lent = bindings.borrow_data();
         for (v, data) in inputs {
             // SAFETY: the borrow outlives the loan, which ends in this function. Runs don't write inputs.
             unsafe { lent.input(*v, data.as_ptr().cast_mut(), data.len())? };
@@ -384,32 +384,32 @@ impl Plan {
             unsafe { lent.output(*v, data.as_mut_ptr(), data.len())? };
         }
         self.run(lent.bindings())?;
-        outputs.iter_mut().try_for_each(|(v, data)| lent.settle(*v, data))
+        outputs.iter_mut().try_for_each(|(v, data)| lent.copy_back(*v, data))
     }
 
     pub(crate) fn run(&self, bindings: &mut Bindings) -> Result<()> {
         self.check(bindings)?;
         bindings.check_inputs()?;
-        let _held = enter(&bindings.shared)?;
+        let _held = begin_use(&bindings.shared)?;
         self.layout.run(&mut bindings.inner, &mut bindings.arena, &self.backend)?;
-        bindings.spares.ran();
+        bindings.spares.finish_run();
         Ok(())
     }
 }
 
 /// How a program's inputs and outputs are kept.
-pub(crate) fn labels(program: &Program) -> (Vec<Label>, Vec<Label>) {
-    let label = |v: &crate::ValueId, class: ArenaClass| Label {
+pub(crate) fn edge_infos(program: &Program) -> (Vec<EdgeInfo>, Vec<EdgeInfo>) {
+    let label = |v: &crate::ValueId, class: ArenaClass| EdgeInfo {
         name: match program.values()[v.0 as usize].name.as_str() {
             "" => format!("v{}", v.0),
             name => name.to_string(),
         },
         class,
     };
-    let mut inputs: Vec<Label> = program.inputs().iter().map(|v| label(v, ArenaClass::External)).collect();
+    let mut inputs: Vec<EdgeInfo> = program.inputs().iter().map(|v| label(v, ArenaClass::External)).collect();
     inputs.extend(program.params().iter().map(|v| label(v, ArenaClass::Params)));
     if program.is_random() {
-        inputs.push(Label { name: "seed".to_string(), class: ArenaClass::External });
+        inputs.push(EdgeInfo { name: "seed".to_string(), class: ArenaClass::External });
     }
     let outputs = program.outputs().iter().map(|v| label(v, ArenaClass::External)).collect();
     (inputs, outputs)
@@ -424,7 +424,7 @@ impl fmt::Display for Plan {
 }
 
 /// Arenas and schedules of plans that run together.
-pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&Layout], block: Result<usize>) -> fmt::Result {
+pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&CompiledLayout], block: Result<usize>) -> fmt::Result {
     for class in ArenaClass::ALL {
         let bytes: usize = layouts.iter().map(|l| l.sizes[class as usize]).max().unwrap_or(0);
         let mut count = 0;
@@ -433,17 +433,17 @@ pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&Layout], block: Res
             count += 1;
             sum += i.bytes;
         }
-        write!(f, "  {:<12}{:>12}", class.name(), human(bytes))?;
+        write!(f, "  {:<12}{:>12}", class.name(), format_bytes(bytes))?;
         if class != ArenaClass::Workspace {
             write!(f, "  {count} value{}", if count == 1 { "" } else { "s" })?;
         }
         if sum > bytes {
-            write!(f, ", {} without reuse", human(sum))?;
+            write!(f, ", {} without reuse", format_bytes(sum))?;
         }
         writeln!(f)?;
     }
     if let Ok(bytes) = block {
-        writeln!(f, "  in one block{:>11}", human(bytes))?;
+        writeln!(f, "  in one block{:>11}", format_bytes(bytes))?;
     }
     for l in layouts {
         writeln!(f, "  schedule of {} segments:", l.segments.len())?;
@@ -455,7 +455,7 @@ pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&Layout], block: Res
     Ok(())
 }
 
-fn human(bytes: usize) -> String {
+fn format_bytes(bytes: usize) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut x, mut unit) = (bytes as f64, 0);
     while x >= 1024.0 && unit + 1 < units.len() {

@@ -3,11 +3,11 @@
 //! Nothing is compiled, planned or allocated when another bucket is chosen, and no size is forced on all.
 
 use crate::backend::Backend;
-use crate::bindings::{Bindings, fits};
-use crate::device::{Device, Run};
+use crate::bindings::{Bindings, check_signature};
+use crate::device::{Device, DeviceRun};
 use crate::error::{Error, Result};
-use crate::memory::enter;
-use crate::order::Stream;
+use crate::memory::begin_use;
+use crate::execution_stream::Stream;
 use crate::plan::Plan;
 use crate::program::Program;
 use crate::tensor::Tensor;
@@ -17,18 +17,18 @@ use std::sync::Arc;
 pub struct Profile {
     plan: Plan,
     bindings: Bindings,
-    recorded: Option<Recorded>,
+    recorded: Option<RecordedGraph>,
 }
 
 /// A schedule that a device has recorded.
-struct Recorded {
+struct RecordedGraph {
     device: Arc<dyn Device>,
     graph: usize,
 }
 
-impl Drop for Recorded {
+impl Drop for RecordedGraph {
     fn drop(&mut self) {
-        self.device.forget(self.graph);
+        self.device.destroy_graph(self.graph);
     }
 }
 
@@ -58,7 +58,7 @@ impl Profile {
     pub fn record(&mut self) -> Result<()> {
         let device = self.plan.backend.device().cloned();
         let graph = device.as_ref().map_or(Ok(None), |d| d.record(self.plan.segments()))?;
-        let recorded = device.zip(graph).map(|(device, graph)| Recorded { device, graph });
+        let recorded = device.zip(graph).map(|(device, graph)| RecordedGraph { device, graph });
         let none = || Error::NotImplemented("this backend records no graphs; run the profile as it is".into());
         self.recorded = Some(recorded.ok_or_else(none)?);
         Ok(())
@@ -89,7 +89,7 @@ impl Profile {
     }
 
     /// Whether these tensors are inputs of this profile, after promotion.
-    pub fn takes(&self, inputs: &[&Tensor]) -> bool {
+    pub fn accepts(&self, inputs: &[&Tensor]) -> bool {
         let program = self.plan.program();
         inputs.len() == program.inputs().len()
             && (program.inputs().iter().zip(inputs)).all(|(v, t)| holds(program.signature(*v), t))
@@ -98,17 +98,17 @@ impl Profile {
     /// Whether an input of this profile takes data of a shape, after promotion.
     pub fn holds(&self, input: crate::ValueId, shape: &[usize]) -> bool {
         let program = self.plan.program();
-        program.inputs().contains(&input) && crate::shape::inside(shape, &program.signature(input).shape)
+        program.inputs().contains(&input) && crate::shape::fits_inside(shape, &program.signature(input).shape)
     }
 
     /// Sets the inputs, in order, and runs. Allocates nothing.
     pub fn run(&mut self, inputs: &[&Tensor], stream: &Stream) -> Result<()> {
         let program = self.plan.program();
         if inputs.len() != program.inputs().len() {
-            return Err(Error::arg(format!("{} inputs, the program has {}", inputs.len(), program.inputs().len())));
+            return Err(Error::invalid_arg(format!("{} inputs, the program has {}", inputs.len(), program.inputs().len())));
         }
         for (v, t) in program.inputs().iter().zip(inputs) {
-            fits(program.signature(*v), t)?;
+            check_signature(program.signature(*v), t)?;
         }
         for (v, t) in program.inputs().iter().zip(inputs) {
             self.bindings.write(*v, t)?;
@@ -121,17 +121,17 @@ impl Profile {
         let Some(recorded) = &self.recorded else {
             return self.plan.execute(&mut self.bindings, stream);
         };
-        stream.settle()?;
-        let _held = enter(&self.bindings.shared)?;
+        stream.wait_for_submitted()?;
+        let _held = begin_use(&self.bindings.shared)?;
         let layout = &self.plan.layout;
-        let mut run = Run::new(layout, &mut self.bindings.inner, &mut self.bindings.arena);
+        let mut run = DeviceRun::new(layout, &mut self.bindings.inner, &mut self.bindings.arena);
         recorded.device.replay(recorded.graph, &mut run)?;
-        run.reached(layout.segments.len())
+        run.check_segments_run(layout.segments.len())
     }
 }
 
 /// `fits` without a message, which would allocate.
-fn holds(wanted: &crate::Signature, t: &Tensor) -> bool {
+fn holds(wanted: &crate::ValueSignature, t: &Tensor) -> bool {
     let s = t.signature();
     (s.dtype, s.model, s.shape.len()) == (wanted.dtype, wanted.model, wanted.shape.len())
         && s.shape.iter().zip(&wanted.shape).all(|(a, b)| a <= b)
@@ -176,7 +176,7 @@ impl Router {
             });
         }
         if profiles.is_empty() {
-            return Err(Error::arg("a router needs at least one bucket"));
+            return Err(Error::invalid_arg("a router needs at least one bucket"));
         }
         Ok(Router { profiles })
     }
@@ -193,7 +193,7 @@ impl Router {
 
     /// The smallest profile that takes these inputs.
     pub fn route(&self, inputs: &[&Tensor]) -> Result<usize> {
-        self.profiles.iter().position(|p| p.takes(inputs)).ok_or_else(|| {
+        self.profiles.iter().position(|p| p.accepts(inputs)).ok_or_else(|| {
             let shapes: Vec<String> = inputs.iter().map(|t| t.signature().to_string()).collect();
             Error::shape("route", format!("no profile takes inputs ({}); add a larger bucket", shapes.join(", ")))
         })

@@ -11,10 +11,10 @@
 //! 7. Capacity is at least the shape on every axis.
 //! 8. No product of sizes overflows, neither of shapes nor of capacities.
 
-use crate::describe::{Description, NodeDesc, Tag, ValueDesc, ValueId};
-use crate::error::{Error, Fault, Result};
-use crate::infer::{Signature, infer};
-use crate::lower::{Lowering, Numerics};
+use crate::describe::{ProgramDescription, NodeDesc, ValueTag, ValueDesc, ValueId};
+use crate::error::{Error, ProgramFault, Result};
+use crate::infer::{ValueSignature, infer};
+use crate::lower::{ProgramLowering, Numerics};
 use crate::op::Op;
 use crate::shape::{check_dtype, check_size, default_capacity};
 use ir::ops::Name;
@@ -27,11 +27,11 @@ pub struct Value {
     /// For people and reports.
     pub name: String,
     /// Dtype, logical shape, model.
-    pub signature: Signature,
+    pub signature: ValueSignature,
     /// Physical sizes before planning, at least the shape.
     pub capacity: Vec<usize>,
     /// What it is to the program.
-    pub tag: Tag,
+    pub tag: ValueTag,
     /// Kept for backward.
     pub checkpoint: bool,
 }
@@ -61,9 +61,9 @@ pub struct Program {
 
 impl Program {
     /// Validates a description.
-    pub fn build(d: &Description) -> Result<Program> {
+    pub fn build(d: &ProgramDescription) -> Result<Program> {
         let order = topological(d)?;
-        let mut signatures: Vec<Option<Signature>> = Vec::with_capacity(d.values.len());
+        let mut signatures: Vec<Option<ValueSignature>> = Vec::with_capacity(d.values.len());
         for (i, v) in d.values.iter().enumerate() {
             signatures.push(declared(i, v)?);
         }
@@ -73,22 +73,22 @@ impl Program {
         }
         let mut values = Vec::with_capacity(d.values.len());
         for (i, (v, s)) in d.values.iter().zip(signatures).enumerate() {
-            values.push(value(i, v, s.ok_or(Fault::NoProducer { id: i as u32 })?)?);
+            values.push(value(i, v, s.ok_or(ProgramFault::NoProducer { id: i as u32 })?)?);
         }
         if d.outputs.is_empty() {
-            return Err(Fault::NoOutputs.into());
+            return Err(ProgramFault::NoOutputs.into());
         }
         let outputs: Vec<ValueId> = d.outputs.iter().map(|&v| ValueId(v)).collect();
-        let with_tag = |tag: Tag| -> Vec<ValueId> {
+        let with_tag = |tag: ValueTag| -> Vec<ValueId> {
             let ids = (0..values.len()).filter(|&i| d.values[i].tag == tag);
             ids.map(|i| ValueId(i as u32)).collect()
         };
-        let (params, inputs) = (with_tag(Tag::Param), with_tag(Tag::Input));
+        let (params, inputs) = (with_tag(ValueTag::Param), with_tag(ValueTag::Input));
         let mut program = Program { values, nodes, params, inputs, outputs, numerics: d.numerics, graph: Graph::new() };
         for v in program.outputs.clone() {
             let tag = &mut program.values[v.0 as usize].tag;
-            if *tag == Tag::Temp {
-                *tag = Tag::Output;
+            if *tag == ValueTag::Temp {
+                *tag = ValueTag::Output;
             }
         }
         program.graph = program.lower()?;
@@ -97,7 +97,7 @@ impl Program {
 
     /// Inputs of the graph: inputs, parameters, then the seed if a random op needs one.
     fn lower(&self) -> Result<Graph> {
-        let mut l = Lowering { builder: Builder::new(), numerics: self.numerics, seed: None, draws: 0 };
+        let mut l = ProgramLowering { builder: Builder::new(), numerics: self.numerics, seed: None, draws: 0 };
         let mut at: Vec<Option<ir::Value>> = vec![None; self.values.len()];
         for v in self.inputs.iter().chain(&self.params) {
             let ty = self.signature(*v).ty();
@@ -109,7 +109,7 @@ impl Program {
         let missing = || Error::Unknown("a node before its operands".into());
         for n in &self.nodes {
             let args: Option<Vec<ir::Value>> = n.inputs.iter().map(|v| at[v.0 as usize]).collect();
-            let outs: Vec<Signature> = n.outputs.iter().map(|v| self.signature(*v).clone()).collect();
+            let outs: Vec<ValueSignature> = n.outputs.iter().map(|v| self.signature(*v).clone()).collect();
             let results = l.op(&n.op, &args.ok_or_else(missing)?, &outs)?;
             for (v, mut r) in n.outputs.iter().zip(results) {
                 if self.values[v.0 as usize].checkpoint {
@@ -155,11 +155,11 @@ impl Program {
     /// A value.
     pub fn value(&self, v: ValueId) -> Result<&Value> {
         let found = self.values.get(v.0 as usize);
-        found.ok_or_else(|| Error::arg(format!("there is no value {} in this program", v.0)))
+        found.ok_or_else(|| Error::invalid_arg(format!("there is no value {} in this program", v.0)))
     }
 
     /// Dtype, shape and model of a value of this program; panics for a value of another.
-    pub fn signature(&self, v: ValueId) -> &Signature {
+    pub fn signature(&self, v: ValueId) -> &ValueSignature {
         &self.values[v.0 as usize].signature
     }
 
@@ -185,16 +185,16 @@ fn checkpoint_name(v: ValueId) -> String {
 }
 
 /// The order in which nodes can run, or who waits for whom.
-fn topological(d: &Description) -> Result<Vec<usize>> {
+fn topological(d: &ProgramDescription) -> Result<Vec<usize>> {
     let count = d.values.len();
     let check = |place: &dyn Fn() -> String, id: u32| -> Result<()> {
         if (id as usize) < count {
             return Ok(());
         }
         let place = place();
-        Err(Fault::MissingValue { place, id, count }.into())
+        Err(ProgramFault::MissingValue { place, id, count }.into())
     };
-    let given = |id: u32| matches!(d.values[id as usize].tag, Tag::Param | Tag::Input);
+    let given = |id: u32| matches!(d.values[id as usize].tag, ValueTag::Param | ValueTag::Input);
     let mut source: Vec<Option<usize>> = vec![None; count];
     for (k, n) in d.nodes.iter().enumerate() {
         for &id in n.inputs.iter().chain(&n.outputs) {
@@ -202,7 +202,7 @@ fn topological(d: &Description) -> Result<Vec<usize>> {
         }
         for &id in &n.outputs {
             if given(id) || source[id as usize].replace(k).is_some() {
-                return Err(Fault::Producers { id }.into());
+                return Err(ProgramFault::MultipleProducers { id }.into());
             }
         }
     }
@@ -220,7 +220,7 @@ fn topological(d: &Description) -> Result<Vec<usize>> {
                     count += 1;
                 }
                 None if given(id) => {}
-                None => return Err(Fault::NoProducer { id }.into()),
+                None => return Err(ProgramFault::NoProducer { id }.into()),
             }
         }
         waits.push(count);
@@ -239,23 +239,23 @@ fn topological(d: &Description) -> Result<Vec<usize>> {
     }
     if order.len() < waits.len() {
         let nodes = (0..waits.len()).filter(|&k| waits[k] > 0).collect();
-        return Err(Fault::Cycle { nodes }.into());
+        return Err(ProgramFault::Cycle { nodes }.into());
     }
     Ok(order)
 }
 
 /// The signature of a given value; of a computed one, nothing yet.
-fn declared(id: usize, v: &ValueDesc) -> Result<Option<Signature>> {
-    if !matches!(v.tag, Tag::Param | Tag::Input) {
+fn declared(id: usize, v: &ValueDesc) -> Result<Option<ValueSignature>> {
+    if !matches!(v.tag, ValueTag::Param | ValueTag::Input) {
         return Ok(None);
     }
     let place = place(id, v);
     let (Some(dtype), Some(shape)) = (v.dtype, &v.shape) else {
-        return Err(Error::arg(format!("{place} needs a dtype and a shape, since nothing computes it")));
+        return Err(Error::invalid_arg(format!("{place} needs a dtype and a shape, since nothing computes it")));
     };
     check_dtype(&place, dtype)?;
     check_size(&place, shape)?;
-    Ok(Some(Signature { dtype, shape: shape.clone(), model: v.model }))
+    Ok(Some(ValueSignature { dtype, shape: shape.clone(), model: v.model }))
 }
 
 fn place(id: usize, v: &ValueDesc) -> String {
@@ -265,12 +265,12 @@ fn place(id: usize, v: &ValueDesc) -> String {
     }
 }
 
-fn node(n: &NodeDesc, values: &[ValueDesc], signatures: &mut [Option<Signature>]) -> Result<Node> {
-    let known = |&id: &u32| signatures[id as usize].clone().ok_or(Fault::NoProducer { id });
+fn node(n: &NodeDesc, values: &[ValueDesc], signatures: &mut [Option<ValueSignature>]) -> Result<Node> {
+    let known = |&id: &u32| signatures[id as usize].clone().ok_or(ProgramFault::NoProducer { id });
     let args = n.inputs.iter().map(known).collect::<std::result::Result<Vec<_>, _>>()?;
     let outs = infer(&n.op, &args)?;
     if outs.len() != n.outputs.len() {
-        return Err(Fault::Arity {
+        return Err(ProgramFault::Arity {
             op: n.op.name(),
             expected: format!("{} results", outs.len()),
             got: n.outputs.len(),
@@ -284,14 +284,14 @@ fn node(n: &NodeDesc, values: &[ValueDesc], signatures: &mut [Option<Signature>]
         }
         if v.shape.as_ref().is_some_and(|d| d.is_empty()) {
             let place = place(id as usize, v);
-            return Err(Fault::RankZero { place }.into());
+            return Err(ProgramFault::RankZero { place }.into());
         }
         let (dtype, shape) = (v.dtype.unwrap_or(s.dtype), v.shape.as_ref().unwrap_or(&s.shape));
         if dtype != s.dtype || *shape != s.shape {
-            return Err(Fault::Declared {
+            return Err(ProgramFault::DeclarationMismatch {
                 id,
                 op: n.op.name(),
-                declared: Signature::new(dtype, shape).to_string(),
+                declared: ValueSignature::new(dtype, shape).to_string(),
                 inferred: s.to_string(),
             }
             .into());
@@ -302,12 +302,12 @@ fn node(n: &NodeDesc, values: &[ValueDesc], signatures: &mut [Option<Signature>]
     Ok(Node { op: n.op.clone(), inputs: ids(&n.inputs), outputs: ids(&n.outputs) })
 }
 
-fn value(id: usize, v: &ValueDesc, signature: Signature) -> Result<Value> {
+fn value(id: usize, v: &ValueDesc, signature: ValueSignature) -> Result<Value> {
     let capacity = match &v.capacity {
         Some(c) => {
             let enough = c.len() == signature.shape.len() && c.iter().zip(&signature.shape).all(|(c, s)| c >= s);
             if !enough {
-                return Err(Fault::Capacity { id: id as u32, capacity: c.clone(), shape: signature.shape }.into());
+                return Err(ProgramFault::Capacity { id: id as u32, capacity: c.clone(), shape: signature.shape }.into());
             }
             check_size(&place(id, v), c)?;
             c.clone()
@@ -321,7 +321,7 @@ impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for v in self.inputs.iter().chain(&self.params) {
             let value = &self.values[v.0 as usize];
-            let kind = if value.tag == Tag::Param { "param" } else { "input" };
+            let kind = if value.tag == ValueTag::Param { "param" } else { "input" };
             writeln!(f, "{kind} v{} {} \"{}\"", v.0, value.signature, value.name)?;
         }
         for n in &self.nodes {

@@ -7,36 +7,36 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 
 /// Work that a queue does.
-pub trait Task: Send + 'static {
+pub trait QueueTask: Send + 'static {
     /// Does it.
     fn run(self) -> Result<()>;
 }
 
 /// Entries that wait at most; who submits another waits for room. So submitting allocates nothing.
-const ROOM: usize = 64;
+const MAX_QUEUED: usize = 64;
 
-enum Entry<T> {
+enum QueueEntry<T> {
     Task(T),
     Signal(Event, u64),
     Wait(Event, u64),
 }
 
-struct State<T> {
-    waiting: VecDeque<Entry<T>>,
+struct QueueState<T> {
+    waiting: VecDeque<QueueEntry<T>>,
     busy: bool,
     closed: bool,
     /// The first failure since the last `synchronize`; tasks after it are left out.
     failed: Option<Error>,
 }
 
-struct Shared<T> {
-    state: Mutex<State<T>>,
+struct QueueShared<T> {
+    state: Mutex<QueueState<T>>,
     changed: Condvar,
 }
 
 /// A thread of its own that runs tasks one after another. Dropping it waits for them.
-pub struct Queue<T: Task> {
-    shared: Arc<Shared<T>>,
+pub struct TaskQueue<T: QueueTask> {
+    shared: Arc<QueueShared<T>>,
     worker: Option<JoinHandle<()>>,
     id: ThreadId,
 }
@@ -49,30 +49,30 @@ fn wait<'a, T>(c: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     c.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<T: Task> Queue<T> {
+impl<T: QueueTask> TaskQueue<T> {
     /// An empty queue with its thread.
-    pub fn new() -> Result<Queue<T>> {
-        let state = State { waiting: VecDeque::with_capacity(ROOM), busy: false, closed: false, failed: None };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+    pub fn new() -> Result<TaskQueue<T>> {
+        let state = QueueState { waiting: VecDeque::with_capacity(MAX_QUEUED), busy: false, closed: false, failed: None };
+        let shared = Arc::new(QueueShared { state: Mutex::new(state), changed: Condvar::new() });
         let inner = shared.clone();
-        let worker = thread::Builder::new().name("vsla-stream".into()).spawn(move || inner.work());
+        let worker = thread::Builder::new().name("vsla-stream".into()).spawn(move || inner.worker_loop());
         let worker = worker.map_err(|e| Error::Backend(format!("no thread for a stream: {e}")))?;
         let id = worker.thread().id();
-        Ok(Queue { shared, worker: Some(worker), id })
+        Ok(TaskQueue { shared, worker: Some(worker), id })
     }
 
     /// Whether this is called by a task of this very queue, which would wait for itself.
     fn check_thread(&self) -> Result<()> {
         if thread::current().id() == self.id {
-            return Err(Error::arg("a task of a stream can't wait for its own stream"));
+            return Err(Error::invalid_arg("a task of a stream can't wait for its own stream"));
         }
         Ok(())
     }
 
-    fn push(&self, entry: Entry<T>) -> Result<()> {
+    fn push(&self, entry: QueueEntry<T>) -> Result<()> {
         self.check_thread()?;
         let mut state = lock(&self.shared.state);
-        while state.waiting.len() >= ROOM {
+        while state.waiting.len() >= MAX_QUEUED {
             state = wait(&self.shared.changed, state);
         }
         state.waiting.push_back(entry);
@@ -82,20 +82,20 @@ impl<T: Task> Queue<T> {
 
     /// Adds a task, and returns before it is done. Waits only if many are in front of it.
     pub fn submit(&self, task: T) -> Result<()> {
-        self.push(Entry::Task(task))
+        self.push(QueueEntry::Task(task))
     }
 
     /// Marks this place: the event has happened when all before it is done.
     pub fn signal(&self, event: &Event) -> Result<()> {
         self.check_thread()?;
         let n = event.record(self.id)?;
-        self.push(Entry::Signal(event.clone(), n))
+        self.push(QueueEntry::Signal(event.clone(), n))
     }
 
     /// What is submitted from now on waits for the last mark of an event.
     pub fn wait(&self, event: &Event) -> Result<()> {
         let n = lock(&event.0.state).recorded;
-        self.push(Entry::Wait(event.clone(), n))
+        self.push(QueueEntry::Wait(event.clone(), n))
     }
 
     /// Returns when everything is done: with the first failure, if there was one.
@@ -109,8 +109,8 @@ impl<T: Task> Queue<T> {
     }
 }
 
-impl<T: Task> Shared<T> {
-    fn work(&self) {
+impl<T: QueueTask> QueueShared<T> {
+    fn worker_loop(&self) {
         loop {
             let mut state = lock(&self.state);
             let entry = loop {
@@ -127,14 +127,14 @@ impl<T: Task> Shared<T> {
             self.changed.notify_all();
             drop(state);
             let done = match entry {
-                Entry::Task(_) if skip => Ok(()),
-                Entry::Task(t) => catch_unwind(AssertUnwindSafe(|| t.run()))
+                QueueEntry::Task(_) if skip => Ok(()),
+                QueueEntry::Task(t) => catch_unwind(AssertUnwindSafe(|| t.run()))
                     .unwrap_or_else(|_| Err(Error::Unknown("a task of a stream panicked".into()))),
-                Entry::Signal(e, n) => {
-                    e.happen(n);
+                QueueEntry::Signal(e, n) => {
+                    e.complete(n);
                     Ok(())
                 }
-                Entry::Wait(e, n) => {
+                QueueEntry::Wait(e, n) => {
                     e.wait_for(n);
                     Ok(())
                 }
@@ -149,7 +149,7 @@ impl<T: Task> Shared<T> {
     }
 }
 
-impl<T: Task> Drop for Queue<T> {
+impl<T: QueueTask> Drop for TaskQueue<T> {
     fn drop(&mut self) {
         lock(&self.shared.state).closed = true;
         self.shared.changed.notify_all();
@@ -164,18 +164,18 @@ impl<T: Task> Drop for Queue<T> {
 
 /// A mark in a stream that other streams and the host can wait for. Before it is recorded it has happened.
 #[derive(Clone, Default)]
-pub struct Event(Arc<Progress>);
+pub struct Event(Arc<EventProgress>);
 
 #[derive(Default)]
-struct Progress {
-    state: Mutex<Marks>,
+struct EventProgress {
+    state: Mutex<EventMarks>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Marks {
+struct EventMarks {
     recorded: u64,
-    happened: u64,
+    completed: u64,
     by: Option<ThreadId>,
 }
 
@@ -187,23 +187,23 @@ impl Event {
 
     fn record(&self, by: ThreadId) -> Result<u64> {
         let mut marks = lock(&self.0.state);
-        if marks.recorded > marks.happened && marks.by != Some(by) {
-            return Err(Error::arg("the event still waits for another stream; take an event for each"));
+        if marks.recorded > marks.completed && marks.by != Some(by) {
+            return Err(Error::invalid_arg("the event still waits for another stream; take an event for each"));
         }
         marks.by = Some(by);
         marks.recorded += 1;
         Ok(marks.recorded)
     }
 
-    fn happen(&self, n: u64) {
+    fn complete(&self, n: u64) {
         let mut marks = lock(&self.0.state);
-        marks.happened = marks.happened.max(n);
+        marks.completed = marks.completed.max(n);
         self.0.changed.notify_all();
     }
 
     fn wait_for(&self, n: u64) {
         let mut marks = lock(&self.0.state);
-        while marks.happened < n {
+        while marks.completed < n {
             marks = wait(&self.0.changed, marks);
         }
     }
@@ -211,14 +211,14 @@ impl Event {
     /// Whether all before its last mark is done.
     pub fn has_happened(&self) -> bool {
         let marks = lock(&self.0.state);
-        marks.happened >= marks.recorded
+        marks.completed >= marks.recorded
     }
 
     /// Returns when all before its last mark is done.
     pub fn synchronize(&self) -> Result<()> {
         let marks = lock(&self.0.state);
-        if marks.by == Some(thread::current().id()) && marks.happened < marks.recorded {
-            return Err(Error::arg("a task of a stream can't wait for its own stream"));
+        if marks.by == Some(thread::current().id()) && marks.completed < marks.recorded {
+            return Err(Error::invalid_arg("a task of a stream can't wait for its own stream"));
         }
         let n = marks.recorded;
         drop(marks);

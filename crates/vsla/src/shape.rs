@@ -1,6 +1,6 @@
 //! Shapes as data: ambient shapes, capacities, sizes that can't overflow.
 
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, ProgramFault, Result};
 use ir::DType;
 
 /// The element types of variable-shape tensors.
@@ -12,24 +12,24 @@ pub(crate) fn check_dtype(place: &str, dtype: DType) -> Result<()> {
         return Ok(());
     }
     let place = place.to_string();
-    Err(Fault::DType { place, dtype }.into())
+    Err(ProgramFault::DType { place, dtype }.into())
 }
 
 /// The bytes that a process can address: 47 bits on x86-64 and on 64-bit ARM.
-pub(crate) const ADDRESSABLE: usize = if usize::BITS > 47 { 1 << 47 } else { isize::MAX as usize };
+pub(crate) const MAX_ADDRESSABLE_BYTES: usize = if usize::BITS > 47 { 1 << 47 } else { isize::MAX as usize };
 
 /// Checks that a tensor has an axis and that its bytes can be addressed. They must be so in f64, whatever its dtype: that is
 /// what ops compute in.
 pub(crate) fn check_size(place: &str, shape: &[usize]) -> Result<()> {
     if shape.is_empty() {
         let place = place.to_string();
-        return Err(Fault::RankZero { place }.into());
+        return Err(ProgramFault::RankZero { place }.into());
     }
     // An empty axis doesn't excuse the others: a later stack or product would multiply them.
     let bytes = (shape.iter()).try_fold(DType::F64.size(), |n, &d| n.checked_mul(d.max(1)));
     match bytes {
-        Some(n) if n <= ADDRESSABLE => Ok(()),
-        _ => Err(Fault::Overflow { place: place.to_string(), shape: shape.to_vec() }.into()),
+        Some(n) if n <= MAX_ADDRESSABLE_BYTES => Ok(()),
+        _ => Err(ProgramFault::Overflow { place: place.to_string(), shape: shape.to_vec() }.into()),
     }
 }
 
@@ -83,6 +83,6 @@ pub(crate) fn axis(op: &str, axis: i64, rank: usize) -> Result<usize> {
 }
 
 /// Whether a shape lies inside another of the same rank.
-pub(crate) fn inside(small: &[usize], large: &[usize]) -> bool {
+pub(crate) fn fits_inside(small: &[usize], large: &[usize]) -> bool {
     small.len() == large.len() && small.iter().zip(large).all(|(a, b)| a <= b)
 }

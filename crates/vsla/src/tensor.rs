@@ -1,7 +1,7 @@
 //! `Tensor`: an array up to trailing zeros.
 
 use crate::error::{Error, Result};
-use crate::infer::Signature;
+use crate::infer::ValueSignature;
 use crate::op::Model;
 use crate::shape::{check_dtype, check_size, default_capacity};
 use ir::types::{for_each_index, offset, row_major};
@@ -25,7 +25,7 @@ use std::fmt;
 /// ```
 #[derive(Clone)]
 pub struct Tensor {
-    signature: Signature,
+    signature: ValueSignature,
     capacity: Vec<usize>,
     data: Vec<u8>,
 }
@@ -48,10 +48,10 @@ impl Tensor {
     }
 
     /// A tensor from little-endian bytes in row-major order.
-    pub fn from_bytes(signature: Signature, bytes: &[u8]) -> Result<Tensor> {
+    pub fn from_bytes(signature: ValueSignature, bytes: &[u8]) -> Result<Tensor> {
         let mut t = Tensor::of(signature)?;
         if bytes.len() != t.signature.bytes() {
-            return Err(Error::arg(format!("{} bytes for {}", bytes.len(), t.signature)));
+            return Err(Error::invalid_arg(format!("{} bytes for {}", bytes.len(), t.signature)));
         }
         let width = t.signature.shape.last().copied().unwrap_or(0) * t.dtype().size();
         let mut rows = bytes.chunks_exact(width.max(1));
@@ -66,21 +66,21 @@ impl Tensor {
 
     /// Zeros of model A, of the class of the empty tensor.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Tensor> {
-        Tensor::of(Signature::new(dtype, shape))
+        Tensor::of(ValueSignature::new(dtype, shape))
     }
 
     /// Zeros of a signature, at a capacity that is a power of two on every axis.
-    pub fn of(signature: Signature) -> Result<Tensor> {
+    pub fn of(signature: ValueSignature) -> Result<Tensor> {
         let capacity = default_capacity(&signature.shape);
         Tensor::with_capacity(signature, &capacity)
     }
 
     /// Zeros of a signature at a capacity.
-    pub fn with_capacity(signature: Signature, capacity: &[usize]) -> Result<Tensor> {
+    pub fn with_capacity(signature: ValueSignature, capacity: &[usize]) -> Result<Tensor> {
         check_dtype("a tensor", signature.dtype)?;
         check_size("a tensor", &signature.shape)?;
         if capacity.len() != signature.shape.len() || capacity.iter().zip(&signature.shape).any(|(c, s)| c < s) {
-            return Err(Error::arg(format!("capacity {capacity:?} is less than shape {:?}", signature.shape)));
+            return Err(Error::invalid_arg(format!("capacity {capacity:?} is less than shape {:?}", signature.shape)));
         }
         check_size("a tensor's capacity", capacity)?;
         let bytes = capacity.iter().product::<usize>() * signature.dtype.size();
@@ -94,7 +94,7 @@ impl Tensor {
     }
 
     /// Dtype, logical shape and model.
-    pub fn signature(&self) -> &Signature {
+    pub fn signature(&self) -> &ValueSignature {
         &self.signature
     }
 
@@ -150,7 +150,7 @@ impl Tensor {
     /// Copies the elements as little-endian bytes in row-major order of the logical shape, of which there is exactly room.
     pub fn read_into(&self, to: &mut [u8]) -> Result<()> {
         if to.len() != self.signature.bytes() {
-            return Err(Error::arg(format!("room for {} bytes, the tensor has {}", to.len(), self.signature.bytes())));
+            return Err(Error::invalid_arg(format!("room for {} bytes, the tensor has {}", to.len(), self.signature.bytes())));
         }
         if let Some(all) = self.dense() {
             to.copy_from_slice(all);
@@ -221,7 +221,7 @@ impl Tensor {
         }
         let row = self.shape()[0];
         let inner = crate::shape::ambient("push", &[&self.shape()[1..], slice.shape()])?;
-        let more = row.checked_add(1).ok_or_else(|| Error::arg("too many slices"))?;
+        let more = row.checked_add(1).ok_or_else(|| Error::invalid_arg("too many slices"))?;
         self.resize(&[&[more], &inner[..]].concat())?;
         let (size, strides) = (self.dtype().size(), row_major(&self.capacity));
         let from = row_major(&slice.capacity);
@@ -233,7 +233,7 @@ impl Tensor {
     }
 
     fn resized(&self, shape: &[usize], capacity: &[usize]) -> Result<Tensor> {
-        let signature = Signature { shape: shape.to_vec(), ..self.signature.clone() };
+        let signature = ValueSignature { shape: shape.to_vec(), ..self.signature.clone() };
         let mut t = Tensor::with_capacity(signature, capacity)?;
         let (size, to, from) = (self.dtype().size(), row_major(capacity), row_major(&self.capacity));
         let both = crate::shape::common(shape, self.shape());

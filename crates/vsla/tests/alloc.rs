@@ -1,14 +1,14 @@
 //! Nothing is allocated while programs run: forward, backward, or through the router (§2, §16).
 
-use oracle::counting::{Counting, calls};
+use oracle::counting_allocator::{CountingAllocator, calls};
 use std::sync::{Arc, Mutex};
-use vsla::autograd::{self, AdOptions};
+use vsla::autograd::{self, BackwardOptions};
 use vsla::{
-    Backend, DType, Device, Event, Memory, Model, Numerics, Path, Plan, ProgramBuilder, Router, Stream, Tensor,
+    Backend, DType, Device, Event, Memory, Model, Numerics, ConvAlgorithm, Plan, ProgramBuilder, Router, Stream, Tensor,
 };
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[track_caller]
 fn quiet(what: &str, mut f: impl FnMut()) {
@@ -21,7 +21,7 @@ fn quiet(what: &str, mut f: impl FnMut()) {
 }
 
 /// Every op of the crate in one program of model A.
-fn everything(dtype: DType, path: Path) -> vsla::Result<vsla::Program> {
+fn everything(dtype: DType, path: ConvAlgorithm) -> vsla::Result<vsla::Program> {
     let mut b = ProgramBuilder::new();
     b.numerics(Numerics { conv: Some(path), ..Numerics::default() });
     let x = b.input("x", dtype, &[6, 90])?;
@@ -66,7 +66,7 @@ fn s2_execute_never_allocates() {
     let backend = Backend::cpu(2);
     let stream = Stream::new(&backend);
     for dtype in vsla::shape::DTYPES {
-        for path in [Path::Direct, Path::Fft] {
+        for path in [ConvAlgorithm::Direct, ConvAlgorithm::Fft] {
             let program = Arc::new(everything(dtype, path).unwrap());
             let plan = Plan::new(&program, &backend).unwrap();
             let mut bindings = plan.bind().unwrap();
@@ -78,7 +78,7 @@ fn s2_execute_never_allocates() {
                 plan.execute(&mut bindings, &stream).unwrap();
                 bindings.read_bytes(program.outputs()[0], &mut out).unwrap();
             });
-            let back = autograd::build_backward(&program, &AdOptions { inputs: true }).unwrap();
+            let back = autograd::build_backward(&program, &BackwardOptions { inputs: true }).unwrap();
             let plan = autograd::plan_backward(&back, &backend).unwrap();
             let mut bound = plan.bind().unwrap();
             let one = Tensor::zeros(dtype, &[1]).unwrap();
@@ -86,7 +86,7 @@ fn s2_execute_never_allocates() {
             quiet(&format!("backward {dtype} {path:?}\n{plan}"), || {
                 bound.values_mut().write(program.inputs()[0], &x).unwrap();
                 bound.write_cotangent(program.outputs()[0], &one).unwrap();
-                autograd::execute(&plan, &mut bound, &stream).unwrap();
+                autograd::execute_backward_plan(&plan, &mut bound, &stream).unwrap();
                 bound.read_gradient_bytes(program.params()[0], &mut grad).unwrap();
             });
         }
@@ -101,7 +101,7 @@ fn s2_execute_never_allocates() {
 fn placed(backend: &Backend) {
     struct Plain;
     impl Device for Plain {}
-    let program = Arc::new(everything(DType::F32, Path::Fft).unwrap());
+    let program = Arc::new(everything(DType::F32, ConvAlgorithm::Fft).unwrap());
     for backend in [backend.clone(), backend.with_device(Arc::new(Plain))] {
         let plan = Plan::new(&program, &backend).unwrap();
         let memory = Memory::new(plan.memory_bytes(false).unwrap(), &backend).unwrap();
@@ -112,7 +112,7 @@ fn placed(backend: &Backend) {
             stream.submit(&plan, &bound).unwrap();
             stream.synchronize().unwrap();
         });
-        let back = autograd::build_backward(&program, &AdOptions { inputs: true }).unwrap();
+        let back = autograd::build_backward(&program, &BackwardOptions { inputs: true }).unwrap();
         let plan = autograd::plan_backward(&back, &backend).unwrap();
         let memory = Memory::new(plan.memory_bytes(false).unwrap(), &backend).unwrap();
         let bound = Arc::new(Mutex::new(plan.bind_in(memory, None).unwrap()));
@@ -124,7 +124,7 @@ fn placed(backend: &Backend) {
         });
     }
     // The first run allocates as little as the others: nothing is left for it to take.
-    let plan = Plan::new(&Arc::new(everything(DType::F32, Path::Direct).unwrap()), &Backend::cpu(1)).unwrap();
+    let plan = Plan::new(&Arc::new(everything(DType::F32, ConvAlgorithm::Direct).unwrap()), &Backend::cpu(1)).unwrap();
     let mut bound = plan.bind().unwrap();
     let before = calls();
     plan.execute(&mut bound, &Stream::default()).unwrap();
@@ -139,10 +139,10 @@ fn kronecker(backend: &Backend) {
     let k = b.kronecker(x, y).unwrap();
     b.output(k).unwrap();
     let program = Arc::new(b.build().unwrap());
-    let back = autograd::build_backward(&program, &AdOptions::default()).unwrap();
+    let back = autograd::build_backward(&program, &BackwardOptions::default()).unwrap();
     let plan = autograd::plan_backward(&back, backend).unwrap();
     let mut bound = plan.bind().unwrap();
-    quiet("kronecker", || autograd::execute(&plan, &mut bound, &Stream::default()).unwrap());
+    quiet("kronecker", || autograd::execute_backward_plan(&plan, &mut bound, &Stream::default()).unwrap());
 }
 
 /// §16: choosing another bucket plans and allocates nothing.

@@ -7,8 +7,8 @@ mod support;
 
 use std::sync::Arc;
 use support::{Rng, close};
-use vsla::autograd::{self, AdOptions};
-use vsla::{Backend, DType, Gelu, Model, Numerics, Op, Path, Program, ProgramBuilder, Stream, Tensor, ValueId};
+use vsla::autograd::{self, BackwardOptions};
+use vsla::{Backend, DType, GeluForm, Model, Numerics, Op, ConvAlgorithm, Program, ProgramBuilder, Stream, Tensor, ValueId};
 
 type Build = fn(&mut ProgramBuilder, &[ValueId]) -> vsla::Result<ValueId>;
 
@@ -25,9 +25,9 @@ fn program(model: Model, numerics: Numerics, shapes: &[&[usize]], build: Build) 
 
 /// Compares gradients of `<ct, f(params)>` with central differences.
 fn check(name: &str, program: &Arc<Program>, y: ValueId, rng: &mut Rng, positive: bool, skip: &[usize]) {
-    let backend = Backend::shared();
+    let backend = Backend::global();
     let stream = Stream::default();
-    let backward = autograd::build_backward(program, &AdOptions::default()).unwrap();
+    let backward = autograd::build_backward(program, &BackwardOptions::default()).unwrap();
     let plan = autograd::plan_backward(&backward, backend).unwrap();
     assert!(plan.overlap().is_none(), "{name}: {:?}", plan.overlap());
     let mut bound = plan.bind().unwrap();
@@ -52,7 +52,7 @@ fn check(name: &str, program: &Arc<Program>, y: ValueId, rng: &mut Rng, positive
         bound.values_mut().seed(11).unwrap();
     }
     bound.write_cotangent(y, &tensor(y, &ct)).unwrap();
-    autograd::execute(&plan, &mut bound, &stream).unwrap();
+    autograd::execute_backward_plan(&plan, &mut bound, &stream).unwrap();
 
     let forward = vsla::Plan::new(program, backend).unwrap();
     let mut values = forward.bind().unwrap();
@@ -104,7 +104,7 @@ fn s9_4_every_row_of_the_vjp_table() {
         ("sigmoid", vec![V], |b, p| b.sigmoid(p[0])),
         ("tanh", vec![V], |b, p| b.tanh(p[0])),
         ("gelu", vec![V], |b, p| b.gelu(p[0])),
-        ("gelu tanh", vec![V], |b, p| Ok(b.op(Op::Gelu(Gelu::Tanh), p)?[0])),
+        ("gelu tanh", vec![V], |b, p| Ok(b.op(Op::Gelu(GeluForm::Tanh), p)?[0])),
         ("dropout", vec![&[40]], |b, p| b.dropout(p[0], 0.4)),
         ("sum", vec![&[2, 3, 2]], |b, p| b.sum(p[0], 1)),
         ("sum of a vector", vec![V], |b, p| b.sum(p[0], 0)),
@@ -146,7 +146,7 @@ fn s9_4_every_row_of_the_vjp_table() {
         let (p, y) = program(Model::B, Numerics::default(), &shapes, |b, p| b.kronecker(p[0], p[1]));
         check("kronecker", &p, y, &mut rng, false, &[]);
     }
-    for path in [Path::Direct, Path::Fft] {
+    for path in [ConvAlgorithm::Direct, ConvAlgorithm::Fft] {
         for shapes in [[&[9usize][..], &[12]], [&[1], &[1]], [&[70], &[5]]] {
             let numerics = Numerics { conv: Some(path), ..Numerics::default() };
             let (p, y) = program(Model::A, numerics, &shapes, |b, p| b.conv1d(p[0], p[1]));
@@ -204,7 +204,7 @@ fn s16_finite_differences_on_random_graphs() {
 /// A deep chain whose values are all needed by backward.
 fn chain(marks: &[usize]) -> Arc<Program> {
     let mut b = ProgramBuilder::new();
-    b.numerics(Numerics { narrow_products: true, ..Numerics::default() });
+    b.numerics(Numerics { reduced_precision_products: true, ..Numerics::default() });
     let x = b.input("x", DType::F32, &[64, 64]).unwrap();
     let mut h = x;
     for i in 0..8 {
@@ -224,8 +224,8 @@ fn chain(marks: &[usize]) -> Arc<Program> {
 #[test]
 fn s9_2_checkpoints_keep_less_and_give_the_same_gradients() {
     let run = |p: &Arc<Program>| {
-        let back = autograd::build_backward(p, &AdOptions { inputs: true }).unwrap();
-        let plan = autograd::plan_backward(&back, Backend::shared()).unwrap();
+        let back = autograd::build_backward(p, &BackwardOptions { inputs: true }).unwrap();
+        let plan = autograd::plan_backward(&back, Backend::global()).unwrap();
         let mut bound = plan.bind().unwrap();
         let mut rng = Rng(9);
         for v in p.inputs().iter().chain(p.params()) {
@@ -233,7 +233,7 @@ fn s9_2_checkpoints_keep_less_and_give_the_same_gradients() {
             bound.values_mut().write(*v, &t).unwrap();
         }
         bound.write_cotangent(p.outputs()[0], &Tensor::vector(&[1.0f32])).unwrap();
-        autograd::execute(&plan, &mut bound, &Stream::default()).unwrap();
+        autograd::execute_backward_plan(&plan, &mut bound, &Stream::default()).unwrap();
         let grads: Vec<Tensor> = back.wrt().iter().map(|v| bound.read_gradient(*v).unwrap()).collect();
         (back.kept_bytes(), grads)
     };
@@ -251,8 +251,8 @@ fn s9_2_checkpoints_keep_less_and_give_the_same_gradients() {
 #[test]
 fn gradients_are_planned_by_liveness() {
     let p = chain(&[]);
-    let back = autograd::build_backward(&p, &AdOptions::default()).unwrap();
-    let plan = autograd::plan_backward(&back, Backend::shared()).unwrap();
+    let back = autograd::build_backward(&p, &BackwardOptions::default()).unwrap();
+    let plan = autograd::plan_backward(&back, Backend::global()).unwrap();
     let inner: Vec<_> = plan.intervals().iter().filter(|i| i.name.starts_with('t')).collect();
     let without_reuse: usize = inner.iter().map(|i| i.bytes).sum();
     let grads = plan.arena_sizes()[1][vsla::ArenaClass::Grads as usize];
@@ -265,10 +265,10 @@ fn gradients_are_planned_by_liveness() {
 #[test]
 fn s9_3_the_backward_plan_shares_parameters_with_the_forward_plan() {
     let p = chain(&[]);
-    let forward = vsla::Plan::new(&p, Backend::shared()).unwrap();
+    let forward = vsla::Plan::new(&p, Backend::global()).unwrap();
     let mut values = forward.bind().unwrap();
-    let back = autograd::build_backward(&p, &AdOptions::default()).unwrap();
-    let plan = autograd::plan_backward(&back, Backend::shared()).unwrap();
+    let back = autograd::build_backward(&p, &BackwardOptions::default()).unwrap();
+    let plan = autograd::plan_backward(&back, Backend::global()).unwrap();
     let bound = plan.bind_sharing(&values).unwrap();
     let t = Rng(4).tensor(DType::F32, &[64, 64]);
     values.write(p.params()[5], &t).unwrap();
@@ -278,9 +278,9 @@ fn s9_3_the_backward_plan_shares_parameters_with_the_forward_plan() {
 #[test]
 fn misuse_of_gradients_is_refused() {
     let p = chain(&[]);
-    let back = autograd::build_backward(&p, &AdOptions::default()).unwrap();
-    let plan = autograd::plan_backward(&back, Backend::shared()).unwrap();
-    let other = autograd::plan_backward(&back, Backend::shared()).unwrap();
+    let back = autograd::build_backward(&p, &BackwardOptions::default()).unwrap();
+    let plan = autograd::plan_backward(&back, Backend::global()).unwrap();
+    let other = autograd::plan_backward(&back, Backend::global()).unwrap();
     let mut bound = plan.bind().unwrap();
     assert!(bound.read_gradient(p.inputs()[0]).is_err());
     assert!(bound.write_cotangent(p.params()[0], &Tensor::vector(&[1.0f32])).is_err());
@@ -290,8 +290,8 @@ fn misuse_of_gradients_is_refused() {
     let x = b.input("x", DType::F32, &[1]).unwrap();
     b.output(x).unwrap();
     let p = Arc::new(b.build().unwrap());
-    assert!(autograd::build_backward(&p, &AdOptions::default()).is_err());
-    assert!(autograd::build_backward(&p, &AdOptions { inputs: true }).is_ok());
+    assert!(autograd::build_backward(&p, &BackwardOptions::default()).is_err());
+    assert!(autograd::build_backward(&p, &BackwardOptions { inputs: true }).is_ok());
 }
 
 /// §9.2 on a transformer: a mark after each layer, and backward computes a layer again when it comes to it. Had it all
@@ -301,7 +301,7 @@ fn s9_2_checkpoints_between_layers_save_memory_in_backward_too() {
     let sizes = encoder::Sizes { width: 32, heads: 2, hidden: 64, layers: 8 };
     let backend = Backend::cpu(1);
     let bytes = |program: Program| {
-        let back = autograd::build_backward(&Arc::new(program), &AdOptions::default()).unwrap();
+        let back = autograd::build_backward(&Arc::new(program), &BackwardOptions::default()).unwrap();
         let plan = autograd::plan_backward(&back, &backend).unwrap();
         (back.kept_bytes(), plan.arena_sizes()[1][3])
     };

@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use support::{Rng, close};
-use vsla::{DType, Model, Path, Tensor};
+use vsla::{DType, Model, ConvAlgorithm, Tensor};
 
 fn golden() -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/vsla/algebra.json");
@@ -25,7 +25,7 @@ fn s16_convolution_equals_numpy_for_lengths_0_to_10000() {
         let (m, n) = (case["m"].as_u64().unwrap(), case["n"].as_u64().unwrap());
         let a = Tensor::vector(&Rng(m + 1).floats(m as usize));
         let b = Tensor::vector(&Rng(n + 1000003).floats(n as usize));
-        for path in [Some(Path::Direct), Some(Path::Fft), None] {
+        for path in [Some(ConvAlgorithm::Direct), Some(ConvAlgorithm::Fft), None] {
             let y = match path {
                 None => a.conv1d(&b),
                 Some(p) => a.conv1d_by(&b, p),
@@ -59,7 +59,7 @@ fn s16_paths_agree_on_batches_and_dtypes() {
         for _ in 0..4 {
             let (m, n) = (1 + rng.below(200), 1 + rng.below(200));
             let (a, b) = (rng.tensor(dtype, &[2, 1, m]), rng.tensor(dtype, &[2, 3, n]));
-            let (x, y) = (a.conv1d_by(&b, Path::Direct).unwrap(), a.conv1d_by(&b, Path::Fft).unwrap());
+            let (x, y) = (a.conv1d_by(&b, ConvAlgorithm::Direct).unwrap(), a.conv1d_by(&b, ConvAlgorithm::Fft).unwrap());
             assert_eq!(x.shape(), [2, 3, m + n - 1]);
             let eps = match dtype {
                 DType::F64 => 1e-12,

@@ -11,7 +11,7 @@ use reference::{Array, eval, rounded};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::Rng;
-use vsla::{Backend, DType, Gelu, Model, Numerics, Op, Path, Plan, ProgramBuilder, Stream, Tensor, ValueId};
+use vsla::{Backend, DType, GeluForm, Model, Numerics, Op, ConvAlgorithm, Plan, ProgramBuilder, Stream, Tensor, ValueId};
 
 struct Case {
     builder: ProgramBuilder,
@@ -29,8 +29,8 @@ impl Case {
         let dtype = vsla::shape::DTYPES[rng.below(4)];
         let mut builder = ProgramBuilder::new();
         builder.model(if rng.below(4) == 0 { Model::B } else { Model::A });
-        let conv = [None, Some(Path::Direct), Some(Path::Fft)][rng.below(3)];
-        builder.numerics(Numerics { conv, narrow_products: rng.below(2) == 0 });
+        let conv = [None, Some(ConvAlgorithm::Direct), Some(ConvAlgorithm::Fft)][rng.below(3)];
+        builder.numerics(Numerics { conv, reduced_precision_products: rng.below(2) == 0 });
         Case { builder, values: Vec::new(), dtype, text: Vec::new() }
     }
 
@@ -86,7 +86,7 @@ fn random_op(rng: &mut Rng, case: &mut Case) -> Option<&'static str> {
             (Op::RmsNorm { eps: 0.1 }, vec![x, g])
         }
         15 => (Op::Relu, vec![x]),
-        16 => (Op::Gelu([Gelu::Erf, Gelu::Tanh][rng.below(2)]), vec![x]),
+        16 => (Op::Gelu([GeluForm::Erf, GeluForm::Tanh][rng.below(2)]), vec![x]),
         17 => (Op::Sigmoid, vec![x]),
         18 => (Op::Tanh, vec![x]),
         19 => (Op::Sum { axis: rng.below(xs.len()) as i64 }, vec![x]),

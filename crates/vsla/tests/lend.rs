@@ -32,8 +32,8 @@ fn s7_2_lent_data_gives_what_copies_give() {
     for (rows, width) in [(1, 1), (3, 5), (17, 33), (64, 64), (130, 40)] {
         let (plan, [x, w, y, z]) = program(rows, width);
         let mut bound = plan.bind().unwrap();
-        let data: Vec<f32> = (0..rows * width).map(|_| (rng.unit() * 4.0 - 2.0) as f32).collect();
-        let weights: Vec<f32> = (0..width * width).map(|_| (rng.unit() * 4.0 - 2.0) as f32).collect();
+        let data: Vec<f32> = (0..rows * width).map(|_| (rng.uniform01() * 4.0 - 2.0) as f32).collect();
+        let weights: Vec<f32> = (0..width * width).map(|_| (rng.uniform01() * 4.0 - 2.0) as f32).collect();
         bound.write_bytes(x, &bytes(&data)).unwrap();
         bound.write_bytes(w, &bytes(&weights)).unwrap();
         plan.execute(&mut bound, &now).unwrap();
@@ -99,7 +99,7 @@ fn s10_1_linked_outputs_are_copied_out() {
     let now = Stream::default();
     let (mut a, mut b) = (first.bind().unwrap(), second.bind().unwrap());
     Link { source: z, destination: x2 }.check(first.program(), second.program()).unwrap();
-    b.accept(x2, a.export(z).unwrap()).unwrap();
+    b.import(x2, a.export(z).unwrap()).unwrap();
     let (from, mut to, mut other) = (bytes(&[1.0, 2.0, 3.0, 4.0]), vec![0; 16], vec![0; 16]);
     first.execute_on(&mut a, &[(x, &from)], &mut [(y, &mut other), (z, &mut to)], &now).unwrap();
     assert_eq!(floats(&to), [2.0, 4.0, 6.0, 8.0]);
@@ -117,7 +117,7 @@ fn s15_products_accumulate_in_f64() {
     row[0] = 16_777_216.0;
     let run = |narrow: bool| {
         let mut b = ProgramBuilder::new();
-        b.numerics(Numerics { narrow_products: narrow, ..Numerics::default() });
+        b.numerics(Numerics { reduced_precision_products: narrow, ..Numerics::default() });
         let x = b.input("x", DType::F32, &[1, n]).unwrap();
         let w = b.input("w", DType::F32, &[n, 1]).unwrap();
         let y = b.matmul(x, w).unwrap();

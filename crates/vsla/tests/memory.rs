@@ -5,7 +5,7 @@ mod support;
 use std::any::Any;
 use std::sync::Arc;
 use support::Rng;
-use vsla::autograd::{self, AdOptions};
+use vsla::autograd::{self, BackwardOptions};
 use vsla::{ArenaClass, Backend, DType, ErrorCode, Memory, Plan, Profile, Program, ProgramBuilder, Stream};
 
 /// A block with a canary behind it.
@@ -116,7 +116,7 @@ fn s11_a_plan_runs_in_one_block_of_the_caller() {
 #[test]
 fn s11_gradients_lie_in_the_callers_block_too() {
     let program = program();
-    let back = autograd::build_backward(&program, &AdOptions { inputs: true }).unwrap();
+    let back = autograd::build_backward(&program, &BackwardOptions { inputs: true }).unwrap();
     let plan = autograd::plan_backward(&back, &Backend::cpu(2)).unwrap();
     let needed = plan.memory_bytes(false).unwrap();
     let block = Block::new(needed);
@@ -125,7 +125,7 @@ fn s11_gradients_lie_in_the_callers_block_too() {
         let out = program.outputs()[0];
         let cotangent = Rng(9).tensor(DType::F32, &program.signature(out).shape);
         bound.write_cotangent(out, &cotangent).unwrap();
-        autograd::execute(&plan, bound, &Stream::default()).unwrap();
+        autograd::execute_backward_plan(&plan, bound, &Stream::default()).unwrap();
         back.wrt().iter().map(|v| bound.read_gradient(*v).unwrap().to_bytes()).collect::<Vec<_>>()
     };
     let want = run(&mut plan.bind().unwrap());
@@ -164,7 +164,7 @@ fn s11_memory_that_does_not_fit_is_refused_with_the_bytes_needed() {
     // SAFETY: null is refused.
     assert!(fails(unsafe { Memory::from_raw(std::ptr::null_mut(), needed, owner()) }).contains("multiple of 64"));
     let bound = plan.bind().unwrap();
-    let back = autograd::build_backward(&program, &AdOptions::default()).unwrap();
+    let back = autograd::build_backward(&program, &BackwardOptions::default()).unwrap();
     let plan = autograd::plan_backward(&back, &Backend::cpu(2)).unwrap();
     let needed = plan.memory_bytes(true).unwrap();
     let e = plan.bind_in(block.memory(64).unwrap(), Some(&bound)).err().unwrap().to_string();

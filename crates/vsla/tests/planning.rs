@@ -68,7 +68,7 @@ fn s16_no_overlap_aligned_and_stable() {
 #[test]
 fn s5_activations_share_memory_by_liveness() {
     let mut b = ProgramBuilder::new();
-    b.numerics(vsla::Numerics { narrow_products: true, ..Default::default() });
+    b.numerics(vsla::Numerics { reduced_precision_products: true, ..Default::default() });
     let mut x = b.input("x", DType::F32, &[32, 32]).unwrap();
     for i in 0..10 {
         let w = b.param(&format!("w{i}"), DType::F32, &[32, 32]).unwrap();
@@ -130,7 +130,7 @@ fn s16_identical_runs_are_equal_bit_for_bit_at_any_thread_count() {
 #[test]
 fn bindings_refuse_what_does_not_fit() {
     let program = Arc::new(block(8, 4).unwrap());
-    let plan = Plan::new(&program, Backend::shared()).unwrap();
+    let plan = Plan::new(&program, Backend::global()).unwrap();
     let mut b = plan.bind().unwrap();
     let x = program.inputs()[0];
     let code = |r: vsla::Result<()>| r.unwrap_err().code();
@@ -146,7 +146,7 @@ fn bindings_refuse_what_does_not_fit() {
     let temp = program.nodes()[0].outputs[0];
     assert!(b.read(temp).is_err());
     // Bindings of an equal program are still not this plan's.
-    let other = Plan::new(&Arc::new(block(8, 4).unwrap()), Backend::shared()).unwrap();
+    let other = Plan::new(&Arc::new(block(8, 4).unwrap()), Backend::global()).unwrap();
     assert_eq!(code(other.execute(&mut b, &Stream::default())), ErrorCode::InvalidArg);
     // A smaller tensor is promoted, and leaves nothing of what was there before.
     b.write(x, &Tensor::from_slice(&[8, 4], &[1.0f32; 32]).unwrap()).unwrap();
@@ -164,7 +164,7 @@ fn s6_3_the_smallest_profile_is_chosen_and_parameters_are_shared() {
         b.output(y)?;
         b.build()
     };
-    let mut router = Router::compile(&[64, 8, 512], Backend::shared(), build).unwrap();
+    let mut router = Router::compile(&[64, 8, 512], Backend::global(), build).unwrap();
     let kernel = Tensor::vector(&[1.0f64, -2.0, 1.0]);
     let w = router.profiles()[0].plan().program().params()[0];
     router.profile_mut(0).unwrap().bindings_mut().write(w, &kernel).unwrap();
@@ -181,10 +181,10 @@ fn s6_3_the_smallest_profile_is_chosen_and_parameters_are_shared() {
     let long = Tensor::vector(&rng.floats(513));
     assert!(matches!(router.route(&[&long]), Err(Error::InvalidShape { .. })));
     assert!(router.run(&[&long, &long], &Stream::default()).is_err());
-    assert!(Router::compile(&[], Backend::shared(), build).is_err());
-    let other = Profile::compile(&Arc::new(block(4, 4).unwrap()), Backend::shared()).unwrap();
+    assert!(Router::compile(&[], Backend::global(), build).is_err());
+    let other = Profile::compile(&Arc::new(block(4, 4).unwrap()), Backend::global()).unwrap();
     let program = Arc::new(build(8).unwrap());
-    assert!(Profile::compile_sharing(&program, Backend::shared(), &other).is_err());
+    assert!(Profile::compile_sharing(&program, Backend::global(), &other).is_err());
 }
 
 fn stage(n: usize, gain: f64) -> Arc<Program> {
@@ -198,7 +198,7 @@ fn stage(n: usize, gain: f64) -> Arc<Program> {
 #[test]
 fn s10_1_a_link_hands_memory_over() {
     let (a, b) = (stage(5, 2.0), stage(5, 10.0));
-    let (pa, pb) = (Plan::new(&a, Backend::shared()).unwrap(), Plan::new(&b, Backend::shared()).unwrap());
+    let (pa, pb) = (Plan::new(&a, Backend::global()).unwrap(), Plan::new(&b, Backend::global()).unwrap());
     let (mut ba, mut bb) = (pa.bind().unwrap(), pb.bind().unwrap());
     let link = Link { source: a.outputs()[0], destination: b.inputs()[0] };
     link.connect(&ba, &mut bb).unwrap();
@@ -209,7 +209,7 @@ fn s10_1_a_link_hands_memory_over() {
         assert_eq!(bb.read(b.outputs()[0]).unwrap(), Tensor::vector(&[20.0 * i as f64, 20.0]));
     }
     let small = stage(4, 1.0);
-    let mut bs = Plan::new(&small, Backend::shared()).unwrap().bind().unwrap();
+    let mut bs = Plan::new(&small, Backend::global()).unwrap().bind().unwrap();
     let to = |d: &Arc<Program>| Link { source: a.outputs()[0], destination: d.inputs()[0] };
     assert!(matches!(to(&small).connect(&ba, &mut bs), Err(Error::InvalidShape { .. })));
     let backwards = Link { source: a.inputs()[0], destination: b.inputs()[0] };
@@ -233,7 +233,7 @@ fn check_arena(arena: &SharedArena) {
     for (i, a) in arena.placed().iter().enumerate() {
         assert!(a.offset.is_multiple_of(64) && a.offset + a.bytes <= arena.bytes(), "{a:?}");
         for b in &arena.placed()[i + 1..] {
-            let together = a.live.0 <= b.live.1 && b.live.0 <= a.live.1;
+            let together = a.lifetime.0 <= b.lifetime.1 && b.lifetime.0 <= a.lifetime.1;
             assert!(!together || a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset, "{a:?} {b:?}");
         }
     }
@@ -242,7 +242,7 @@ fn check_arena(arena: &SharedArena) {
 #[test]
 fn s10_2_one_arena_holds_a_chain_of_programs() {
     let programs: Vec<Arc<Program>> = (0..6).map(|i| stage(100, 1.0 + i as f64)).collect();
-    let plans: Vec<Plan> = programs.iter().map(|p| Plan::new(p, Backend::shared()).unwrap()).collect();
+    let plans: Vec<Plan> = programs.iter().map(|p| Plan::new(p, Backend::global()).unwrap()).collect();
     let stages: Vec<&Plan> = plans.iter().collect();
     let links = chain(&programs);
     let arena = SharedArena::plan(&stages, &links).unwrap();
@@ -250,7 +250,7 @@ fn s10_2_one_arena_holds_a_chain_of_programs() {
     assert_eq!(arena.placed().len(), 7 + 6);
     assert_eq!(arena.bytes(), 2 * 832 + 64);
     check_arena(&arena);
-    let mut bound = arena.bind(Backend::shared()).unwrap();
+    let mut bound = arena.bind(Backend::global()).unwrap();
     let x = Tensor::vector(&Rng(1).floats(100));
     bound[0].write(programs[0].inputs()[0], &x).unwrap();
     for (p, b) in plans.iter().zip(&mut bound) {
@@ -263,7 +263,7 @@ fn s10_2_one_arena_holds_a_chain_of_programs() {
     // An input with two sources, one of them two stages back.
     let twice = StageLink { from: 0, to: 2, link: Link { source: links[0].link.source, ..links[1].link } };
     assert!(SharedArena::plan(&stages, &[links[1], twice]).is_err());
-    assert!(arena.bind_in(Memory::new(arena.bytes() - 1, Backend::shared()).unwrap()).is_err());
+    assert!(arena.bind_in(Memory::new(arena.bytes() - 1, Backend::global()).unwrap()).is_err());
 }
 
 /// Activations and workspace of linked programs lie in one arena: the size is that of the largest stage, not of all.
@@ -328,7 +328,7 @@ fn plans_of_absurd_sizes_do_not_panic() {
             });
         }
         b.output(all.unwrap()).unwrap();
-        match Plan::new(&Arc::new(b.build().unwrap()), Backend::shared()) {
+        match Plan::new(&Arc::new(b.build().unwrap()), Backend::global()) {
             Ok(plan) => {
                 assert!(plan.bind().is_err());
                 let _ = (plan.memory_bytes(false), plan.to_string());
@@ -343,7 +343,7 @@ fn plans_of_absurd_sizes_do_not_panic() {
     let y = b.input("y", DType::F16, &[1 << 40]).unwrap();
     let z = b.conv1d(x, y).unwrap();
     b.output(z).unwrap();
-    let e = Plan::new(&Arc::new(b.build().unwrap()), Backend::shared()).err().unwrap();
+    let e = Plan::new(&Arc::new(b.build().unwrap()), Backend::global()).err().unwrap();
     assert_eq!(e.code(), ErrorCode::OutOfMemory, "{e}");
 }
 

@@ -9,7 +9,7 @@ use encoder::{Sizes, encoder, values};
 use serde_json::Value;
 use std::sync::Arc;
 use support::{Rng, close};
-use vsla::autograd::{self, AdOptions};
+use vsla::autograd::{self, BackwardOptions};
 use vsla::{Backend, Bindings, DType, Numerics, Plan, Program, ProgramBuilder, Stream, Tensor};
 
 fn fill(program: &Program, bindings: &mut Bindings) {
@@ -69,19 +69,19 @@ fn gradients_of_packed_attention_equal_those_in_f64() {
     let (tokens, width): (usize, usize) = (LENGTHS.iter().sum(), 8);
     let gradients = |wide: bool| -> Vec<Vec<f64>> {
         let mut b = ProgramBuilder::new();
-        b.numerics(Numerics { narrow_products: !wide, ..Numerics::default() });
+        b.numerics(Numerics { reduced_precision_products: !wide, ..Numerics::default() });
         let p: Vec<_> = ["q", "k", "v"].iter().map(|n| b.param(n, DType::F32, &[tokens, width]).unwrap()).collect();
         let y = b.attention(p[0], p[1], p[2], 2, &LENGTHS).unwrap();
         b.output(y).unwrap();
         let program = Arc::new(b.build().unwrap());
-        let back = autograd::build_backward(&program, &AdOptions::default()).unwrap();
+        let back = autograd::build_backward(&program, &BackwardOptions::default()).unwrap();
         let plan = autograd::plan_backward(&back, &Backend::cpu(2)).unwrap();
         let mut bound = plan.bind().unwrap();
         let mut rng = Rng(5);
         let shape = [tokens, width];
         p.iter().for_each(|v| bound.values_mut().write(*v, &rng.tensor(DType::F32, &shape)).unwrap());
         bound.write_cotangent(y, &rng.tensor(DType::F32, &shape)).unwrap();
-        autograd::execute(&plan, &mut bound, &Stream::default()).unwrap();
+        autograd::execute_backward_plan(&plan, &mut bound, &Stream::default()).unwrap();
         p.iter().map(|v| bound.read_gradient(*v).unwrap().to_vec::<f64>()).collect()
     };
     for (i, (a, b)) in gradients(false).iter().zip(gradients(true)).enumerate() {

@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex};
-use vsla::autograd::{self, AdOptions};
+use vsla::autograd::{self, BackwardOptions};
 use vsla::{
-    Backend, Bindings, DType, Device, ErrorCode, Link, Plan, Program, ProgramBuilder, Result, Run, SharedArena,
+    Backend, Bindings, DType, Device, ErrorCode, Link, Plan, Program, ProgramBuilder, Result, DeviceRun, SharedArena,
     StageLink, Stream, Tensor,
 };
 
@@ -30,7 +30,7 @@ fn ones() -> Tensor {
 struct Between(Mutex<Option<Box<dyn FnMut() + Send>>>);
 
 impl Device for Between {
-    fn launch(&self, index: usize, run: &mut Run<'_>) -> Result<()> {
+    fn launch(&self, index: usize, run: &mut DeviceRun<'_>) -> Result<()> {
         run.segment(index)?;
         if let Some(f) = &mut *self.0.lock().unwrap() {
             f();
@@ -71,7 +71,7 @@ fn s10_2_programs_of_one_arena_are_used_one_after_the_other() {
     let (x, w, y) = own(&last);
     // Bindings that took over a value of the arena use it too.
     let mut linked = second.bind().unwrap();
-    linked.accept(x, last.export(y).unwrap()).unwrap();
+    linked.import(x, last.export(y).unwrap()).unwrap();
     linked.write(w, &ones()).unwrap();
     let all = Arc::new(Mutex::new((last, linked)));
     let (seen, plan, shared) = (Arc::new(Mutex::new(0)), second.clone(), all.clone());
@@ -133,12 +133,12 @@ fn s14_gradients_of_linked_inputs() {
     source.write(x, &ones()).unwrap();
     source.write(w, &ones()).unwrap();
     source_plan.execute(&mut source, &Stream::default()).unwrap();
-    let backward = autograd::build_backward(&program, &AdOptions::default()).unwrap();
+    let backward = autograd::build_backward(&program, &BackwardOptions::default()).unwrap();
     let plan = autograd::plan_backward(&backward, &backend).unwrap();
     let mut ad = plan.bind().unwrap();
     ad.values_mut().write(x, &ones()).unwrap();
     ad.values_mut().write(w, &ones()).unwrap();
-    ad.values_mut().accept(x, source.export(y).unwrap()).unwrap();
+    ad.values_mut().import(x, source.export(y).unwrap()).unwrap();
     ad.write_cotangent(y, &ones()).unwrap();
     plan.forward(&mut ad, &Stream::default()).unwrap();
     plan.backward(&mut ad, &Stream::default()).unwrap();

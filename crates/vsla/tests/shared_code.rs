@@ -5,7 +5,7 @@ use vsla::{Backend, Tensor};
 /// Other shapes of an op that is known cost no new code.
 #[test]
 fn s18_ops_one_by_one_share_their_code() {
-    let backend = Backend::shared();
+    let backend = Backend::global();
     let add = |n: usize, m: usize| {
         let (a, b) = (Tensor::vector(&vec![1f64; n]), Tensor::vector(&vec![2f64; m]));
         let sum = a.add(&b).unwrap().to_vec::<f64>();
@@ -17,7 +17,7 @@ fn s18_ops_one_by_one_share_their_code() {
     let before = backend.kernels();
     (110..400).for_each(|n| add(n, n));
     assert!(backend.kernels() <= before + 2, "{before} kernels became {}", backend.kernels());
-    assert!(vsla::ops::kept() > 0);
-    vsla::ops::clear();
+    assert!(vsla::eager::cached_plans() > 0);
+    vsla::eager::clear_plan_cache();
     add(7, 9);
 }

@@ -5,11 +5,11 @@ mod support;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use support::Rng;
-use vsla::autograd::{self, AdOptions};
-use vsla::queue::{Queue, Task};
+use vsla::autograd::{self, BackwardOptions};
+use vsla::queue::{TaskQueue, QueueTask};
 use vsla::{
     Backend, Bindings, DType, Device, Error, ErrorCode, Event, Link, Plan, Profile, Program, ProgramBuilder, Result,
-    Run, Segment, Stream, Tensor,
+    DeviceRun, Segment, Stream, Tensor,
 };
 
 fn program(n: usize) -> Arc<Program> {
@@ -62,7 +62,7 @@ fn s7_4_two_streams_at_once_are_right() {
 /// A task that waits until it is let through, then says that it ran.
 struct Gate(usize, mpsc::Receiver<()>, Arc<Mutex<Vec<usize>>>);
 
-impl Task for Gate {
+impl QueueTask for Gate {
     fn run(self) -> Result<()> {
         self.1.recv().map_err(|_| Error::Backend(format!("task {} was given up", self.0)))?;
         self.2.lock().unwrap().push(self.0);
@@ -72,7 +72,7 @@ impl Task for Gate {
 
 #[test]
 fn s7_4_streams_keep_their_order_and_events_join_them() {
-    let (one, two) = (Queue::new().unwrap(), Queue::new().unwrap());
+    let (one, two) = (TaskQueue::new().unwrap(), TaskQueue::new().unwrap());
     let ran = Arc::new(Mutex::new(Vec::new()));
     let mut gates = Vec::new();
     let mut task = |n: usize| {
@@ -110,7 +110,7 @@ fn s7_4_streams_keep_their_order_and_events_join_them() {
 #[test]
 fn s7_4_failures_come_out_at_the_next_synchronisation() {
     struct Fails(Option<&'static str>, Arc<AtomicUsize>);
-    impl Task for Fails {
+    impl QueueTask for Fails {
         fn run(self) -> Result<()> {
             self.1.fetch_add(1, Ordering::SeqCst);
             match self.0 {
@@ -120,7 +120,7 @@ fn s7_4_failures_come_out_at_the_next_synchronisation() {
             }
         }
     }
-    let queue = Queue::new().unwrap();
+    let queue = TaskQueue::new().unwrap();
     let ran = Arc::new(AtomicUsize::new(0));
     let submit = |what| queue.submit(Fails(what, ran.clone())).unwrap();
     submit(None);
@@ -183,7 +183,7 @@ struct Watch {
 }
 
 impl Device for Watch {
-    fn launch(&self, index: usize, run: &mut Run<'_>) -> Result<()> {
+    fn launch(&self, index: usize, run: &mut DeviceRun<'_>) -> Result<()> {
         self.launched.lock().unwrap().push(index);
         if self.lazy && index == 1 {
             return Ok(());
@@ -203,13 +203,13 @@ impl Device for Watch {
         Ok(Some(1000 + segments.len()))
     }
 
-    fn replay(&self, graph: usize, run: &mut Run<'_>) -> Result<()> {
+    fn replay(&self, graph: usize, run: &mut DeviceRun<'_>) -> Result<()> {
         assert_eq!(graph, 1000 + run.segments().len());
         self.replays.fetch_add(1, Ordering::SeqCst);
         (0..run.segments().len()).try_for_each(|i| run.segment(i))
     }
 
-    fn forget(&self, _graph: usize) {
+    fn destroy_graph(&self, _graph: usize) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -250,7 +250,7 @@ fn s11_a_device_launches_records_and_replays() {
     profile.execute(&Stream::default()).unwrap();
 
     // Backward runs through the device too.
-    let back = autograd::build_backward(&program, &AdOptions::default()).unwrap();
+    let back = autograd::build_backward(&program, &BackwardOptions::default()).unwrap();
     let plan = autograd::plan_backward(&back, &backend).unwrap();
     let bound = Arc::new(Mutex::new(plan.bind().unwrap()));
     device.launched.lock().unwrap().clear();

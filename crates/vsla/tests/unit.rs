@@ -3,7 +3,7 @@
 mod support;
 
 use support::{Rng, assert_close};
-use vsla::{DType, Error, Fault, Model, Path, Pyramid, Tensor, Window};
+use vsla::{DType, Error, ProgramFault, Model, ConvAlgorithm, Pyramid, Tensor, Window};
 
 fn v(x: &[f64]) -> Tensor {
     Tensor::vector(x)
@@ -41,7 +41,7 @@ fn s16_kronecker_does_not_commute() {
 #[test]
 fn s16_convolution_of_short_vectors_and_empty_operands() {
     assert_eq!(v(&[1., 2.]).conv1d(&v(&[3., 4., 5.])).unwrap().to_vec::<f64>(), [3., 10., 13., 10.]);
-    for path in [Path::Direct, Path::Fft] {
+    for path in [ConvAlgorithm::Direct, ConvAlgorithm::Fft] {
         for (m, n) in [(0, 0), (0, 3), (3, 0)] {
             let y = v(&vec![1.; m]).conv1d_by(&v(&vec![1.; n]), path).unwrap();
             assert_eq!(y.shape(), [0]);
@@ -73,7 +73,7 @@ fn s16_window_pyramid_of_a_power_of_two() {
     let mut rng = Rng(3);
     for height in 1..=5usize {
         let stream: Vec<Tensor> = (0..1 << height).map(|_| rng.vector(4)).collect();
-        let levels = Pyramid::of(&vec![2; height], &stream).unwrap();
+        let levels = Pyramid::stack_levels(&vec![2; height], &stream).unwrap();
         for (k, level) in levels.iter().enumerate() {
             assert_eq!(level.len(), 1 << (height - k));
             assert!(level.iter().all(|t| t.shape().len() == k + 1));
@@ -92,7 +92,7 @@ fn s16_window_pyramid_of_a_power_of_two() {
 #[test]
 fn s14_2_a_window_of_4_over_100_tensors_gives_25() {
     let stream: Vec<Tensor> = (0..100).map(|i| Tensor::from_slice(&[1, 2], &[i as f64, 1.]).unwrap()).collect();
-    let levels = Pyramid::of(&[4], &stream).unwrap();
+    let levels = Pyramid::stack_levels(&[4], &stream).unwrap();
     assert_eq!(levels[1].len(), 25);
     assert_eq!(levels[1][24].shape(), [4, 1, 2]);
     assert_eq!(levels[1][24].get(&[3, 0, 0]), 99.);
@@ -174,7 +174,7 @@ fn s4_3_higher_ranks() {
 #[test]
 fn mixing_models_is_an_error() {
     let mixed = |r: vsla::Result<Tensor>| match r {
-        Err(Error::InvalidProgram(Fault::Models { .. })) => {}
+        Err(Error::InvalidProgram(ProgramFault::MixedModels { .. })) => {}
         other => panic!("{other:?}"),
     };
     mixed(v(&[1.]).add(&b(&[1.])));

@@ -4,9 +4,9 @@ mod support;
 
 use support::Rng;
 use vsla::describe::{NodeDesc, ValueDesc};
-use vsla::{DType, Description, Error, ErrorCode, Fault, Model, Op, Program, ProgramBuilder, Signature, Tag, infer};
+use vsla::{DType, ProgramDescription, Error, ErrorCode, ProgramFault, Model, Op, Program, ProgramBuilder, ValueSignature, ValueTag, infer};
 
-fn value(tag: Tag, shape: Option<&[usize]>) -> ValueDesc {
+fn value(tag: ValueTag, shape: Option<&[usize]>) -> ValueDesc {
     ValueDesc {
         name: String::new(),
         dtype: shape.map(|_| DType::F32),
@@ -23,17 +23,17 @@ fn node(op: Op, inputs: &[u32], outputs: &[u32]) -> NodeDesc {
 }
 
 /// x, y, and `2 = x + y`.
-fn sum() -> Description {
-    Description {
-        values: vec![value(Tag::Input, Some(&[3])), value(Tag::Param, Some(&[2])), value(Tag::Output, None)],
+fn sum() -> ProgramDescription {
+    ProgramDescription {
+        values: vec![value(ValueTag::Input, Some(&[3])), value(ValueTag::Param, Some(&[2])), value(ValueTag::Output, None)],
         nodes: vec![node(Op::Add, &[0, 1], &[2])],
         outputs: vec![2],
-        ..Description::default()
+        ..ProgramDescription::default()
     }
 }
 
 #[track_caller]
-fn fault(d: &Description) -> Fault {
+fn fault(d: &ProgramDescription) -> ProgramFault {
     match Program::build(d) {
         Err(e @ Error::InvalidProgram(_)) => {
             assert_eq!(e.code(), ErrorCode::InvalidProgram);
@@ -58,8 +58,8 @@ fn s3_2_a_good_program_passes_and_prints() {
 #[test]
 fn s3_2_nodes_in_any_order_are_sorted_and_cycles_refused() {
     let mut d = sum();
-    d.values.push(value(Tag::Temp, None));
-    d.values.push(value(Tag::Temp, None));
+    d.values.push(value(ValueTag::Temp, None));
+    d.values.push(value(ValueTag::Temp, None));
     // 4 = tanh(3), 3 = relu(2): written backwards.
     d.nodes.insert(0, node(Op::Tanh, &[3], &[4]));
     d.nodes.insert(1, node(Op::Relu, &[2], &[3]));
@@ -68,81 +68,81 @@ fn s3_2_nodes_in_any_order_are_sorted_and_cycles_refused() {
     let order: Vec<&str> = p.nodes().iter().map(|n| n.op.name()).collect();
     assert_eq!(order, ["add", "relu", "tanh"]);
     d.nodes[1].inputs = vec![4];
-    assert_eq!(fault(&d), Fault::Cycle { nodes: vec![0, 1] });
+    assert_eq!(fault(&d), ProgramFault::Cycle { nodes: vec![0, 1] });
     let mut d = sum();
     d.nodes[0].inputs[1] = 2;
-    assert_eq!(fault(&d), Fault::Cycle { nodes: vec![0] });
+    assert_eq!(fault(&d), ProgramFault::Cycle { nodes: vec![0] });
 }
 
 #[test]
 fn s3_2_ids_refer_to_values_with_one_source() {
     let mut d = sum();
     d.nodes[0].inputs[0] = 9;
-    assert!(matches!(fault(&d), Fault::MissingValue { id: 9, count: 3, .. }));
+    assert!(matches!(fault(&d), ProgramFault::MissingValue { id: 9, count: 3, .. }));
     let mut d = sum();
     d.nodes[0].outputs[0] = 9;
-    assert!(matches!(fault(&d), Fault::MissingValue { id: 9, .. }));
+    assert!(matches!(fault(&d), ProgramFault::MissingValue { id: 9, .. }));
     let mut d = sum();
     d.outputs = vec![7];
-    assert!(matches!(fault(&d), Fault::MissingValue { id: 7, .. }));
+    assert!(matches!(fault(&d), ProgramFault::MissingValue { id: 7, .. }));
     let mut d = sum();
     d.nodes.push(d.nodes[0].clone());
-    assert_eq!(fault(&d), Fault::Producers { id: 2 });
+    assert_eq!(fault(&d), ProgramFault::MultipleProducers { id: 2 });
     let mut d = sum();
     d.nodes[0].outputs[0] = 0;
-    assert_eq!(fault(&d), Fault::Producers { id: 0 });
+    assert_eq!(fault(&d), ProgramFault::MultipleProducers { id: 0 });
     let mut d = sum();
-    d.values.push(value(Tag::Temp, None));
-    assert_eq!(fault(&d), Fault::NoProducer { id: 3 });
+    d.values.push(value(ValueTag::Temp, None));
+    assert_eq!(fault(&d), ProgramFault::NoProducer { id: 3 });
     d.nodes[0].inputs[0] = 3;
-    assert_eq!(fault(&d), Fault::NoProducer { id: 3 });
+    assert_eq!(fault(&d), ProgramFault::NoProducer { id: 3 });
     let mut d = sum();
     d.outputs.clear();
-    assert_eq!(fault(&d), Fault::NoOutputs);
+    assert_eq!(fault(&d), ProgramFault::NoOutputs);
 }
 
 #[test]
 fn s3_2_dtypes_match() {
     let mut d = sum();
     d.values[1].dtype = Some(DType::F64);
-    assert!(matches!(fault(&d), Fault::DTypes { op: "add", a: DType::F32, b: DType::F64 }));
+    assert!(matches!(fault(&d), ProgramFault::MixedDTypes { op: "add", a: DType::F32, b: DType::F64 }));
     let others = DType::ALL.into_iter().filter(|t| !vsla::shape::DTYPES.contains(t));
     for dtype in others {
         let mut d = sum();
         d.values[0].dtype = Some(dtype);
-        assert!(matches!(fault(&d), Fault::DType { .. }), "{dtype}");
+        assert!(matches!(fault(&d), ProgramFault::DType { .. }), "{dtype}");
         let mut d = sum();
         (d.values[2].dtype, d.values[2].shape) = (Some(dtype), Some(vec![3]));
-        assert!(matches!(fault(&d), Fault::DType { .. }), "{dtype}");
+        assert!(matches!(fault(&d), ProgramFault::DType { .. }), "{dtype}");
     }
     let mut d = sum();
     d.values[2].dtype = Some(DType::F16);
-    assert!(matches!(fault(&d), Fault::Declared { id: 2, .. }));
+    assert!(matches!(fault(&d), ProgramFault::DeclarationMismatch { id: 2, .. }));
 }
 
 #[test]
 fn s3_2_models_are_consistent() {
     let mut d = sum();
     d.values[1].model = Model::B;
-    assert!(matches!(fault(&d), Fault::Models { op: "add", .. }));
+    assert!(matches!(fault(&d), ProgramFault::MixedModels { op: "add", .. }));
     let mut d = sum();
     d.nodes[0].op = Op::Kronecker;
-    assert!(matches!(fault(&d), Fault::Models { op: "kronecker", .. }));
+    assert!(matches!(fault(&d), ProgramFault::MixedModels { op: "kronecker", .. }));
     let mut d = sum();
     d.nodes[0].op = Op::Conv1d;
     d.values[0].model = Model::B;
     d.values[1].model = Model::B;
-    assert!(matches!(fault(&d), Fault::Models { op: "conv1d", .. }));
+    assert!(matches!(fault(&d), ProgramFault::MixedModels { op: "conv1d", .. }));
 }
 
 #[test]
 fn s3_2_no_rank_0_at_the_boundary() {
     let mut d = sum();
     d.values[0].shape = Some(vec![]);
-    assert!(matches!(fault(&d), Fault::RankZero { .. }));
+    assert!(matches!(fault(&d), ProgramFault::RankZero { .. }));
     let mut d = sum();
     d.values[2].shape = Some(vec![]);
-    assert!(matches!(fault(&d), Fault::RankZero { .. }));
+    assert!(matches!(fault(&d), ProgramFault::RankZero { .. }));
     assert!(ProgramBuilder::new().input("x", DType::F32, &[]).is_err());
     assert!(vsla::Tensor::zeros(DType::F32, &[]).is_err());
     // A reshape can't make one either.
@@ -154,7 +154,7 @@ fn s3_2_no_rank_0_at_the_boundary() {
 fn s3_2_shapes_are_computed() {
     let mut d = sum();
     d.values[2].shape = Some(vec![2]);
-    assert!(matches!(fault(&d), Fault::Declared { id: 2, .. }));
+    assert!(matches!(fault(&d), ProgramFault::DeclarationMismatch { id: 2, .. }));
     let mut d = sum();
     d.values[0].shape = None;
     assert_eq!(Program::build(&d).unwrap_err().code(), ErrorCode::InvalidArg);
@@ -165,21 +165,21 @@ fn s3_2_capacity_is_at_least_the_shape() {
     for capacity in [vec![2], vec![], vec![3, 3]] {
         let mut d = sum();
         d.values[0].capacity = Some(capacity.clone());
-        assert!(matches!(fault(&d), Fault::Capacity { id: 0, .. }), "{capacity:?}");
+        assert!(matches!(fault(&d), ProgramFault::Capacity { id: 0, .. }), "{capacity:?}");
     }
     let mut d = sum();
     d.values[2].capacity = Some(vec![5]);
     assert_eq!(Program::build(&d).unwrap().values()[2].capacity, [5]);
     d.values[2].capacity = Some(vec![usize::MAX]);
-    assert!(matches!(fault(&d), Fault::Overflow { .. }));
+    assert!(matches!(fault(&d), ProgramFault::Overflow { .. }));
 }
 
 #[test]
 fn s3_2_sizes_do_not_overflow() {
     let big = 1usize << 40;
-    let s = |shape: &[usize], model: Model| Signature { model, ..Signature::new(DType::F64, shape) };
-    let overflows = |op: Op, args: &[Signature]| {
-        assert!(matches!(infer(&op, args), Err(Error::InvalidProgram(Fault::Overflow { .. }))), "{op:?}");
+    let s = |shape: &[usize], model: Model| ValueSignature { model, ..ValueSignature::new(DType::F64, shape) };
+    let overflows = |op: Op, args: &[ValueSignature]| {
+        assert!(matches!(infer(&op, args), Err(Error::InvalidProgram(ProgramFault::Overflow { .. }))), "{op:?}");
     };
     overflows(Op::Kronecker, &[s(&[big], Model::B), s(&[big], Model::B)]);
     overflows(Op::Conv1d, &[s(&[usize::MAX], Model::A), s(&[2], Model::A)]);
@@ -196,8 +196,8 @@ fn s3_2_sizes_do_not_overflow() {
 
 #[test]
 fn s4_shapes_that_do_not_fit_are_refused_with_a_remedy() {
-    let s = |shape: &[usize]| Signature::new(DType::F64, shape);
-    let rows: Vec<(Op, Vec<Signature>, &str)> = vec![
+    let s = |shape: &[usize]| ValueSignature::new(DType::F64, shape);
+    let rows: Vec<(Op, Vec<ValueSignature>, &str)> = vec![
         (Op::Add, vec![s(&[2]), s(&[2, 2])], "reshape one"),
         (Op::Matmul, vec![s(&[2]), s(&[2, 2])], "rank of at least 2"),
         (Op::Matmul, vec![s(&[2, 2]), s(&[2, 2, 2])], "rank 2"),
@@ -217,7 +217,7 @@ fn s4_shapes_that_do_not_fit_are_refused_with_a_remedy() {
         assert_eq!(e.code(), ErrorCode::InvalidShape, "{op:?}");
         assert!(e.to_string().contains(text), "{op:?}: {e}");
     }
-    assert!(matches!(infer(&Op::Add, &[s(&[1])]), Err(Error::InvalidProgram(Fault::Arity { .. }))));
+    assert!(matches!(infer(&Op::Add, &[s(&[1])]), Err(Error::InvalidProgram(ProgramFault::Arity { .. }))));
     assert!(infer(&Op::Stack, &[]).is_err());
     assert!(infer(&Op::Window { size: 0, stride: 1 }, &[s(&[1])]).is_err());
     assert!(infer(&Op::Window { size: 3, stride: 1 }, &[s(&[1])]).is_err());
@@ -245,12 +245,12 @@ fn no_description_panics() {
     let mut good = 0;
     for _ in 0..3000 {
         let n = 1 + rng.below(6);
-        let tags = [Tag::Param, Tag::Input, Tag::Output, Tag::Temp, Tag::Temp];
+        let tags = [ValueTag::Param, ValueTag::Input, ValueTag::Output, ValueTag::Temp, ValueTag::Temp];
         let values = (0..n)
             .map(|_| {
                 let shape: Vec<usize> = (0..rng.below(3)).map(|_| rng.below(4)).collect();
                 let tag = tags[rng.below(5)];
-                let known = rng.below(3) > 0 && (matches!(tag, Tag::Param | Tag::Input));
+                let known = rng.below(3) > 0 && (matches!(tag, ValueTag::Param | ValueTag::Input));
                 value(tag, known.then_some(&shape[..]))
             })
             .collect();
@@ -263,7 +263,7 @@ fn no_description_panics() {
             .take(n / 2)
             .collect();
         let outputs = vec![rng.below(n) as u32];
-        let d = Description { values, nodes, outputs, ..Description::default() };
+        let d = ProgramDescription { values, nodes, outputs, ..ProgramDescription::default() };
         good += usize::from(Program::build(&d).is_ok());
     }
     assert!(good > 0);

@@ -10,7 +10,7 @@ use wasm_encoder::{Function, Instruction as I, MemArg, MemArgTarget, ValType};
 pub(crate) type L = u32;
 
 /// Bytes beyond an address; alignment is a hint that nobody takes.
-pub(crate) fn beyond(offset: u64) -> MemArg {
+pub(crate) fn offset_memarg(offset: u64) -> MemArg {
     MemArg { offset, align: 0, target: MemArgTarget::Memory(0), ordering: None }
 }
 

@@ -1,8 +1,8 @@
 //! Casts. What is not here goes through the helper.
 
 use crate::body::L;
-use crate::kernel::{Parts, Writer};
-use ir::{Class, DType};
+use crate::kernel::{Parts, KernelWriter};
+use ir::{DTypeKind, DType};
 use wasm_encoder::{Instruction as I, ValType};
 
 /// Integers whose registers are 32 bits.
@@ -10,10 +10,10 @@ fn word(d: DType) -> bool {
     d.is_int() && d.size() <= 4
 }
 
-impl Writer<'_> {
+impl KernelWriter<'_> {
     pub(crate) fn scalar_cast(&mut self, from: DType, to: DType, x: L) -> Option<L> {
         use DType::*;
-        let signed = from.class() == Class::Signed;
+        let signed = from.kind() == DTypeKind::Signed;
         Some(match (from, to) {
             (a, b) if a == b => x,
             (F32 | BF16, F32 | BF16) => x,
@@ -66,7 +66,7 @@ impl Writer<'_> {
 
     pub(crate) fn vector_cast(&mut self, from: DType, to: DType, x: &[L]) -> Option<Parts> {
         use DType::*;
-        let signed = from.class() == Class::Signed;
+        let signed = from.kind() == DTypeKind::Signed;
         let each = |w: &mut Self, i: I<'static>| -> Parts { x.iter().map(|&v| w.b.v128(i.clone(), &[v])).collect() };
         let with =
             |w: &mut Self, i: I<'static>, c: L| -> Parts { x.iter().map(|&v| w.b.v128(i.clone(), &[v, c])).collect() };
@@ -89,12 +89,12 @@ impl Writer<'_> {
             (I64 | U64, Bool) => {
                 let zero = self.b.splat64(0);
                 let masks = with(self, I::I64x2Ne, zero);
-                self.gathered(&masks)
+                self.pack_low_halves(&masks)
             }
             (F64, Bool) => {
                 let zero = self.b.splat64(0);
                 let masks = with(self, I::F64x2Ne, zero);
-                self.gathered(&masks)
+                self.pack_low_halves(&masks)
             }
             (F32 | BF16, I32) => each(self, I::I32x4TruncSatF32x4S),
             (F32 | BF16, U32) => each(self, I::I32x4TruncSatF32x4U),
@@ -111,11 +111,11 @@ impl Writer<'_> {
                 with(self, I::V128And, one)
             }
             (Bool, F64) => {
-                let (masks, one) = (self.spread(x), self.b.splat64(1f64.to_bits()));
+                let (masks, one) = (self.mask32_to_mask64(x), self.b.splat64(1f64.to_bits()));
                 masks.into_iter().map(|m| self.b.v128(I::V128And, &[m, one])).collect()
             }
             (Bool, I64 | U64) => {
-                let (masks, one) = (self.spread(x), self.b.splat64(1));
+                let (masks, one) = (self.mask32_to_mask64(x), self.b.splat64(1));
                 masks.into_iter().map(|m| self.b.v128(I::V128And, &[m, one])).collect()
             }
             (U32, F32) => each(self, I::F32x4ConvertI32x4U),
@@ -130,7 +130,7 @@ impl Writer<'_> {
                 };
                 x.iter().flat_map(|&v| [self.b.v128(low.clone(), &[v]), self.b.v128(high.clone(), &[v])]).collect()
             }
-            (I64 | U64, t) if word(t) => self.gathered(x),
+            (I64 | U64, t) if word(t) => self.pack_low_halves(x),
             (I64 | U64, I64 | U64) => x.to_vec(),
             // Lane by lane.
             (I64 | U64, F32 | F64) | (F32 | F64, I64 | U64) => {

@@ -4,8 +4,8 @@
 //! time for the rest. A register that varies by lane is a list of locals: one v128 for four lanes of up to 32 bits, two for
 //! four lanes of 64 bits, and so again for each copy.
 
-use crate::body::{Body, L, beyond};
-use crate::{Helper, Refused};
+use crate::body::{Body, L, offset_memarg};
+use crate::{Helper, CompileError};
 use compiler::loops::lanes::{identity, is_vector, varying};
 use compiler::loops::{Carried, Extent, Index, Kernel, Loop, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, DType, Scalar};
@@ -18,7 +18,7 @@ pub(crate) const LANES: usize = 4;
 const COPIES: usize = 4;
 
 /// How a register of a dtype is held.
-pub(crate) fn held(d: DType) -> ValType {
+pub(crate) fn register_type(d: DType) -> ValType {
     match d {
         DType::F64 => ValType::F64,
         d if d.is_float() => ValType::F32,
@@ -32,12 +32,12 @@ pub(crate) type Parts = Vec<L>;
 
 /// Where a vector loop is.
 #[derive(Clone, Copy)]
-pub(crate) struct Vectors {
+pub(crate) struct VectorLoop {
     pub(crate) var: Var,
     pub(crate) copies: usize,
 }
 
-pub(crate) struct Writer<'a> {
+pub(crate) struct KernelWriter<'a> {
     pub(crate) k: &'a Kernel,
     pub(crate) b: Body,
     pub(crate) helper: &'a Helper,
@@ -50,7 +50,7 @@ pub(crate) struct Writer<'a> {
     pub(crate) bufs: Vec<L>,
     pub(crate) sizes: Vec<L>,
     pub(crate) vars: Vec<Option<L>>,
-    pub(crate) vectors: Option<Vectors>,
+    pub(crate) vectors: Option<VectorLoop>,
     /// The variable of the loop directly around.
     pub(crate) innermost: Option<Var>,
     range: (L, L),
@@ -58,12 +58,12 @@ pub(crate) struct Writer<'a> {
     pub(crate) bases: FxHashMap<*const Index, L>,
 }
 
-pub(crate) fn write(k: &Kernel, helper: &Helper) -> Result<Body, Refused> {
+pub(crate) fn write(k: &Kernel, helper: &Helper) -> Result<Body, CompileError> {
     let mut b = Body::new(4);
-    let bufs = (0..k.buffers.len() as u64).map(|i| b.i32(I::I32Load(beyond(4 * i)), &[0])).collect();
-    let sizes = (0..k.sizes as u64).map(|i| b.i64(I::I64Load(beyond(8 * i)), &[1])).collect();
+    let bufs = (0..k.buffers.len() as u64).map(|i| b.i32(I::I32Load(offset_memarg(4 * i)), &[0])).collect();
+    let sizes = (0..k.sizes as u64).map(|i| b.i64(I::I64Load(offset_memarg(8 * i)), &[1])).collect();
     let range = (b.i32(I::I32WrapI64, &[2]), b.i32(I::I32WrapI64, &[3]));
-    let mut w = Writer {
+    let mut w = KernelWriter {
         k,
         b,
         helper,
@@ -80,21 +80,21 @@ pub(crate) fn write(k: &Kernel, helper: &Helper) -> Result<Body, Refused> {
         range,
         bases: FxHashMap::default(),
     };
-    w.survey(&k.body)?;
+    w.analyze(&k.body)?;
     w.block(&k.body)?;
     match w.b.size() {
-        n if n > 40_000 => Err(Refused::TooLarge(n)),
+        n if n > 40_000 => Err(CompileError::TooLarge(n)),
         _ => Ok(w.b),
     }
 }
 
-impl Writer<'_> {
+impl KernelWriter<'_> {
     pub(crate) fn dtype(&self, r: Reg) -> DType {
         self.k.regs[r.0 as usize]
     }
 
     /// Finds constants, uniform registers that lanes read, and loops that are too long.
-    fn survey(&mut self, body: &[Stmt]) -> Result<(), Refused> {
+    fn analyze(&mut self, body: &[Stmt]) -> Result<(), CompileError> {
         for s in body {
             match s {
                 Stmt::Let { dst, op } => {
@@ -120,13 +120,13 @@ impl Writer<'_> {
                     if let Size::Const(n) = bound
                         && *n > i32::MAX as i64
                     {
-                        return Err(Refused::TooLong(*n));
+                        return Err(CompileError::TooLong(*n));
                     }
                     for c in &l.carried {
                         let lanes = self.varying[c.phi.0 as usize];
                         [c.init, c.next].iter().for_each(|r| self.splatted[r.0 as usize] |= lanes);
                     }
-                    self.survey(&l.body)?;
+                    self.analyze(&l.body)?;
                 }
             }
         }
@@ -162,7 +162,7 @@ impl Writer<'_> {
         if let Some(l) = self.scalars[r.0 as usize] {
             return l;
         }
-        let l = self.b.local(held(self.dtype(r)));
+        let l = self.b.local(register_type(self.dtype(r)));
         self.scalars[r.0 as usize] = Some(l);
         l
     }
@@ -204,7 +204,7 @@ impl Writer<'_> {
         }
     }
 
-    fn block(&mut self, body: &[Stmt]) -> Result<(), Refused> {
+    fn block(&mut self, body: &[Stmt]) -> Result<(), CompileError> {
         for s in body {
             match s {
                 Stmt::Let { op: Op::Const(_), .. } => {}
@@ -245,7 +245,7 @@ impl Writer<'_> {
         self.b.take(ValType::I32)
     }
 
-    fn loop_(&mut self, l: &Loop) -> Result<(), Refused> {
+    fn loop_(&mut self, l: &Loop) -> Result<(), CompileError> {
         let mut n = match &l.extent {
             Extent::Exact(n) => self.size32(*n),
             Extent::Bounded { bound, buf, index } => {
@@ -301,7 +301,7 @@ impl Writer<'_> {
         targets.iter().rev().for_each(|&l| self.b.set(l));
     }
 
-    fn serial(&mut self, l: &Loop, begin: L, end: L) -> Result<(), Refused> {
+    fn serial(&mut self, l: &Loop, begin: L, end: L) -> Result<(), CompileError> {
         for c in &l.carried {
             self.init(c);
         }
@@ -319,7 +319,7 @@ impl Writer<'_> {
     }
 
     /// Runs the body for `begin, begin + step, ..` below `end`; `phi`s are set before.
-    fn iterate(&mut self, l: &Loop, begin: L, end: L, step: usize) -> Result<(), Refused> {
+    fn iterate(&mut self, l: &Loop, begin: L, end: L, step: usize) -> Result<(), CompileError> {
         let i = self.b.local(ValType::I32);
         self.b.get(begin);
         self.b.set(i);
@@ -348,7 +348,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn vector_loop(&mut self, l: &Loop, n: L) -> Result<(), Refused> {
+    fn vector_loop(&mut self, l: &Loop, n: L) -> Result<(), CompileError> {
         let known = match l.extent {
             Extent::Exact(Size::Const(n)) => Some(n.max(0) as usize),
             _ => None,
@@ -360,8 +360,8 @@ impl Writer<'_> {
             self.define(c.phi, v);
         }
         let copies = match known {
-            Some(n) => copies(l).min((n / LANES).next_power_of_two() / 2).max(1),
-            None => copies(l),
+            Some(n) => unroll_factor(l).min((n / LANES).next_power_of_two() / 2).max(1),
+            None => unroll_factor(l),
         };
         let passes: &[usize] = if copies > 1 { &[copies, 1] } else { &[1] };
         let mut rest = known;
@@ -389,9 +389,9 @@ impl Writer<'_> {
     }
 
     /// Lanes over `from..to`, a multiple of their number; carried values are joined to those so far.
-    fn vector_pass(&mut self, l: &Loop, from: L, to: L, copies: usize) -> Result<(), Refused> {
+    fn vector_pass(&mut self, l: &Loop, from: L, to: L, copies: usize) -> Result<(), CompileError> {
         let so_far: Vec<L> = l.carried.iter().map(|c| self.scalar(c.phi)).collect();
-        let vectors = Vectors { var: l.var, copies };
+        let vectors = VectorLoop { var: l.var, copies };
         self.vectors = Some(vectors);
         for r in 0..self.splatted.len() {
             if self.splatted[r] && self.scalars[r].is_some() && self.constants[r].is_none() {
@@ -411,7 +411,7 @@ impl Writer<'_> {
             .map(|(c, &before)| {
                 let op = c.combine.expect("lanes are combined");
                 let (d, parts) = (self.dtype(c.phi), self.lanes(c.phi));
-                self.join(op, d, &parts, before)
+                self.reduce_lanes(op, d, &parts, before)
             })
             .collect();
         self.vectors = None;
@@ -422,11 +422,11 @@ impl Writer<'_> {
     }
 
     /// All lanes and what came before, by a fixed tree.
-    fn join(&mut self, op: Binary, d: DType, parts: &[L], before: L) -> L {
+    fn reduce_lanes(&mut self, op: Binary, d: DType, parts: &[L], before: L) -> L {
         let each = parts.len() / self.vectors.map_or(1, |v| v.copies);
         let mut copies: Vec<Parts> = parts.chunks(each).map(<[L]>::to_vec).collect();
         let op = Op::Binary(op, Reg(0), Reg(0));
-        let vectors = self.vectors.replace(Vectors { var: Var(0), copies: 1 });
+        let vectors = self.vectors.replace(VectorLoop { var: Var(0), copies: 1 });
         while copies.len() > 1 {
             let half = copies.len() / 2;
             for i in 0..half {
@@ -448,7 +448,7 @@ impl Writer<'_> {
 }
 
 /// How many vectors of a loop run side by side: sums wait for each other, and small bodies for their loop.
-fn copies(l: &Loop) -> usize {
+fn unroll_factor(l: &Loop) -> usize {
     let nested = l.body.iter().any(|s| matches!(s, Stmt::Loop(_)));
     match (nested, l.carried.is_empty(), l.body.len()) {
         (false, false, ..=12) => COPIES,

@@ -31,7 +31,7 @@ pub struct Helper {
     pub index: u32,
     /// The address of 256 bytes that calls use: operands at bytes 0, 64 and 128, the result at 192. Lanes are 8 bytes for
     /// 64-bit types and 4 for all others: small floats as f32, small integers extended, bool as zero or not.
-    pub area: u32,
+    pub scratch_address: u32,
     /// What says which op to evaluate on how many lanes of an operand's type.
     pub code: fn(&Op, DType, usize) -> Option<u32>,
 }
@@ -39,7 +39,7 @@ pub struct Helper {
 /// Why there is no module.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the messages are the documentation")]
-pub enum Refused {
+pub enum CompileError {
     #[error("a loop of {0} iterations; 32-bit addresses reach 2147483647")]
     TooLong(i64),
     #[error("a kernel of some {0} values, more than a function takes")]
@@ -47,7 +47,7 @@ pub enum Refused {
 }
 
 /// The module of a kernel.
-pub fn module(kernel: &Kernel, helper: &Helper) -> Result<Vec<u8>, Refused> {
+pub fn module(kernel: &Kernel, helper: &Helper) -> Result<Vec<u8>, CompileError> {
     let hoisted = compiler::loops::hoist(kernel);
     let body = kernel::write(hoisted.as_ref().unwrap_or(kernel), helper)?;
     let mut types = TypeSection::new();

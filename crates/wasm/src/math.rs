@@ -4,7 +4,7 @@
 //! Waite). Special cases (NaN, infinities, signed zeros, overflow) are exact. Errors are those of `tests/ulp.rs`.
 
 use crate::body::L;
-use crate::kernel::Writer;
+use crate::kernel::KernelWriter;
 use compiler::loops::{Op, Reg};
 use ir::{DType, Unary};
 use wasm_encoder::{BlockType, Instruction as I, ValType};
@@ -32,7 +32,7 @@ const LOG: [f32; 9] = [
     3.333_333e-1,
 ];
 
-impl Writer<'_> {
+impl KernelWriter<'_> {
     /// A function of four lanes, if it has an inline form.
     pub(crate) fn function(&mut self, f: Unary, x: L) -> Option<L> {
         Some(match f {
@@ -371,7 +371,7 @@ impl Writer<'_> {
         self.b.get(large);
         self.b.push(I::V128AnyTrue);
         self.b.push(I::If(BlockType::Empty));
-        let slow = self.helped_four(&Op::Unary(f, Reg(0)), DType::F32, DType::F32, &[&[x]]);
+        let slow = self.call_helper_vector(&Op::Unary(f, Reg(0)), DType::F32, DType::F32, &[&[x]]);
         self.b.get(slow[0]);
         self.b.set(out);
         self.b.push(I::Else);

@@ -2,17 +2,17 @@
 //!
 //! What an address has beside its innermost loop's variable is computed before that loop ([`Writer::enter`]).
 
-use crate::body::{L, beyond};
-use crate::kernel::{LANES, Parts, Vectors, Writer, held};
+use crate::body::{L, offset_memarg};
+use crate::kernel::{LANES, Parts, VectorLoop, KernelWriter, register_type};
 use compiler::loops::lanes::index_varies;
 use compiler::loops::{Atom, Buf, Index, Loop, Op, Reg, Size, Stmt, Var};
 use ir::{DType, Scalar};
 use wasm_encoder::{BlockType, Instruction as I, ValType};
 
 /// An address and bytes to add to it.
-pub(crate) type At = (L, u64);
+pub(crate) type Address = (L, u64);
 
-impl Writer<'_> {
+impl KernelWriter<'_> {
     /// Computes the parts of addresses that stay the same in a loop.
     pub(crate) fn enter(&mut self, l: &Loop) {
         let mut inside = Vec::new();
@@ -129,7 +129,7 @@ impl Writer<'_> {
     }
 
     /// The addresses of all lanes. Where a mask hides lanes, the first may be nowhere, and offsets from it don't wrap.
-    fn addresses(&mut self, vectors: Vectors, buf: Buf, index: &Index, masked: bool) -> Vec<At> {
+    fn addresses(&mut self, vectors: VectorLoop, buf: Buf, index: &Index, masked: bool) -> Vec<Address> {
         let size = self.element(buf);
         let first = self.address(buf, index);
         let strides = index.terms.iter().filter(|(a, _)| *a == Atom::Var(vectors.var)).map(|t| t.1);
@@ -169,8 +169,8 @@ impl Writer<'_> {
         self.load_at(self.k.buffers[buf.0 as usize].dtype, (at, 0))
     }
 
-    fn load_at(&mut self, d: DType, (at, offset): At) -> L {
-        let m = beyond(offset);
+    fn load_at(&mut self, d: DType, (at, offset): Address) -> L {
+        let m = offset_memarg(offset);
         match d {
             DType::F32 => self.b.value(ValType::F32, I::F32Load(m), &[at]),
             DType::F64 => self.b.value(ValType::F64, I::F64Load(m), &[at]),
@@ -194,13 +194,13 @@ impl Writer<'_> {
             d => {
                 let like = bits_of(d);
                 let v = self.load_at(like, (at, offset));
-                self.helped(&Op::Bitcast(d, Reg(0)), like, d, &[v])
+                self.call_helper_scalar(&Op::Bitcast(d, Reg(0)), like, d, &[v])
             }
         }
     }
 
-    fn store_at(&mut self, d: DType, (at, offset): At, value: L) {
-        let m = beyond(offset);
+    fn store_at(&mut self, d: DType, (at, offset): Address, value: L) {
+        let m = offset_memarg(offset);
         let (value, i) = match d {
             DType::F32 => (value, I::F32Store(m)),
             DType::F64 => (value, I::F64Store(m)),
@@ -216,7 +216,7 @@ impl Writer<'_> {
             }
             d => {
                 let like = bits_of(d);
-                let v = self.helped(&Op::Bitcast(like, Reg(0)), d, like, &[value]);
+                let v = self.call_helper_scalar(&Op::Bitcast(like, Reg(0)), d, like, &[value]);
                 return self.store_at(like, (at, offset), v);
             }
         };
@@ -227,7 +227,7 @@ impl Writer<'_> {
 
     pub(crate) fn masked_load(&mut self, buf: Buf, index: &Index, mask: Reg, other: Scalar) -> L {
         let d = self.k.buffers[buf.0 as usize].dtype;
-        let out = self.b.local(held(d));
+        let out = self.b.local(register_type(d));
         let other = self.constant(other);
         self.b.get(other);
         self.b.set(out);
@@ -256,7 +256,7 @@ impl Writer<'_> {
     }
 
     /// Whether neighbouring lanes are neighbours in memory.
-    fn adjacent(&self, vectors: Vectors, index: &Index) -> bool {
+    fn adjacent(&self, vectors: VectorLoop, index: &Index) -> bool {
         let mut own = index.terms.iter().filter(|(a, _)| *a == Atom::Var(vectors.var));
         let once = own.next().is_some_and(|t| t.1 == Size::Const(1)) && own.next().is_none();
         once && index.terms.iter().all(|(a, _)| !matches!(a, Atom::Reg(r) if self.varying[r.0 as usize]))
@@ -270,7 +270,7 @@ impl Writer<'_> {
             if adjacent {
                 let at = self.address(buf, index);
                 return (0..vectors.copies)
-                    .flat_map(|c| self.load_four(d, (at, (c * LANES * d.size()) as u64)))
+                    .flat_map(|c| self.load_f32x4(d, (at, (c * LANES * d.size()) as u64)))
                     .collect();
             }
             let at = self.addresses(vectors, buf, index, false);
@@ -292,7 +292,7 @@ impl Writer<'_> {
                 self.b.get(masks[c]);
                 self.b.push(I::I32x4AllTrue);
                 self.b.push(I::If(BlockType::Empty));
-                let v = self.load_four(d, (first, (c * LANES * d.size()) as u64));
+                let v = self.load_f32x4(d, (first, (c * LANES * d.size()) as u64));
                 for (o, v) in own.iter().zip(v) {
                     self.b.get(v);
                     self.b.set(*o);
@@ -315,13 +315,13 @@ impl Writer<'_> {
     }
 
     /// Four adjacent elements.
-    fn load_four(&mut self, d: DType, (at, offset): At) -> Parts {
-        let m = beyond(offset);
+    fn load_f32x4(&mut self, d: DType, (at, offset): Address) -> Parts {
+        let m = offset_memarg(offset);
         let v = match d {
             DType::F32 | DType::I32 | DType::U32 => self.b.v128(I::V128Load(m), &[at]),
             d if d.size() == 8 => {
                 let low = self.b.v128(I::V128Load(m), &[at]);
-                return vec![low, self.b.v128(I::V128Load(beyond(offset + 16)), &[at])];
+                return vec![low, self.b.v128(I::V128Load(offset_memarg(offset + 16)), &[at])];
             }
             DType::I16 => self.b.v128(I::V128Load16x4S(m), &[at]),
             DType::U16 => self.b.v128(I::V128Load16x4U(m), &[at]),
@@ -348,22 +348,22 @@ impl Writer<'_> {
             }
             d => {
                 let like = bits_of(d);
-                let v = self.load_four(like, (at, offset));
-                return self.helped_four(&Op::Bitcast(d, Reg(0)), like, d, &[&v]);
+                let v = self.load_f32x4(like, (at, offset));
+                return self.call_helper_vector(&Op::Bitcast(d, Reg(0)), like, d, &[&v]);
             }
         };
         vec![v]
     }
 
-    fn store_four(&mut self, d: DType, (at, offset): At, parts: &[L]) {
-        let m = beyond(offset);
+    fn store_f32x4(&mut self, d: DType, (at, offset): Address, parts: &[L]) {
+        let m = offset_memarg(offset);
         let (v, i) = match d {
             DType::F32 | DType::I32 | DType::U32 => (parts[0], I::V128Store(m)),
             d if d.size() == 8 => {
                 self.b.get(at);
                 self.b.get(parts[0]);
                 self.b.push(I::V128Store(m));
-                (parts[1], I::V128Store(beyond(offset + 16)))
+                (parts[1], I::V128Store(offset_memarg(offset + 16)))
             }
             DType::I8 | DType::U8 | DType::Bool => {
                 let mut v = parts[0];
@@ -385,8 +385,8 @@ impl Writer<'_> {
             }
             d => {
                 let like = bits_of(d);
-                let v = self.helped_four(&Op::Bitcast(like, Reg(0)), d, like, &[parts]);
-                return self.store_four(like, (at, offset), &v);
+                let v = self.call_helper_vector(&Op::Bitcast(like, Reg(0)), d, like, &[parts]);
+                return self.store_f32x4(like, (at, offset), &v);
             }
         };
         self.b.get(at);
@@ -394,7 +394,7 @@ impl Writer<'_> {
         self.b.push(i);
     }
 
-    pub(crate) fn vector_store(&mut self, vectors: Vectors, buf: Buf, index: &Index, value: Reg, mask: Option<Reg>) {
+    pub(crate) fn vector_store(&mut self, vectors: VectorLoop, buf: Buf, index: &Index, value: Reg, mask: Option<Reg>) {
         let d = self.k.buffers[buf.0 as usize].dtype;
         let v = self.lanes(value);
         let each = v.len() / vectors.copies;
@@ -403,7 +403,7 @@ impl Writer<'_> {
         if adjacent && masks.is_none() {
             let at = self.address(buf, index);
             for c in 0..vectors.copies {
-                self.store_four(d, (at, (c * LANES * d.size()) as u64), &v[c * each..(c + 1) * each]);
+                self.store_f32x4(d, (at, (c * LANES * d.size()) as u64), &v[c * each..(c + 1) * each]);
             }
             return;
         }
@@ -420,7 +420,7 @@ impl Writer<'_> {
                 self.b.get(masks[c]);
                 self.b.push(I::I32x4AllTrue);
                 self.b.push(I::If(BlockType::Empty));
-                self.store_four(d, (first, (c * LANES * d.size()) as u64), &v[c * each..(c + 1) * each]);
+                self.store_f32x4(d, (first, (c * LANES * d.size()) as u64), &v[c * each..(c + 1) * each]);
                 self.b.push(I::Else);
             }
             for lane in c * LANES..(c + 1) * LANES {

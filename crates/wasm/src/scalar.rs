@@ -1,19 +1,19 @@
 //! Arithmetic on one number at a time, and the road through the helper.
 
-use crate::body::{L, beyond};
-use crate::kernel::{LANES, Writer, held};
+use crate::body::{L, offset_memarg};
+use crate::kernel::{LANES, KernelWriter, register_type};
 use compiler::loops::{Atom, Index, Op, Size};
-use ir::{Binary, Class, Compare, DType, Scalar, Unary};
+use ir::{Binary, DTypeKind, Compare, DType, Scalar, Unary};
 use wasm_encoder::{Instruction as I, ValType};
 
 /// Where the helper's operands and its result stand.
 const OPERAND: u64 = 64;
 const RESULT: u64 = 192;
 
-impl Writer<'_> {
+impl KernelWriter<'_> {
     pub(crate) fn constant(&mut self, s: Scalar) -> L {
         let d = s.dtype();
-        match held(d) {
+        match register_type(d) {
             ValType::F64 => self.b.const_f64(s.bits()),
             ValType::F32 if d == DType::F32 => self.b.const_f32(s.bits() as u32),
             ValType::F32 => self.b.const_f32((s.to_f64() as f32).to_bits()),
@@ -71,7 +71,7 @@ impl Writer<'_> {
         let by = self.constants[b.0 as usize]?;
         self.divides(*kind, d, by).map(|i| {
             let args = [self.scalar(*a), self.scalar(*b)];
-            self.b.value(held(d), i, &args)
+            self.b.value(register_type(d), i, &args)
         })
     }
 
@@ -93,18 +93,18 @@ impl Writer<'_> {
 
     pub(crate) fn scalar_op(&mut self, op: &Op, from: DType, out: DType, x: &[L]) -> L {
         match self.scalar_inline(op, from, out, x) {
-            Some(v) if out == DType::BF16 && rounds(op) => self.rounded(v),
+            Some(v) if out == DType::BF16 && needs_bf16_rounding(op) => self.rounded(v),
             Some(v) => self.wrapped(out, op, v),
-            None => self.helped(op, from, out, x),
+            None => self.call_helper_scalar(op, from, out, x),
         }
     }
 
     fn scalar_inline(&mut self, op: &Op, from: DType, out: DType, x: &[L]) -> Option<L> {
-        let t = held(out);
+        let t = register_type(out);
         let single = matches!(from, DType::F32 | DType::BF16);
         let float = single || from == DType::F64;
         let wide = from.size() == 8;
-        let signed = from.class() == Class::Signed;
+        let signed = from.kind() == DTypeKind::Signed;
         let pick = |s: I<'static>, d: I<'static>| if single { s } else { d };
         if from.is_float() && !float && matches!(op, Op::Unary(..) | Op::Binary(..)) {
             return None;
@@ -225,7 +225,7 @@ impl Writer<'_> {
                 self.b.i32(i, x)
             }
             Op::Cast(to, _) => return self.scalar_cast(from, to, x[0]),
-            Op::Bitcast(to, _) => match (held(from), held(to)) {
+            Op::Bitcast(to, _) => match (register_type(from), register_type(to)) {
                 _ if from.size() < 4 => return None,
                 (a, b) if a == b => x[0],
                 (ValType::F32, ValType::I32) => self.b.i32(I::I32ReinterpretF32, x),
@@ -278,13 +278,13 @@ impl Writer<'_> {
     }
 
     /// The op of one lane by the helper.
-    pub(crate) fn helped(&mut self, op: &Op, from: DType, out: DType, args: &[L]) -> L {
-        let area = self.b.const_i32(self.helper.area as i32);
+    pub(crate) fn call_helper_scalar(&mut self, op: &Op, from: DType, out: DType, args: &[L]) -> L {
+        let area = self.b.const_i32(self.helper.scratch_address as i32);
         for (i, &v) in args.iter().enumerate() {
-            let m = beyond(OPERAND * i as u64);
+            let m = offset_memarg(OPERAND * i as u64);
             self.b.get(area);
             self.b.get(v);
-            self.b.push(match held(from) {
+            self.b.push(match register_type(from) {
                 ValType::F32 => I::F32Store(m),
                 ValType::F64 => I::F64Store(m),
                 ValType::I64 => I::I64Store(m),
@@ -292,8 +292,8 @@ impl Writer<'_> {
             });
         }
         self.call(op, from, 1);
-        let m = beyond(RESULT);
-        match held(out) {
+        let m = offset_memarg(RESULT);
+        match register_type(out) {
             ValType::F32 => self.b.value(ValType::F32, I::F32Load(m), &[area]),
             ValType::F64 => self.b.value(ValType::F64, I::F64Load(m), &[area]),
             ValType::I64 => self.b.i64(I::I64Load(m), &[area]),
@@ -309,23 +309,23 @@ impl Writer<'_> {
     }
 
     /// The op of four lanes by the helper.
-    pub(crate) fn helped_four(&mut self, op: &Op, from: DType, out: DType, args: &[&[L]]) -> Vec<L> {
-        let area = self.b.const_i32(self.helper.area as i32);
+    pub(crate) fn call_helper_vector(&mut self, op: &Op, from: DType, out: DType, args: &[&[L]]) -> Vec<L> {
+        let area = self.b.const_i32(self.helper.scratch_address as i32);
         for (i, parts) in args.iter().enumerate() {
             for (j, &v) in parts.iter().enumerate() {
                 self.b.get(area);
                 self.b.get(v);
-                self.b.push(I::V128Store(beyond(OPERAND * i as u64 + 16 * j as u64)));
+                self.b.push(I::V128Store(offset_memarg(OPERAND * i as u64 + 16 * j as u64)));
             }
         }
         self.call(op, from, LANES);
         let n = if out.size() == 8 { 2 } else { 1 };
-        (0..n).map(|j| self.b.v128(I::V128Load(beyond(RESULT + 16 * j)), &[area])).collect()
+        (0..n).map(|j| self.b.v128(I::V128Load(offset_memarg(RESULT + 16 * j)), &[area])).collect()
     }
 
     fn call(&mut self, op: &Op, from: DType, lanes: usize) {
         let code = (self.helper.code)(op, from, lanes).expect("an arithmetic op");
-        let area = self.b.const_i32(self.helper.area as i32);
+        let area = self.b.const_i32(self.helper.scratch_address as i32);
         self.b.get(area);
         self.b.push(I::I64Const(code as i64));
         self.b.push(I::I32Const(self.helper.index as i32));
@@ -334,13 +334,13 @@ impl Writer<'_> {
 }
 
 /// Whether a bf16 result of an op has to be rounded: selections and bits are as they were.
-pub(crate) fn rounds(op: &Op) -> bool {
+pub(crate) fn needs_bf16_rounding(op: &Op) -> bool {
     !matches!(op, Op::Select(..) | Op::Bitcast(..))
 }
 
 fn compare(kind: Compare, d: DType, float: bool) -> Option<I<'static>> {
     use Compare::*;
-    Some(match (kind, held(d), d.class() == Class::Signed) {
+    Some(match (kind, register_type(d), d.kind() == DTypeKind::Signed) {
         (Eq, ValType::F32, _) if float => I::F32Eq,
         (Ne, ValType::F32, _) if float => I::F32Ne,
         (Lt, ValType::F32, _) if float => I::F32Lt,

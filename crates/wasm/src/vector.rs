@@ -3,19 +3,19 @@
 //! Bool is a mask of 32 bits a lane. Lanes of 64 bits are two vectors; comparisons of them are brought back to one mask.
 
 use crate::body::L;
-use crate::kernel::{LANES, Parts, Writer, held};
-use crate::scalar::rounds;
+use crate::kernel::{LANES, Parts, KernelWriter, register_type};
+use crate::scalar::needs_bf16_rounding;
 use compiler::loops::{Atom, Index, Op, Size};
-use ir::{Binary, Class, Compare, DType, Scalar, Unary};
+use ir::{Binary, DTypeKind, Compare, DType, Scalar, Unary};
 use wasm_encoder::{Instruction as I, ValType};
 
 /// The low halves of four lanes of 64 bits.
 pub(crate) const LOW_HALVES: I<'static> = I::I8x16Shuffle([0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27]);
 
-impl Writer<'_> {
+impl KernelWriter<'_> {
     pub(crate) fn constant_parts(&mut self, s: Scalar) -> Parts {
         let d = s.dtype();
-        let l = match held(d) {
+        let l = match register_type(d) {
             _ if d == DType::Bool => self.b.splat32(0u32.wrapping_sub(s.to_bool() as u32)),
             ValType::F64 | ValType::I64 => self.b.splat64(s.bits()),
             ValType::F32 if d == DType::F32 => self.b.splat32(s.bits() as u32),
@@ -27,7 +27,7 @@ impl Writer<'_> {
 
     /// One number in all lanes of a vector.
     pub(crate) fn splat_of(&mut self, d: DType, v: L) -> L {
-        match held(d) {
+        match register_type(d) {
             ValType::F32 => self.b.v128(I::F32x4Splat, &[v]),
             ValType::F64 => self.b.v128(I::F64x2Splat, &[v]),
             ValType::I64 => self.b.v128(I::I64x2Splat, &[v]),
@@ -42,13 +42,13 @@ impl Writer<'_> {
     pub(crate) fn extract(&mut self, d: DType, parts: &[L], lane: usize) -> L {
         if d.size() == 8 {
             let (part, lane) = (parts[lane / 2], (lane % 2) as u8);
-            return match held(d) {
+            return match register_type(d) {
                 ValType::F64 => self.b.value(ValType::F64, I::F64x2ExtractLane(lane), &[part]),
                 _ => self.b.i64(I::I64x2ExtractLane(lane), &[part]),
             };
         }
         let (part, lane) = (parts[lane / LANES], (lane % LANES) as u8);
-        match held(d) {
+        match register_type(d) {
             ValType::F32 => self.b.value(ValType::F32, I::F32x4ExtractLane(lane), &[part]),
             _ => {
                 let v = self.b.i32(I::I32x4ExtractLane(lane), &[part]);
@@ -60,7 +60,7 @@ impl Writer<'_> {
 
     /// Puts a number into a lane.
     pub(crate) fn replace(&mut self, d: DType, parts: &[L], lane: usize, v: L) {
-        let (part, i) = match held(d) {
+        let (part, i) = match register_type(d) {
             ValType::F64 => (parts[lane / 2], I::F64x2ReplaceLane((lane % 2) as u8)),
             ValType::I64 => (parts[lane / 2], I::I64x2ReplaceLane((lane % 2) as u8)),
             ValType::F32 => (parts[lane / LANES], I::F32x4ReplaceLane((lane % LANES) as u8)),
@@ -109,7 +109,7 @@ impl Writer<'_> {
                 if let Op::Binary(kind, _, b) = op
                     && let Some(by) = self.constants[b.0 as usize]
                 {
-                    if let Some(v) = self.by_constant(*kind, from, &args[0], by) {
+                    if let Some(v) = self.lower_by_constant(*kind, from, &args[0], by) {
                         return v;
                     }
                     if let Some(i) = self.divides(*kind, from, by) {
@@ -117,7 +117,7 @@ impl Writer<'_> {
                         let lanes: Vec<L> = (0..self.count(DType::I32) * LANES)
                             .map(|lane| {
                                 let x = self.extract(from, &args[0], lane);
-                                self.b.value(held(from), i.clone(), &[x, by])
+                                self.b.value(register_type(from), i.clone(), &[x, by])
                             })
                             .collect();
                         return self.from_lanes(from, &lanes);
@@ -129,7 +129,7 @@ impl Writer<'_> {
     }
 
     /// What is simpler with a known second operand: shifts, and division of what is not negative by powers of two.
-    fn by_constant(&mut self, kind: Binary, d: DType, x: &[L], by: Scalar) -> Option<Parts> {
+    fn lower_by_constant(&mut self, kind: Binary, d: DType, x: &[L], by: Scalar) -> Option<Parts> {
         let n = by.to_i64();
         let i = match (kind, d) {
             (Binary::Shl, DType::I32 | DType::U32) if (0..32).contains(&n) => I::I32x4Shl,
@@ -139,7 +139,7 @@ impl Writer<'_> {
             (Binary::Shr, DType::U64) if (0..64).contains(&n) => I::I64x2ShrU,
             (Binary::Shr, DType::I64) if (0..64).contains(&n) => I::I64x2ShrS,
             (Binary::Div | Binary::Rem, DType::I64) if n > 0 && n.count_ones() == 1 => {
-                return Some(x.iter().map(|&v| self.by_power(kind, v, n)).collect());
+                return Some(x.iter().map(|&v| self.divide_by_power_of_two(kind, v, n)).collect());
             }
             _ => return None,
         };
@@ -148,7 +148,7 @@ impl Writer<'_> {
     }
 
     /// `v / n` or `v % n`, towards zero, for a power of two.
-    fn by_power(&mut self, kind: Binary, v: L, n: i64) -> L {
+    fn divide_by_power_of_two(&mut self, kind: Binary, v: L, n: i64) -> L {
         let (sign, bits) = (self.b.const_i32(63), self.b.const_i32(n.trailing_zeros() as i32));
         let low = self.b.splat64(n as u64 - 1);
         let negative = self.b.v128(I::I64x2ShrS, &[v, sign]);
@@ -221,7 +221,7 @@ impl Writer<'_> {
     pub(crate) fn vector_op(&mut self, op: &Op, from: DType, out: DType, x: &[Parts]) -> Parts {
         if let Some(v) = self.vector_inline(op, from, x) {
             return match out {
-                DType::BF16 if rounds(op) => v.into_iter().map(|l| self.rounded_lanes(l)).collect(),
+                DType::BF16 if needs_bf16_rounding(op) => v.into_iter().map(|l| self.rounded_lanes(l)).collect(),
                 _ => self.wrapped_lanes(out, op, v),
             };
         }
@@ -229,12 +229,12 @@ impl Writer<'_> {
         (0..copies)
             .flat_map(|c| {
                 let args: Vec<&[L]> = x.iter().map(|p| &p[c * p.len() / copies..(c + 1) * p.len() / copies]).collect();
-                self.helped_four(op, from, out, &args)
+                self.call_helper_vector(op, from, out, &args)
             })
             .collect()
     }
 
-    fn each(&mut self, i: I<'static>, x: &[Parts]) -> Parts {
+    fn per_lane(&mut self, i: I<'static>, x: &[Parts]) -> Parts {
         (0..x[0].len())
             .map(|p| {
                 let args: Vec<L> = x.iter().map(|x| x[p]).collect();
@@ -253,8 +253,8 @@ impl Writer<'_> {
         }
         Some(match *op {
             Op::Select(..) => {
-                let masks = if wide { self.spread(&x[0]) } else { x[0].clone() };
-                self.each(I::V128Bitselect, &[x[1].clone(), x[2].clone(), masks])
+                let masks = if wide { self.mask32_to_mask64(&x[0]) } else { x[0].clone() };
+                self.per_lane(I::V128Bitselect, &[x[1].clone(), x[2].clone(), masks])
             }
             Op::Unary(f, _) if float => {
                 let i = match f {
@@ -267,16 +267,16 @@ impl Writer<'_> {
                     Unary::Round => pick(I::F32x4Nearest, I::F64x2Nearest),
                     Unary::Reciprocal if wide => {
                         let one = vec![self.b.splat64(1f64.to_bits()); x[0].len()];
-                        return Some(self.each(I::F64x2Div, &[one, x[0].clone()]));
+                        return Some(self.per_lane(I::F64x2Div, &[one, x[0].clone()]));
                     }
                     _ if single => return x[0].iter().map(|&v| self.function(f, v)).collect(),
                     _ => return None,
                 };
-                self.each(i, x)
+                self.per_lane(i, x)
             }
-            Op::Unary(Unary::Not, _) => self.each(I::V128Not, x),
-            Op::Unary(Unary::Neg, _) => self.each(pick(I::I32x4Neg, I::I64x2Neg), x),
-            Op::Unary(Unary::Abs, _) if from.class() == Class::Signed => self.each(pick(I::I32x4Abs, I::I64x2Abs), x),
+            Op::Unary(Unary::Not, _) => self.per_lane(I::V128Not, x),
+            Op::Unary(Unary::Neg, _) => self.per_lane(pick(I::I32x4Neg, I::I64x2Neg), x),
+            Op::Unary(Unary::Abs, _) if from.kind() == DTypeKind::Signed => self.per_lane(pick(I::I32x4Abs, I::I64x2Abs), x),
             Op::Binary(kind, ..) if float => {
                 let i = match kind {
                     Binary::Add => pick(I::F32x4Add, I::F64x2Add),
@@ -290,13 +290,13 @@ impl Writer<'_> {
                             _ => pick(I::F32x4PMin, I::F64x2PMin),
                         };
                         let (a, b) = (x[0].clone(), x[1].clone());
-                        let best = self.each(i, &[b, a.clone()]);
-                        let nan = self.each(pick(I::F32x4Ne, I::F64x2Ne), &[a.clone(), a.clone()]);
-                        return Some(self.each(I::V128Bitselect, &[a, best, nan]));
+                        let best = self.per_lane(i, &[b, a.clone()]);
+                        let nan = self.per_lane(pick(I::F32x4Ne, I::F64x2Ne), &[a.clone(), a.clone()]);
+                        return Some(self.per_lane(I::V128Bitselect, &[a, best, nan]));
                     }
                     _ => return None,
                 };
-                self.each(i, x)
+                self.per_lane(i, x)
             }
             Op::Binary(kind, ..) if from == DType::Bool => {
                 let i = match kind {
@@ -305,10 +305,10 @@ impl Writer<'_> {
                     Binary::Or | Binary::Max | Binary::Add => I::V128Or,
                     _ => return None,
                 };
-                self.each(i, x)
+                self.per_lane(i, x)
             }
             Op::Binary(kind, ..) => {
-                let signed = from.class() == Class::Signed;
+                let signed = from.kind() == DTypeKind::Signed;
                 let i = match kind {
                     Binary::Add => pick(I::I32x4Add, I::I64x2Add),
                     Binary::Sub => pick(I::I32x4Sub, I::I64x2Sub),
@@ -332,17 +332,17 @@ impl Writer<'_> {
                     }
                     Binary::Max | Binary::Min if signed => {
                         let i = if kind == Binary::Max { I::I64x2GtS } else { I::I64x2LtS };
-                        let wins = self.each(i, x);
-                        return Some(self.each(I::V128Bitselect, &[x[0].clone(), x[1].clone(), wins]));
+                        let wins = self.per_lane(i, x);
+                        return Some(self.per_lane(I::V128Bitselect, &[x[0].clone(), x[1].clone(), wins]));
                     }
                     _ => return None,
                 };
-                self.each(i, x)
+                self.per_lane(i, x)
             }
             Op::Compare(kind, ..) => {
                 let i = compare(kind, from)?;
-                let masks = self.each(i, x);
-                if wide { self.gathered(&masks) } else { masks }
+                let masks = self.per_lane(i, x);
+                if wide { self.pack_low_halves(&masks) } else { masks }
             }
             Op::Cast(to, _) => return self.vector_cast(from, to, &x[0]),
             Op::Bitcast(to, _) if from.size() >= 4 && from != DType::Bool && to != DType::Bool => x[0].clone(),
@@ -351,7 +351,7 @@ impl Writer<'_> {
     }
 
     /// Masks of 64 bits from masks of 32.
-    pub(crate) fn spread(&mut self, masks: &[L]) -> Parts {
+    pub(crate) fn mask32_to_mask64(&mut self, masks: &[L]) -> Parts {
         let mut all = Parts::new();
         for &m in masks {
             all.push(self.b.v128(I::I64x2ExtendLowI32x4S, &[m]));
@@ -361,7 +361,7 @@ impl Writer<'_> {
     }
 
     /// Lanes of 32 bits from the low halves of lanes of 64.
-    pub(crate) fn gathered(&mut self, parts: &[L]) -> Parts {
+    pub(crate) fn pack_low_halves(&mut self, parts: &[L]) -> Parts {
         parts.chunks(2).map(|p| self.b.v128(LOW_HALVES, p)).collect()
     }
 
@@ -402,7 +402,7 @@ impl Writer<'_> {
 
 fn compare(kind: Compare, d: DType) -> Option<I<'static>> {
     use Compare::*;
-    Some(match (kind, held(d), d.class() == Class::Signed) {
+    Some(match (kind, register_type(d), d.kind() == DTypeKind::Signed) {
         (Eq, ValType::F32, _) => I::F32x4Eq,
         (Ne, ValType::F32, _) => I::F32x4Ne,
         (Lt, ValType::F32, _) => I::F32x4Lt,

@@ -2,11 +2,11 @@
 //! gives. The whole backend as WebAssembly is `examples/suite.rs`.
 
 use compiler::Options;
-use compiler::loops::{self, Kernel, Mode, Op};
+use compiler::loops::{self, Kernel, AccessMode, Op};
 use compiler::program::{KernelArg, Program, Step};
 use ir::{DType, Scalar};
 use oracle::Rng;
-use oracle::random::{Options as Shape, sample};
+use oracle::random::{SampleOptions as Shape, sample};
 use std::cell::Cell;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ fn helped(op: &Op, _: DType, _: usize) -> Option<u32> {
 /// A module and whether it calls the helper.
 fn made(k: &Kernel) -> (Vec<u8>, bool) {
     HELPED.set(false);
-    let bytes = module(k, &Helper { index: 1, area: 64, code: helped }).expect("a module");
+    let bytes = module(k, &Helper { index: 1, scratch_address: 64, code: helped }).expect("a module");
     (bytes, HELPED.get())
 }
 
@@ -52,7 +52,7 @@ fn kernels(program: &Program, steps: &[Step], out: &mut Vec<(Kernel, Vec<usize>,
 fn fill(d: DType, bytes: usize, rng: &mut Rng) -> Vec<u8> {
     let one = |rng: &mut Rng| match d {
         d if d.is_float() => Scalar::from_f64(d, rng.range(-40, 41) as f64 / 16.0),
-        DType::Bool => Scalar::bool(rng.chance(0.5)),
+        DType::Bool => Scalar::bool(rng.bernoulli(0.5)),
         d => Scalar::from_i64(d, rng.range(0, 3)),
     };
     (0..bytes / d.size()).flat_map(|_| one(rng).bits().to_le_bytes()[..d.size()].to_vec()).collect()
@@ -88,7 +88,7 @@ fn modules_are_valid_and_give_what_the_evaluator_gives() {
             kernels(&p, &p.steps, &mut all);
         }
     };
-    oracle::rows::all().iter().step_by(4).for_each(|row| add(&row.graph));
+    oracle::samples::all_samples().iter().step_by(4).for_each(|row| add(&row.graph));
     (0..150).for_each(|seed| add(&sample(seed, &Shape::ANY).graph));
     let (mut cases, mut run) = (Cases::default(), 0);
     let mut rng = Rng::new(7);
@@ -108,7 +108,7 @@ fn modules_are_valid_and_give_what_the_evaluator_gives() {
         cases.number(*parallel as usize);
         cases.number(buffers.len());
         for ((b, before), after) in k.buffers.iter().zip(&before).zip(&buffers) {
-            cases.number(if matches!(b.mode, Mode::Scratch(_)) { 99 } else { b.dtype as usize });
+            cases.number(if matches!(b.mode, AccessMode::Scratch(_)) { 99 } else { b.dtype as usize });
             cases.bytes(before);
             cases.bytes(after);
         }

@@ -61,8 +61,8 @@ fn items(folder: &Path, path: &str, into: &mut BTreeSet<String>) -> Result<(), S
 /// What a page declares: the item, its methods, the traits that it has.
 fn lines(page: &str, name: &str, into: &mut BTreeSet<String>) {
     // An item that was moved has a page that leads to the other.
-    let Some(declared) = between(page, "<pre class=\"rust item-decl\"><code>", "</code></pre>") else { return };
-    into.insert(format!("{name}: {}", plain(declared)));
+    let Some(declared) = text_between(page, "<pre class=\"rust item-decl\"><code>", "</code></pre>") else { return };
+    into.insert(format!("{name}: {}", strip_html(declared)));
     // Who implements a trait stands on the pages of those types; what the compiler or a blanket implementation adds follows by itself.
     let ends = ["synthetic-implementations", "blanket-implementations", "implementors", "foreign-impls"];
     let end = ends.iter().filter_map(|id| page.find(&format!("<h2 id=\"{id}\""))).min().unwrap_or(page.len());
@@ -71,20 +71,20 @@ fn lines(page: &str, name: &str, into: &mut BTreeSet<String>) {
         let (open, close) = (format!("<{heading} class=\"code-header\">"), format!("</{heading}>"));
         for piece in part.split(&open).skip(1) {
             if let Some(text) = piece.split(&close).next() {
-                into.insert(format!("{name}: {}", plain(text)));
+                into.insert(format!("{name}: {}", strip_html(text)));
             }
         }
     }
 }
 
-fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
+fn text_between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
     let from = text.find(open)? + open.len();
     let to = text[from..].find(close)? + from;
     Some(&text[from..to])
 }
 
 /// Text without tags, entities and line breaks.
-fn plain(html: &str) -> String {
+fn strip_html(html: &str) -> String {
     let mut text = String::new();
     let mut rest = html;
     while let Some(at) = rest.find('<') {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// What was asked for.
-pub(crate) struct Options {
+pub(crate) struct BenchOptions {
     pub(crate) peers: bool,
     pub(crate) only: Vec<String>,
     pub(crate) reps: usize,
@@ -16,10 +16,10 @@ pub(crate) struct Options {
     pub(crate) json: Option<PathBuf>,
 }
 
-impl Options {
+impl BenchOptions {
     /// Reads the command line.
-    pub(crate) fn parse(words: &[&str]) -> Result<Options, String> {
-        let mut o = Options { peers: false, only: Vec::new(), reps: 5, rounds: 3, json: None };
+    pub(crate) fn parse(words: &[&str]) -> Result<BenchOptions, String> {
+        let mut o = BenchOptions { peers: false, only: Vec::new(), reps: 5, rounds: 3, json: None };
         let mut words = words.iter();
         while let Some(w) = words.next() {
             let mut value = || words.next().ok_or(format!("{w} needs a value"));
@@ -43,9 +43,9 @@ pub(crate) struct Suite {
     /// Peers, by the names that `bench/peers.py` knows.
     pub(crate) peers: &'static [&'static str],
     /// The page of results.
-    pub(crate) page: fn(&[Row], &Options) -> String,
+    pub(crate) page: fn(&[BenchResult], &BenchOptions) -> String,
     /// What must hold of the results, if anything.
-    pub(crate) check: fn(&[Row]) -> Result<(), String>,
+    pub(crate) check: fn(&[BenchResult]) -> Result<(), String>,
 }
 
 /// Programs on the CPU backend.
@@ -53,14 +53,14 @@ pub(crate) const CPU: Suite =
     Suite { name: "cpu", peers: &["torch_eager", "torch_compile", "jax"], page, check: |_| Ok(()) };
 
 /// A program that answers case names with JSON lines.
-pub(crate) struct Server {
+pub(crate) struct BenchServer {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
 
-impl Server {
-    pub(crate) fn start(command: &mut Command) -> Result<Server, String> {
+impl BenchServer {
+    pub(crate) fn start(command: &mut Command) -> Result<BenchServer, String> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -69,17 +69,17 @@ impl Server {
             .map_err(|e| format!("{command:?} can't be started: {e}"))?;
         let stdin = child.stdin.take().ok_or("no standard input")?;
         let stdout = BufReader::new(child.stdout.take().ok_or("no standard output")?);
-        Ok(Server { child, stdin, stdout })
+        Ok(BenchServer { child, stdin, stdout })
     }
 
     /// The answer to a case; `None` when the program has no such case or died.
     fn ask(&mut self, case: &str) -> Option<Value> {
         // Threads of who was asked before look for work on their cores for up to 0.2 s.
-        self.ask_after(250, case)
+        self.ask_after_delay(250, case)
     }
 
     /// The answer to a case, asked after so many milliseconds.
-    pub(crate) fn ask_after(&mut self, ms: u64, case: &str) -> Option<Value> {
+    pub(crate) fn ask_after_delay(&mut self, ms: u64, case: &str) -> Option<Value> {
         std::thread::sleep(std::time::Duration::from_millis(ms));
         writeln!(self.stdin, "{case}").ok()?;
         self.stdin.flush().ok()?;
@@ -89,7 +89,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -97,7 +97,7 @@ impl Drop for Server {
 }
 
 /// Runs the cases in turn and prints, for each, the median ratio of the best peer's time to ours.
-pub(crate) fn run(root: &Path, suite: &Suite, o: &Options) -> Result<(), String> {
+pub(crate) fn run(root: &Path, suite: &Suite, o: &BenchOptions) -> Result<(), String> {
     crate::run("cargo", &["build", "--release", "-p", "tensorloom-bench"])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let ours = target.join("release/tensorloom-bench");
@@ -108,7 +108,7 @@ pub(crate) fn run(root: &Path, suite: &Suite, o: &Options) -> Result<(), String>
     }
     let cases: Vec<String> = all.into_iter().filter(|c| o.only.is_empty() || o.only.contains(c)).collect();
 
-    let mut peers: Vec<(&str, Server)> = Vec::new();
+    let mut peers: Vec<(&str, BenchServer)> = Vec::new();
     if o.peers {
         let python = environment(root, &target)?;
         for &peer in suite.peers {
@@ -142,24 +142,24 @@ pub(crate) fn run(root: &Path, suite: &Suite, o: &Options) -> Result<(), String>
     (suite.check)(&rows)
 }
 
-fn peer_server(python: &Path, root: &Path, peer: &str, reps: usize) -> Result<Server, String> {
-    Server::start(Command::new(python).arg(root.join("bench/peers.py")).arg(peer).arg(reps.to_string()))
+fn peer_server(python: &Path, root: &Path, peer: &str, reps: usize) -> Result<BenchServer, String> {
+    BenchServer::start(Command::new(python).arg(root.join("bench/peers.py")).arg(peer).arg(reps.to_string()))
 }
 
 /// What was measured of a case.
-pub(crate) struct Row {
+pub(crate) struct BenchResult {
     pub(crate) case: String,
     /// Seconds of each round.
     pub(crate) ours: Vec<f64>,
     pub(crate) peers: BTreeMap<String, Vec<f64>>,
     /// Our answers, round by round, and the peers' first ones.
     pub(crate) answers: Vec<Value>,
-    pub(crate) theirs: BTreeMap<String, Value>,
+    pub(crate) peer_answers: BTreeMap<String, Value>,
     /// MiB that a step took in fresh processes of PyTorch, eager and compiled.
     pub(crate) memory: Vec<f64>,
 }
 
-impl Row {
+impl BenchResult {
     /// Best peer's seconds over ours, round by round; the median.
     pub(crate) fn ratio(&self) -> Option<f64> {
         let rounds: Vec<f64> = (0..self.ours.len())
@@ -184,15 +184,15 @@ pub(crate) fn median(x: &[f64]) -> f64 {
     x[x.len() / 2]
 }
 
-fn measure(suite: &Suite, case: &str, ours: &Path, peers: &mut [(&str, Server)], o: &Options) -> Result<Row, String> {
+fn measure(suite: &Suite, case: &str, ours: &Path, peers: &mut [(&str, BenchServer)], o: &BenchOptions) -> Result<BenchResult, String> {
     // A process of its own for each case: memory and first-use times are those of the case alone.
-    let mut server = Server::start(Command::new(ours).args(["--suite", suite.name, "--reps", &o.reps.to_string()]))?;
-    let mut row = Row {
+    let mut server = BenchServer::start(Command::new(ours).args(["--suite", suite.name, "--reps", &o.reps.to_string()]))?;
+    let mut row = BenchResult {
         case: case.into(),
         ours: Vec::new(),
         peers: BTreeMap::new(),
         answers: Vec::new(),
-        theirs: BTreeMap::new(),
+        peer_answers: BTreeMap::new(),
         memory: Vec::new(),
     };
     for _ in 0..o.rounds {
@@ -204,7 +204,7 @@ fn measure(suite: &Suite, case: &str, ours: &Path, peers: &mut [(&str, Server)],
                 peer.ask(case).ok_or(format!("{name} stopped at {case}; bench/peers.py says why when run by hand"))?;
             if let Some(s) = answer["s"].as_f64() {
                 row.peers.entry(name.to_string()).or_default().push(s);
-                row.theirs.entry(name.to_string()).or_insert(answer);
+                row.peer_answers.entry(name.to_string()).or_insert(answer);
             }
         }
         row.answers.push(answer);
@@ -212,12 +212,12 @@ fn measure(suite: &Suite, case: &str, ours: &Path, peers: &mut [(&str, Server)],
     Ok(row)
 }
 
-pub(crate) fn to_json(r: &Row) -> Value {
+pub(crate) fn to_json(r: &BenchResult) -> Value {
     let peers: BTreeMap<&String, f64> = r.peers.iter().map(|(k, v)| (k, median(v))).collect();
     json!({"case": r.case, "ours_s": median(&r.ours), "peers": peers, "ratio": r.ratio()})
 }
 
-pub(crate) fn show(r: &Row) -> String {
+pub(crate) fn show(r: &BenchResult) -> String {
     let mut line = format!("{:28} ours {:>10}", r.case, seconds(median(&r.ours)));
     for (name, s) in &r.peers {
         let _ = write!(line, "  {name} {:>10}", seconds(median(s)));
@@ -249,7 +249,7 @@ pub(crate) fn processor() -> String {
     format!("{model} ({wide}), 2 threads")
 }
 
-fn page(rows: &[Row], o: &Options) -> String {
+fn page(rows: &[BenchResult], o: &BenchOptions) -> String {
     let mut text = format!(
         "# CPU benchmarks\n\nWritten by `cargo xtask bench cpu --peers`: {}, median of {} rounds of {} \
          timings; our program and the peers take turns, case by case. A ratio is the best peer's time over ours: above 1, \
@@ -258,7 +258,7 @@ fn page(rows: &[Row], o: &Options) -> String {
         o.rounds,
         o.reps
     );
-    let (compiled, timed): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|r| r.case.starts_with("compile_"));
+    let (compiled, timed): (Vec<&BenchResult>, Vec<&BenchResult>) = rows.iter().partition(|r| r.case.starts_with("compile_"));
     for r in timed {
         let peer = |name: &str| r.peers.get(name).map_or("–".to_string(), |s| seconds(median(s)));
         let ratio = r.ratio().map_or("–".to_string(), |x| format!("{x:.2}"));

@@ -1,6 +1,6 @@
 //! `bench ops`: every op and routine by generated cases, beside PyTorch and JAX; the page lists those we lose first.
 
-use crate::bench::{Options, Row, Server, environment, median, processor, seconds, show, to_json};
+use crate::bench::{BenchOptions, BenchResult, BenchServer, environment, median, processor, seconds, show, to_json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::Command;
 const PEERS: [&str; 2] = ["torch", "jax"];
 
 /// Runs the cases in turn. `--only` takes names of ops.
-pub(crate) fn run(root: &Path, o: &Options) -> Result<(), String> {
+pub(crate) fn run(root: &Path, o: &BenchOptions) -> Result<(), String> {
     crate::run("cargo", &["build", "--release", "-p", "tensorloom-cpu", "--example", "ops_bench"])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let ours = target.join("release/examples/ops_bench");
@@ -21,11 +21,11 @@ pub(crate) fn run(root: &Path, o: &Options) -> Result<(), String> {
     if cases.is_empty() {
         return Err(format!("no case is of {}; `ops_bench --list` names them", o.only.join(", ")));
     }
-    let start = |name: &str, python: &Path| -> Result<Server, String> {
+    let start = |name: &str, python: &Path| -> Result<BenchServer, String> {
         let reps = o.reps.to_string();
         match name {
-            "ours" => Server::start(Command::new(&ours).args(["--reps", &reps])),
-            _ => Server::start(Command::new(python).arg(root.join("bench/ops.py")).args([name, &reps])),
+            "ours" => BenchServer::start(Command::new(&ours).args(["--reps", &reps])),
+            _ => BenchServer::start(Command::new(python).arg(root.join("bench/ops.py")).args([name, &reps])),
         }
     };
     let python = if o.peers { environment(root, &target)? } else { PathBuf::new() };
@@ -37,17 +37,17 @@ pub(crate) fn run(root: &Path, o: &Options) -> Result<(), String> {
     }
     let mut rows = Vec::new();
     for case in cases {
-        let mut row = Row {
+        let mut row = BenchResult {
             case: case.into(),
             ours: vec![],
             peers: BTreeMap::new(),
             answers: vec![],
-            theirs: BTreeMap::new(),
+            peer_answers: BTreeMap::new(),
             memory: vec![],
         };
         for _ in 0..o.rounds {
             for (name, server) in &mut servers {
-                let Some(answer) = server.ask_after(20, case) else {
+                let Some(answer) = server.ask_after_delay(20, case) else {
                     // A peer that died of a case is started anew for the next.
                     *server = start(name, &python)?;
                     continue;
@@ -81,9 +81,9 @@ pub(crate) fn run(root: &Path, o: &Options) -> Result<(), String> {
     Ok(())
 }
 
-fn page(mut rows: Vec<Row>, o: &Options) -> String {
+fn page(mut rows: Vec<BenchResult>, o: &BenchOptions) -> String {
     rows.sort_by(|a, b| a.ratio().unwrap_or(f64::MAX).total_cmp(&b.ratio().unwrap_or(f64::MAX)));
-    let ratios: Vec<f64> = rows.iter().filter_map(Row::ratio).collect();
+    let ratios: Vec<f64> = rows.iter().filter_map(BenchResult::ratio).collect();
     let share = |limit: f64| 100.0 * ratios.iter().filter(|r| **r >= limit).count() as f64 / ratios.len().max(1) as f64;
     let middle = if ratios.is_empty() { 0.0 } else { median(&ratios) };
     let mut text = format!(

@@ -1,20 +1,20 @@
 //! `bench vsla`: convolution against SciPy with the threshold between its paths, and a ragged batch against PyTorch.
 
-use crate::bench::{Options, Row, Suite, median, processor, seconds};
+use crate::bench::{BenchOptions, BenchResult, Suite, median, processor, seconds};
 use std::fmt::Write as _;
 
 pub(crate) const SUITE: Suite = Suite { name: "vsla", peers: &["scipy", "torch_padded", "torch_nested"], page, check };
 
 /// A convolution's share of SciPy's speed.
-const SCIPY: f64 = 0.9;
+const MIN_SCIPY_RATIO: f64 = 0.9;
 /// A ragged batch's share of what leaving out the padding promises.
-const RAGGED: f64 = 0.7;
+const MIN_RAGGED_RATIO: f64 = 0.7;
 /// How much slower than the other path the chosen one may seem: what a shared machine adds by chance, and the width of
 /// the region where both take the same time.
-const SLACK: f64 = 1.35;
+const MAX_PATH_SLOWDOWN: f64 = 1.35;
 
 /// Seconds by either path, medians over the rounds.
-fn paths(r: &Row) -> Option<(f64, f64)> {
+fn paths(r: &BenchResult) -> Option<(f64, f64)> {
     let of = |key: &str| {
         let all: Vec<f64> = r.answers.iter().filter_map(|a| a[key].as_f64()).collect();
         (!all.is_empty()).then(|| median(&all))
@@ -23,7 +23,7 @@ fn paths(r: &Row) -> Option<(f64, f64)> {
 }
 
 /// The time of the path that was chosen over that of the other, round by round; the median.
-fn choice(r: &Row) -> Option<f64> {
+fn chosen_path_ratio(r: &BenchResult) -> Option<f64> {
     let rounds: Vec<f64> = r
         .answers
         .iter()
@@ -36,15 +36,15 @@ fn choice(r: &Row) -> Option<f64> {
 }
 
 /// Padded over real work.
-fn promise(r: &Row) -> Option<f64> {
+fn padding_ratio(r: &BenchResult) -> Option<f64> {
     let a = r.answers.first()?;
     Some(a["padded_flop"].as_f64()? / a["real_flop"].as_f64()?)
 }
 
 /// The largest difference between our results and a peer's.
-fn difference(r: &Row, peer: &str) -> Option<f64> {
+fn difference(r: &BenchResult, peer: &str) -> Option<f64> {
     let ours = r.answers.first()?["sample"].as_array()?;
-    let theirs = r.theirs.get(peer)?["sample"].as_array()?;
+    let theirs = r.peer_answers.get(peer)?["sample"].as_array()?;
     if ours.len() != theirs.len() {
         return None;
     }
@@ -52,23 +52,23 @@ fn difference(r: &Row, peer: &str) -> Option<f64> {
     pairs.map(|(a, b)| Some((a.as_f64()? - b.as_f64()?).abs())).try_fold(0.0, |m, d| Some(f64::max(m, d?)))
 }
 
-fn check(rows: &[Row]) -> Result<(), String> {
+fn check(rows: &[BenchResult]) -> Result<(), String> {
     let mut wrong = Vec::new();
     for r in rows {
-        if let Some(c) = choice(r).filter(|c| *c > SLACK) {
+        if let Some(c) = chosen_path_ratio(r).filter(|c| *c > MAX_PATH_SLOWDOWN) {
             wrong.push(format!("{}: the chosen path takes {c:.2} times the other's time", r.case));
         }
-        if let Some(x) = r.ratio_to("scipy").filter(|x| *x < SCIPY) {
-            wrong.push(format!("{}: {x:.2} of SciPy's speed, {SCIPY} is asked", r.case));
+        if let Some(x) = r.ratio_to("scipy").filter(|x| *x < MIN_SCIPY_RATIO) {
+            wrong.push(format!("{}: {x:.2} of SciPy's speed, {MIN_SCIPY_RATIO} is asked", r.case));
         }
-        let Some(promise) = promise(r) else { continue };
-        if let Some(x) = r.ratio_to("torch_padded").filter(|x| *x < RAGGED * promise) {
-            wrong.push(format!("{}: {x:.2} times the padded speed, {:.2} is asked", r.case, RAGGED * promise));
+        let Some(promise) = padding_ratio(r) else { continue };
+        if let Some(x) = r.ratio_to("torch_padded").filter(|x| *x < MIN_RAGGED_RATIO * promise) {
+            wrong.push(format!("{}: {x:.2} times the padded speed, {:.2} is asked", r.case, MIN_RAGGED_RATIO * promise));
         }
         if let Some(x) = r.ratio_to("torch_nested").filter(|x| *x <= 1.0) {
             wrong.push(format!("{}: {x:.2} times the speed of nested tensors", r.case));
         }
-        for peer in r.theirs.keys() {
+        for peer in r.peer_answers.keys() {
             match difference(r, peer) {
                 Some(d) if d <= 1e-4 => {}
                 other => wrong.push(format!("{}: differs from {peer} by {other:?}", r.case)),
@@ -78,12 +78,12 @@ fn check(rows: &[Row]) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-fn page(rows: &[Row], o: &Options) -> String {
+fn page(rows: &[BenchResult], o: &BenchOptions) -> String {
     let mut text = format!(
         "# Benchmarks of variable shapes\n\nWritten by `cargo xtask bench vsla --peers`: {}, median of {} rounds of {} \
          timings; our program and the peers take turns, case by case. A ratio is a peer's time over ours: above 1, ours is \
-         faster. The command fails where a bar is missed: {SCIPY} of SciPy's speed, {RAGGED} of what leaving out padding \
-         promises, and a chosen path that takes over {SLACK} times the other's time.\n\n## Convolution\n\nOurs sums in f64 for \
+         faster. The command fails where a bar is missed: {MIN_SCIPY_RATIO} of SciPy's speed, {MIN_RAGGED_RATIO} of what leaving out padding \
+         promises, and a chosen path that takes over {MAX_PATH_SLOWDOWN} times the other's time.\n\n## Convolution\n\nOurs sums in f64 for \
          f32 too; SciPy's `fftconvolve` transforms f32 in f32.\n\n\
          | lengths | dtype | ours | path | SciPy | ratio |\n| --- | --- | --- | --- | --- | --- |\n",
         processor(),
@@ -103,7 +103,7 @@ fn page(rows: &[Row], o: &Options) -> String {
          the better one's.\n\n| lengths | direct | FFT | chosen | loses |\n| --- | --- | --- | --- | --- |\n",
     );
     for r in rows.iter().filter(|r| r.case.contains("_f64_")) {
-        let (Some((direct, fft)), Some(c)) = (paths(r), choice(r)) else { continue };
+        let (Some((direct, fft)), Some(c)) = (paths(r), chosen_path_ratio(r)) else { continue };
         let lengths = r.case.rsplit('_').next().unwrap_or_default().replace('x', " × ");
         let path = r.answers[0]["path"].as_str().unwrap_or("–");
         let _ = writeln!(text, "| {lengths} | {} | {} | {path} | {:.2} |", seconds(direct), seconds(fft), c.max(1.0));
@@ -112,9 +112,9 @@ fn page(rows: &[Row], o: &Options) -> String {
     text
 }
 
-fn ragged(r: &Row) -> Option<String> {
-    let (a, promise) = (&r.answers[0], promise(r)?);
-    let far = r.theirs.keys().filter_map(|p| difference(r, p)).fold(0.0, f64::max);
+fn ragged(r: &BenchResult) -> Option<String> {
+    let (a, promise) = (&r.answers[0], padding_ratio(r)?);
+    let far = r.peer_answers.keys().filter_map(|p| difference(r, p)).fold(0.0, f64::max);
     let mut text = format!(
         "\n## A ragged batch\n\n64 sequences of 1 to 512 tokens from a long-tailed distribution (`bench/ragged.json`, {} \
          tokens in all) through four encoder layers of width 256, 4 heads, 1024 hidden. Padding multiplies the work by \
@@ -122,7 +122,7 @@ fn ragged(r: &Row) -> Option<String> {
          `bench/peers.py` knows. Results differ by at most {far:.1e}.\n\n\
          | | GFLOP | time | GFLOP/s | ours is faster |\n| --- | --- | --- | --- | --- |\n",
         a["tokens"],
-        RAGGED * promise,
+        MIN_RAGGED_RATIO * promise,
     );
     let mut line = |who: &str, s: f64, work: &str, ratio: Option<f64>| {
         let work = a[work].as_f64().unwrap_or(0.0) / 1e9;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Programs: the words that build them, where they are then, and their names in the folder.
-const BUILT: [(&[&str], &str, &str); 4] = [
+const PROGRAMS: [(&[&str], &str, &str); 4] = [
     (&["-p", "tensorloom-gpu", "--example", "conformance"], "examples/conformance", "gpu_conformance"),
     (&["-p", "tensorloom-gpu", "--example", "gpu_bench"], "examples/gpu_bench", "gpu_bench"),
     (&["-p", "tensorloom-bench"], "tensorloom-bench", "tensorloom-bench"),
@@ -29,7 +29,7 @@ pub(crate) fn device(root: &Path, folder: &str) -> Result<(), String> {
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let mut bytes = 0;
-    for (words, built, name) in BUILT {
+    for (words, built, name) in PROGRAMS {
         crate::run("cargo", &[&["build", "--release"], words].concat())?;
         let from = target.join("release").join(built);
         let to = folder.join(name);

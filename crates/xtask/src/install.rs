@@ -9,7 +9,7 @@ use std::process::Command;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The part of the version that programs are compatible with, and the number in the library's SONAME.
-fn compatible() -> &'static str {
+fn compatible_version() -> &'static str {
     match env!("CARGO_PKG_VERSION_MAJOR") {
         "0" => concat!("0.", env!("CARGO_PKG_VERSION_MINOR")),
         major => major,
@@ -17,7 +17,7 @@ fn compatible() -> &'static str {
 }
 
 /// A library for C: its crate, its name, its headers.
-struct Library {
+struct CLibrary {
     folder: &'static str,
     package: &'static str,
     name: &'static str,
@@ -26,15 +26,15 @@ struct Library {
     most: Option<u64>,
 }
 
-const LIBRARIES: [Library; 2] = [
-    Library {
+const LIBRARIES: [CLibrary; 2] = [
+    CLibrary {
         folder: "vsla-capi",
         package: "tensorloom-vsla-capi",
         name: "tensorloom_vsla",
         headers: &["tensorloom_vsla.h"],
         most: None,
     },
-    Library {
+    CLibrary {
         folder: "capi",
         package: "tensorloom-capi",
         name: "tensorloom_c",
@@ -53,19 +53,19 @@ pub(crate) fn install(root: &Path, prefix: &str) -> Result<(), String> {
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let built = target.join("ship");
-    let to = staged(std::env::var_os("DESTDIR").map(PathBuf::from), &prefix);
+    let to = staged_path(std::env::var_os("DESTDIR").map(PathBuf::from), &prefix);
     LIBRARIES.iter().try_for_each(|l| place(l, &root.join("crates").join(l.folder), &built, &prefix, &to))
 }
 
 /// Where files of a prefix are written.
-fn staged(destdir: Option<PathBuf>, prefix: &Path) -> PathBuf {
+fn staged_path(destdir: Option<PathBuf>, prefix: &Path) -> PathBuf {
     match destdir.filter(|d| !d.as_os_str().is_empty()) {
         Some(d) => d.join(prefix.strip_prefix("/").unwrap_or(prefix)),
         None => prefix.to_path_buf(),
     }
 }
 
-fn place(library: &Library, from: &Path, built: &Path, prefix: &Path, to: &Path) -> Result<(), String> {
+fn place(library: &CLibrary, from: &Path, built: &Path, prefix: &Path, to: &Path) -> Result<(), String> {
     let (lib, include, name) = (to.join("lib"), to.join("include"), library.name);
     let cmake = lib.join("cmake").join(name);
     for folder in [&lib.join("pkgconfig"), &cmake, &include] {
@@ -74,14 +74,14 @@ fn place(library: &Library, from: &Path, built: &Path, prefix: &Path, to: &Path)
     let mut found = None;
     // The file has the whole version; linkers find it by the plain name, programs by the SONAME.
     let kinds = [
-        (format!("lib{name}.so"), format!("lib{name}.so.{VERSION}"), format!("lib{name}.so.{}", compatible())),
-        (format!("lib{name}.dylib"), format!("lib{name}.{VERSION}.dylib"), format!("lib{name}.{}.dylib", compatible())),
+        (format!("lib{name}.so"), format!("lib{name}.so.{VERSION}"), format!("lib{name}.so.{}", compatible_version())),
+        (format!("lib{name}.dylib"), format!("lib{name}.{VERSION}.dylib"), format!("lib{name}.{}.dylib", compatible_version())),
     ];
     for (plain, file, soname) in kinds {
         if built.join(&plain).exists() {
             copy(&built.join(&plain), &lib.join(&file))?;
             let stripped = strip(&lib.join(&file), plain.ends_with(".dylib"));
-            small(
+            check_size(
                 &lib.join(&file),
                 library.most.filter(|_| stripped && cfg!(all(target_os = "linux", target_arch = "x86_64"))),
             )?;
@@ -103,7 +103,7 @@ fn place(library: &Library, from: &Path, built: &Path, prefix: &Path, to: &Path)
     let facts = [
         ("@prefix@", prefix.to_string_lossy().into_owned()),
         ("@version@", VERSION.to_string()),
-        ("@compatible@", compatible().to_string()),
+        ("@compatible@", compatible_version().to_string()),
         ("@library@", file),
         ("@soname@", soname),
     ];
@@ -114,13 +114,13 @@ fn place(library: &Library, from: &Path, built: &Path, prefix: &Path, to: &Path)
     ] {
         let template = from.join(template);
         let text = fs::read_to_string(&template).map_err(|e| format!("{}: {e}", template.display()))?;
-        fs::write(&to, configured(&text, &facts)).map_err(|e| format!("{}: {e}", to.display()))?;
+        fs::write(&to, fill_template(&text, &facts)).map_err(|e| format!("{}: {e}", to.display()))?;
         println!("{}", to.display());
     }
     Ok(())
 }
 
-fn configured(template: &str, facts: &[(&str, String)]) -> String {
+fn fill_template(template: &str, facts: &[(&str, String)]) -> String {
     facts.iter().fold(template.to_string(), |text, (name, value)| text.replace(name, value))
 }
 
@@ -135,7 +135,7 @@ fn strip(file: &Path, apple: bool) -> bool {
 }
 
 /// Says how large a library is, and refuses one that has grown beyond its promise.
-fn small(file: &Path, most: Option<u64>) -> Result<(), String> {
+fn check_size(file: &Path, most: Option<u64>) -> Result<(), String> {
     let bytes = fs::metadata(file).map_err(|e| format!("{}: {e}", file.display()))?.len();
     println!("{}: {bytes} bytes", file.display());
     match most.filter(|most| bytes > *most) {
@@ -182,11 +182,11 @@ mod tests {
             fs::write(built.join(format!("lib{name}.so")), b"not really").unwrap();
             fs::write(built.join(format!("lib{name}.a")), b"not really").unwrap();
             let prefix = Path::new("/opt/loom");
-            let to = staged(Some(stage.clone()), prefix);
+            let to = staged_path(Some(stage.clone()), prefix);
             assert_eq!(to, stage.join("opt/loom"));
-            assert_eq!(staged(None, prefix), prefix);
+            assert_eq!(staged_path(None, prefix), prefix);
             place(library, &root, &built, prefix, &to).unwrap();
-            let soname = format!("lib{name}.so.{}", compatible());
+            let soname = format!("lib{name}.so.{}", compatible_version());
             for file in [format!("lib{name}.so"), soname.clone(), format!("lib{name}.a")] {
                 assert!(to.join("lib").join(&file).exists(), "{file}");
             }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 /// Lines of a crate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Lines {
+struct LineCounts {
     source: i64,
     tests: i64,
 }
@@ -67,18 +67,18 @@ fn git(root: &Path, args: &[&str]) -> Result<String, String> {
     }
 }
 
-fn count(files: &Files) -> BTreeMap<String, Lines> {
+fn count(files: &Files) -> BTreeMap<String, LineCounts> {
     let mut test_files = BTreeSet::new();
     let mut parts = BTreeMap::new();
     for (path, text) in files {
-        let (lines, modules) = split(text);
+        let (lines, modules) = split_tests(text);
         // Modules of `a.rs` are in the folder `a`, those of `mod.rs`, `lib.rs` and `main.rs` beside it.
         let stem = path.trim_end_matches(".rs");
         let folder = ["/mod", "/lib", "/main"].iter().find_map(|name| stem.strip_suffix(name)).unwrap_or(stem);
         test_files.extend(modules.iter().map(|module| format!("{folder}/{module}.rs")));
         parts.insert(path, lines);
     }
-    let mut crates: BTreeMap<String, Lines> = BTreeMap::new();
+    let mut crates: BTreeMap<String, LineCounts> = BTreeMap::new();
     for (path, lines) in parts {
         let name = path.split('/').nth(1).unwrap_or_default();
         let own = crates.entry(name.to_string()).or_default();
@@ -93,8 +93,8 @@ fn count(files: &Files) -> BTreeMap<String, Lines> {
 }
 
 /// Lines of a file, those of `#[cfg(test)]` modules apart, and such modules that have files of their own.
-fn split(text: &str) -> (Lines, Vec<String>) {
-    let (mut lines, mut modules) = (Lines::default(), Vec::new());
+fn split_tests(text: &str) -> (LineCounts, Vec<String>) {
+    let (mut lines, mut modules) = (LineCounts::default(), Vec::new());
     // The line that ends the module of tests around the present line.
     let mut end: Option<String> = None;
     let mut all = text.lines().peekable();
@@ -124,13 +124,13 @@ fn split(text: &str) -> (Lines, Vec<String>) {
     (lines, modules)
 }
 
-fn table(now: &BTreeMap<String, Lines>, before: Option<&BTreeMap<String, Lines>>, revision: &str) -> String {
+fn table(now: &BTreeMap<String, LineCounts>, before: Option<&BTreeMap<String, LineCounts>>, revision: &str) -> String {
     let names: BTreeSet<&String> = now.keys().chain(before.into_iter().flat_map(BTreeMap::keys)).collect();
-    let of = |all: &BTreeMap<String, Lines>, name: &str| all.get(name).copied().unwrap_or_default();
-    let mut rows: Vec<(String, Lines, Lines)> = Vec::new();
-    let mut sum = (Lines::default(), Lines::default());
+    let of = |all: &BTreeMap<String, LineCounts>, name: &str| all.get(name).copied().unwrap_or_default();
+    let mut rows: Vec<(String, LineCounts, LineCounts)> = Vec::new();
+    let mut sum = (LineCounts::default(), LineCounts::default());
     for name in names {
-        let row = (of(now, name), before.map_or(Lines::default(), |before| of(before, name)));
+        let row = (of(now, name), before.map_or(LineCounts::default(), |before| of(before, name)));
         for (total, lines) in [(&mut sum.0, row.0), (&mut sum.1, row.1)] {
             total.source += lines.source;
             total.tests += lines.tests;
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn tests_are_counted_apart() {
         let text = "//! A.\nfn a() {}\n\n#[cfg(test)]\nmod more;\n#[cfg(test)]\nmod tests {\n    fn b() {\n    }\n}\nfn c() {}\n";
-        assert_eq!(split(text), (Lines { source: 5, tests: 6 }, vec!["more".to_string()]));
+        assert_eq!(split_tests(text), (LineCounts { source: 5, tests: 6 }, vec!["more".to_string()]));
         let files: Files = [
             ("crates/a/src/x.rs", text),
             ("crates/a/src/x/more.rs", "1\n2\n"),
@@ -175,8 +175,8 @@ mod tests {
         .into();
         let found = count(&files);
         // A declaration of a module that has a file of its own is a line of source.
-        assert_eq!(found["a"], Lines { source: 5 + 1 + 1, tests: 6 + 2 + 1 + 3 + 1 + 1 + 1 });
-        assert_eq!(found["b"], Lines { source: 1, tests: 0 });
+        assert_eq!(found["a"], LineCounts { source: 5 + 1 + 1, tests: 6 + 2 + 1 + 3 + 1 + 1 + 1 });
+        assert_eq!(found["b"], LineCounts { source: 1, tests: 0 });
         let shown = table(&found, Some(&BTreeMap::new()), "v1");
         assert!(shown.contains("since v1") && shown.lines().last().is_some_and(|last| last.contains("+8")), "{shown}");
     }

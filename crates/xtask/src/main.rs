@@ -38,11 +38,11 @@ fn main() -> ExitCode {
         ["test", "models"] => web::test_models(&root()),
         ["test", "arm"] => arm::test(),
         ["web"] => web::build(&root(), true).and_then(|_| web::models(&root())).map(|_| ()),
-        ["bench", suite @ ("cpu" | "vsla"), rest @ ..] => match bench::Options::parse(rest) {
+        ["bench", suite @ ("cpu" | "vsla"), rest @ ..] => match bench::BenchOptions::parse(rest) {
             Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),
             Err(e) => return wrong_use(&e),
         },
-        ["bench", "ops", rest @ ..] => match bench::Options::parse(rest) {
+        ["bench", "ops", rest @ ..] => match bench::BenchOptions::parse(rest) {
             Ok(o) => bench_ops::run(&root(), &o),
             Err(e) => return wrong_use(&e),
         },

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// What each crate may use of this workspace. `ARCHITECTURE.md` says why.
-const EDGES: &[(&str, &[&str])] = &[
+const CRATE_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("ir", &[]),
     ("transform", &["ir"]),
     ("compiler", &["ir"]),
@@ -52,7 +52,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// File names that don't say what is inside.
-const VAGUE: &[&str] = &["utils", "util", "helpers", "misc", "common"];
+const FORBIDDEN_FILE_NAMES: &[&str] = &["utils", "util", "helpers", "misc", "common"];
 
 /// Checks everything and reports all that is wrong.
 pub(crate) fn tidy(root: &Path) -> Result<(), String> {
@@ -75,7 +75,7 @@ pub(crate) fn tidy(root: &Path) -> Result<(), String> {
 }
 
 fn check_edges(name: &str, manifest: &str, wrong: &mut Vec<String>) {
-    let Some((_, allowed)) = EDGES.iter().find(|(n, _)| *n == name) else {
+    let Some((_, allowed)) = CRATE_DEPENDENCIES.iter().find(|(n, _)| *n == name) else {
         wrong.push(format!("crates/{name} is not in the list of crates in xtask's tidy.rs and ARCHITECTURE.md"));
         return;
     };
@@ -89,7 +89,7 @@ fn check_edges(name: &str, manifest: &str, wrong: &mut Vec<String>) {
             continue;
         }
         let key = line.split(['=', '.', ' ']).next().unwrap_or_default();
-        if EDGES.iter().any(|(n, _)| *n == key) && !allowed.contains(&key) {
+        if CRATE_DEPENDENCIES.iter().any(|(n, _)| *n == key) && !allowed.contains(&key) {
             wrong.push(format!("crates/{name} must not use crates/{key}"));
         }
     }
@@ -100,7 +100,7 @@ fn check_names(folder: &Path, wrong: &mut Vec<String>) {
     for entry in entries.filter_map(Result::ok) {
         let path = entry.path();
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        if VAGUE.contains(&&*stem) {
+        if FORBIDDEN_FILE_NAMES.contains(&&*stem) {
             wrong.push(format!("{}: the name does not say what is inside", path.display()));
         }
         if path.is_dir() {

@@ -9,11 +9,11 @@ use std::process::Command;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 /// With files, for models.
-const FILES: &str = "wasm32-wasip1";
+const WASI_TARGET: &str = "wasm32-wasip1";
 
 /// Builds everything into `target/web`: `package` (what npm gets) and `site` (static pages).
 pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
-    let tools = Tools::new(root)?;
+    let tools = WebToolchain::new(root)?;
     let mut words = vec!["-p", "tensorloom-web"];
     if release {
         words.extend(["--profile", "web"]);
@@ -38,14 +38,14 @@ pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
 
 /// Builds the program for models into `target/web/site/models`: only pages that need it load it.
 pub(crate) fn models(root: &Path) -> Result<PathBuf, String> {
-    let there = sysroot()?.join("lib/rustlib").join(FILES).is_dir();
-    if !there && run("rustup", &["target", "add", FILES]).is_err() {
-        return Err(format!("there is no standard library for {FILES} here; `rustup target add {FILES}` gets it"));
+    let there = sysroot()?.join("lib/rustlib").join(WASI_TARGET).is_dir();
+    if !there && run("rustup", &["target", "add", WASI_TARGET]).is_err() {
+        return Err(format!("there is no standard library for {WASI_TARGET} here; `rustup target add {WASI_TARGET}` gets it"));
     }
-    run("cargo", &["build", "--target", FILES, "--profile", "web", "-p", "tensorloom-web-models"])?;
+    run("cargo", &["build", "--target", WASI_TARGET, "--profile", "web", "-p", "tensorloom-web-models"])?;
     let to = target(root).join("web/site/models");
     folder(&to)?;
-    copy(&target(root).join(FILES).join("web/web_models.wasm"), &to.join("models.wasm"))?;
+    copy(&target(root).join(WASI_TARGET).join("web/web_models.wasm"), &to.join("models.wasm"))?;
     for name in ["models.js", "files.js"] {
         copy(&root.join("crates/web-models/js").join(name), &to.join(name))?;
     }
@@ -85,7 +85,7 @@ const MODULES: &[(&str, &str)] = &[
 /// The suite for backends under node, the package's own tests, and, where there is a browser, the pages.
 pub(crate) fn test(root: &Path) -> Result<(), String> {
     let out = build(root, false)?;
-    let tools = Tools::new(root)?;
+    let tools = WebToolchain::new(root)?;
     tools.build(&["-p", "tensorloom-wasm", "--example", "suite"])?;
     let suite = tools.target.join(TARGET).join("debug/examples/suite.wasm");
     let graphs = std::env::var("TENSORLOOM_GRAPHS").unwrap_or_else(|_| "150".into());
@@ -124,30 +124,30 @@ fn test_types(root: &Path, out: &Path) -> Result<(), String> {
 }
 
 /// What builds for pages.
-struct Tools {
+struct WebToolchain {
     env: Vec<(&'static str, String)>,
     args: &'static [&'static str],
     /// Where cargo puts what it builds.
     target: PathBuf,
 }
 
-impl Tools {
+impl WebToolchain {
     /// Sees to it that there is a standard library for pages: rustup's, or Debian's sources where rustup can't get one.
     /// `WEB_RUST=debian` takes the latter anyway.
-    fn new(root: &Path) -> Result<Tools, String> {
+    fn new(root: &Path) -> Result<WebToolchain, String> {
         let own = target(root);
         let debian = std::env::var("WEB_RUST").is_ok_and(|w| w == "debian");
         let sysroot = sysroot()?;
         let there = sysroot.join("lib/rustlib").join(TARGET).is_dir();
         if !debian && (there || run("rustup", &["target", "add", TARGET]).is_ok()) {
-            return Ok(Tools { env: Vec::new(), args: &[], target: own });
+            return Ok(WebToolchain { env: Vec::new(), args: &[], target: own });
         }
-        Tools::debian(&own.join("web"), &sysroot)
+        WebToolchain::debian(&own.join("web"), &sysroot)
     }
 
     /// Debian's compiler for the web with its sources, unpacked into a folder; cargo builds the standard library with it. The
     /// linker is that of rustup's compiler.
-    fn debian(folder_: &Path, sysroot: &Path) -> Result<Tools, String> {
+    fn debian(folder_: &Path, sysroot: &Path) -> Result<WebToolchain, String> {
         let (packages, rust) = (folder_.join("packages"), folder_.join("rust"));
         let compiler = rust.join("usr/bin/rustc");
         if !compiler.is_file() {
@@ -178,7 +178,7 @@ impl Tools {
             ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker.to_string_lossy().into_owned()),
             ("CARGO_TARGET_DIR", target.to_string_lossy().into_owned()),
         ];
-        Ok(Tools { env, args: &["-Zbuild-std=std,panic_abort"], target })
+        Ok(WebToolchain { env, args: &["-Zbuild-std=std,panic_abort"], target })
     }
 
     /// Builds something for pages.

@@ -4,7 +4,7 @@
 use super::generate::WRITTEN;
 use crate::loops::Stmt;
 use crate::program::Step;
-use crate::target::{KernelLimits, Schedule};
+use crate::target::{KernelLimits, LoopSchedule};
 use crate::{Options, Target, compile};
 use ir::{Builder, DType, Graph, GraphBuilder, Scalar, Type, Value};
 
@@ -127,7 +127,7 @@ fn ops(body: &[Stmt]) -> usize {
 fn the_work_of_writes_grows_with_their_number() {
     let cpu = plain::TARGET;
     let grid =
-        Target { schedule: Schedule::Grid, kernel: KernelLimits { max_space_splits: 0, ..cpu.kernel }, ..cpu.clone() };
+        Target { schedule: LoopSchedule::Grid, kernel: KernelLimits { max_space_splits: 0, ..cpu.kernel }, ..cpu.clone() };
     for target in [cpu, grid] {
         for (name, shape, write) in WRITES {
             let mut before = [usize::MAX / 4; 2];
@@ -136,7 +136,7 @@ fn the_work_of_writes_grows_with_their_number() {
                 let text = format!("{count} writes `{name}` take {now:?}, half as many {before:?}");
                 assert!(now[0] <= 2000 * count && now[1] <= 50 * count, "{text}");
                 // A kernel is written again for each result that joins it, and takes 24: with fewer writes than that the work grows faster.
-                if count > 4 * target.kernel.results {
+                if count > 4 * target.kernel.max_results {
                     assert!((0..2).all(|i| 10 * now[i] <= 25 * before[i]), "{text}");
                 }
                 before = now;

@@ -4,13 +4,13 @@ mod expressions;
 pub(super) mod interleave;
 mod scratch;
 
-use super::expr::ExId;
+use super::expr::ExprId;
 use super::generate::Generator;
-use super::index::Lin;
-use super::iteration_space::Space;
-use super::lower::{Group, LoopShape, Lowered, Param, Reduction, Role, Store, kernel_name};
-use crate::loops::{self, Atom, Buf, Builder, Carried, Extent, LoopKind, Mode, Reg, Size, Stmt};
-use crate::target::{Schedule, Target};
+use super::index::AffineIndex;
+use super::iteration_space::IterationSpace;
+use super::lower::{Group, LoopShape, Lowered, Param, Reduction, ValueRole, Store, kernel_name};
+use crate::loops::{self, Atom, Buf, KernelBuilder, Carried, Extent, LoopKind, AccessMode, Reg, Size, Stmt};
+use crate::target::{LoopSchedule, Target};
 use ir::ops::ReduceKind;
 use ir::{Binary, Compare, DType, Scalar, Value};
 use rustc_hash::FxHashMap;
@@ -33,7 +33,7 @@ pub(super) struct Emitter<'a> {
     pub(super) shape: LoopShape,
     pub(super) reductions: Vec<Reduction>,
     pub(super) stores: Vec<Store>,
-    pub(super) b: Builder,
+    pub(super) b: KernelBuilder,
     pub(super) bind: Vec<Bind>,
     pub(super) bound: u64,
     pub(super) level: u32,
@@ -41,8 +41,8 @@ pub(super) struct Emitter<'a> {
     pub(super) params: Vec<Param>,
     pub(super) scopes: Vec<Scope>,
     /// Costly expressions kept in scratch memory between loops of a row, with the index of their element.
-    pub(super) cached: FxHashMap<ExId, Buf>,
-    pub(super) written: Vec<ExId>,
+    pub(super) cached: FxHashMap<ExprId, Buf>,
+    pub(super) written: Vec<ExprId>,
     pub(super) block_start: Option<Reg>,
     /// Where results are kept while short rows run side by side.
     pub(super) kept: FxHashMap<Value, Buf>,
@@ -63,8 +63,8 @@ pub(crate) const GRID_BLOCK: i64 = 32 * VECTOR_BLOCK;
 pub(crate) const SERIAL_BLOCK: i64 = 32;
 
 /// How sums are cut into blocks: the reduced variable that is cut, and how many of its values are in one.
-struct Blocks {
-    cut: usize,
+struct ReductionBlocks {
+    split_var: usize,
     size: i64,
 }
 
@@ -92,14 +92,14 @@ impl Columns {
 
 #[derive(Default)]
 pub(super) struct Scope {
-    regs: FxHashMap<ExId, Reg>,
+    regs: FxHashMap<ExprId, Reg>,
     atoms: FxHashMap<u32, Reg>,
 }
 
 impl<'a> Emitter<'a> {
     pub(super) fn new(
         g: Generator<'a>,
-        space: &Space,
+        space: &IterationSpace,
         shape: LoopShape,
         reductions: Vec<Reduction>,
         stores: Vec<Store>,
@@ -117,8 +117,8 @@ impl<'a> Emitter<'a> {
         target: &Target,
     ) -> Emitter<'a> {
         Emitter {
-            row_scratch: target.kernel.row_scratch,
-            vector_block: if target.schedule == Schedule::Grid { GRID_BLOCK } else { VECTOR_BLOCK },
+            row_scratch: target.kernel.row_scratch_bytes,
+            vector_block: if target.schedule == LoopSchedule::Grid { GRID_BLOCK } else { VECTOR_BLOCK },
             g,
             bind: vec![Bind::Unbound; vars],
             bound: 0,
@@ -126,7 +126,7 @@ impl<'a> Emitter<'a> {
             shape,
             reductions: Vec::new(),
             stores,
-            b: Builder::new(""),
+            b: KernelBuilder::new(""),
             bufs: FxHashMap::default(),
             params: Vec::new(),
             scopes: vec![Scope::default()],
@@ -141,8 +141,8 @@ impl<'a> Emitter<'a> {
     }
 
     pub(super) fn run(mut self, group: &Group) -> Lowered {
-        if let Some(rows) = self.shape.abreast {
-            return self.side_by_side(group, rows);
+        if let Some(rows) = self.shape.interleaved_rows {
+            return self.lower_interleaved(group, rows);
         }
         let mut parallel: Option<i64> = (!self.shape.parallel.is_empty())
             .then(|| self.shape.parallel.iter().map(|&v| self.shape.extents[v]).product());
@@ -180,12 +180,12 @@ impl<'a> Emitter<'a> {
 
     /// The loops over a tile, whose place and size are arguments; with reductions a tile has whole rows.
     pub(super) fn tile(mut self, group: &Group, tile: Value, vars: [Option<usize>; 3]) -> Lowered {
-        let buf = self.b.buffer(self.g.graph.ty(tile).dtype.accumulator(), Mode::Read);
+        let buf = self.b.buffer(self.g.graph.ty(tile).dtype.accumulator(), AccessMode::Read);
         self.params.push(Param::Value(tile));
         self.over_rows(format!("tile_{}", kernel_name(group)), vars, |e, row, stride, columns| {
             e.tile = Some((buf, row, vars[2], stride));
             if !e.reductions.is_empty() {
-                return e.row();
+                return e.emit_row();
             }
             columns.run(e, |e, _| {
                 let stores = e.stores.clone();
@@ -195,9 +195,9 @@ impl<'a> Emitter<'a> {
     }
 
     /// The loops that write a block of an operand, whose place and size are arguments.
-    pub(super) fn fill(mut self, group: &Group, vars: [Option<usize>; 3]) -> Lowered {
+    pub(super) fn emit_prologue(mut self, group: &Group, vars: [Option<usize>; 3]) -> Lowered {
         let (value, _, x, _) = self.stores[0].clone();
-        let buf = self.b.buffer(self.g.graph.ty(value).dtype, Mode::Write);
+        let buf = self.b.buffer(self.g.graph.ty(value).dtype, AccessMode::Write);
         self.params.push(Param::Value(value));
         self.over_rows(format!("fill_{}", kernel_name(group)), vars, |e, row, stride, columns| {
             columns.run(e, |e, column| {
@@ -217,7 +217,7 @@ impl<'a> Emitter<'a> {
         body: impl FnOnce(&mut Self, loops::Var, Size, Columns),
     ) -> Lowered {
         let args: Vec<Size> = (0..6).map(|_| self.b.size()).collect();
-        let start = |b: &mut Builder, k: u32| {
+        let start = |b: &mut KernelBuilder, k: u32| {
             b.let_(DType::I64, loops::Op::Index(loops::Index { offset_args: vec![k], ..loops::Index::default() }))
         };
         let (b0, r0, c0) = (start(&mut self.b, 0), start(&mut self.b, 1), start(&mut self.b, 2));
@@ -258,7 +258,7 @@ impl<'a> Emitter<'a> {
             return;
         }
         let mut rest = self.b.index(var);
-        let mut peel = |b: &mut Builder, extent: i64, last: bool| {
+        let mut peel = |b: &mut KernelBuilder, extent: i64, last: bool| {
             if last {
                 return rest;
             }
@@ -295,7 +295,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Runs `body` in a loop over a variable, carrying values through it.
-    pub(super) fn over(
+    pub(super) fn emit_loop(
         &mut self,
         v: usize,
         kind: LoopKind,
@@ -345,7 +345,7 @@ impl<'a> Emitter<'a> {
     pub(super) fn rows(&mut self, k: usize) {
         if k < self.shape.serial.len() {
             let v = self.shape.serial[k];
-            self.over(v, LoopKind::Serial, &[], &mut |e, _| {
+            self.emit_loop(v, LoopKind::Serial, &[], &mut |e, _| {
                 e.hoist_all();
                 e.rows(k + 1);
                 Vec::new()
@@ -355,17 +355,17 @@ impl<'a> Emitter<'a> {
         let vector = self.shape.vector;
         match vector.filter(|v| !self.shape.cols.contains(v)) {
             Some(v) => {
-                self.over(v, LoopKind::Vector, &[], &mut |e, _| {
-                    e.row();
+                self.emit_loop(v, LoopKind::Vector, &[], &mut |e, _| {
+                    e.emit_row();
                     Vec::new()
                 });
             }
-            None => self.row(),
+            None => self.emit_row(),
         }
     }
 
     /// Everything of one row: reductions level by level, then results.
-    pub(super) fn row(&mut self) {
+    pub(super) fn emit_row(&mut self) {
         let levels = self.reductions.iter().map(|r| r.level).max().unwrap_or(0);
         self.plan_cache(levels);
         self.level = 0;
@@ -382,10 +382,10 @@ impl<'a> Emitter<'a> {
         }
         self.hoist_all();
         let stores = self.stores.clone();
-        for (value, _, e, at) in stores.iter().filter(|s| s.1 != Role::Full) {
+        for (value, _, e, at) in stores.iter().filter(|s| s.1 != ValueRole::Full) {
             self.store(*value, *e, at);
         }
-        if stores.iter().any(|s| s.1 == Role::Full) {
+        if stores.iter().any(|s| s.1 == ValueRole::Full) {
             self.store_loops(0);
         }
         self.level = 0;
@@ -403,7 +403,7 @@ impl<'a> Emitter<'a> {
             let (identity, op) = (r.kind.identity(r.acc), r.kind.combine());
             accs.push((self.b.constant(identity), op));
         }
-        if let Some(rows) = self.shape.abreast.filter(|_| here.iter().any(|&k| self.order_shows(k))) {
+        if let Some(rows) = self.shape.interleaved_rows.filter(|_| here.iter().any(|&k| self.depends_on_order(k))) {
             return self.reduce_in_order(rows, &accs, here);
         }
         match self.blocks(here) {
@@ -413,7 +413,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// How float sums over many elements are cut into blocks, so that their error stays bounded.
-    fn blocks(&self, here: &[usize]) -> Option<Blocks> {
+    fn blocks(&self, here: &[usize]) -> Option<ReductionBlocks> {
         let float_sum = |&k: &usize| self.reductions[k].kind == ReduceKind::Sum && self.reductions[k].acc.is_float();
         let block = match self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v)) {
             true => self.vector_block,
@@ -424,12 +424,12 @@ impl<'a> Emitter<'a> {
             return None;
         }
         let cut = (0..self.shape.cols.len()).find(|&k| below(k + 1) <= block)?;
-        Some(Blocks { cut, size: block / below(cut + 1).max(1) })
+        Some(ReductionBlocks { split_var: cut, size: block / below(cut + 1).max(1) })
     }
 
     /// Reductions whose float sums are made of blocks: within a block as they come, from block to block exactly, in pairs
     /// of a sum and what its roundings have lost.
-    fn reduce_in_blocks(&mut self, blocks: &Blocks, accs: &[(Reg, Binary)], here: &[usize]) -> Vec<Reg> {
+    fn reduce_in_blocks(&mut self, blocks: &ReductionBlocks, accs: &[(Reg, Binary)], here: &[usize]) -> Vec<Reg> {
         let exact: Vec<bool> = accs.iter().map(|&(r, op)| op == Binary::Add && self.b.dtype(r).is_float()).collect();
         // Sums and the others first, then what the sums have lost.
         let mut init: Vec<Reg> = accs.iter().map(|a| a.0).collect();
@@ -437,7 +437,7 @@ impl<'a> Emitter<'a> {
             let zero = self.b.constant(Scalar::zero(self.b.dtype(r)));
             init.push(zero);
         }
-        let outs = self.blocks_below(0, blocks, &init, accs, &exact, here);
+        let outs = self.reduce_block_loops(0, blocks, &init, accs, &exact, here);
         let mut lost = outs[accs.len()..].iter();
         let mut results = Vec::with_capacity(accs.len());
         for (&sum, &exact) in outs.iter().zip(&exact) {
@@ -454,10 +454,10 @@ impl<'a> Emitter<'a> {
     }
 
     /// The loops around the blocks, from the `k`-th reduced variable on.
-    fn blocks_below(
+    fn reduce_block_loops(
         &mut self,
         k: usize,
-        blocks: &Blocks,
+        blocks: &ReductionBlocks,
         state: &[Reg],
         accs: &[(Reg, Binary)],
         exact: &[bool],
@@ -465,10 +465,10 @@ impl<'a> Emitter<'a> {
     ) -> Vec<Reg> {
         let v = self.shape.cols[k];
         let carried: Vec<(Reg, Option<Binary>)> = state.iter().map(|&r| (r, None)).collect();
-        if k < blocks.cut {
-            return self.over(v, LoopKind::Serial, &carried, &mut |e, phis| {
+        if k < blocks.split_var {
+            return self.emit_loop(v, LoopKind::Serial, &carried, &mut |e, phis| {
                 e.hoist_all();
-                e.blocks_below(k + 1, blocks, phis, accs, exact, here)
+                e.reduce_block_loops(k + 1, blocks, phis, accs, exact, here)
             });
         }
         let (whole, rest) = (self.shape.extents[v] / blocks.size, self.shape.extents[v] % blocks.size);
@@ -477,8 +477,8 @@ impl<'a> Emitter<'a> {
         let phis: Vec<Reg> = state.iter().map(|r| self.b.reg(self.b.dtype(*r))).collect();
         self.b.begin();
         self.scopes.push(Scope::default());
-        let start = self.b.index(loops::Index::default().plus(ov, blocks.size));
-        let nexts = self.one_block(k, (start, blocks.size), &phis, accs, exact, here);
+        let start = self.b.index(loops::Index::default().add_var(ov, blocks.size));
+        let nexts = self.reduce_block(k, (start, blocks.size), &phis, accs, exact, here);
         self.scopes.pop();
         let body = self.b.end();
         let (mut outs, mut loop_carried) = (Vec::new(), Vec::new());
@@ -496,13 +496,13 @@ impl<'a> Emitter<'a> {
         self.written = written;
         let start = self.b.index(whole * blocks.size);
         self.scopes.push(Scope::default());
-        let outs = self.one_block(k, (start, rest), &outs, accs, exact, here);
+        let outs = self.reduce_block(k, (start, rest), &outs, accs, exact, here);
         self.scopes.pop();
         outs
     }
 
     /// One block of `size` values of the `k`-th reduced variable, added to the state.
-    fn one_block(
+    fn reduce_block(
         &mut self,
         k: usize,
         (start, size): (Reg, i64),
@@ -525,14 +525,14 @@ impl<'a> Emitter<'a> {
                 next[i] = part;
                 continue;
             }
-            (next[i], next[lost]) = self.add_exactly(state[i], state[lost], part);
+            (next[i], next[lost]) = self.two_sum(state[i], state[lost], part);
             lost += 1;
         }
         next
     }
 
     /// `sum + x` with its rounding error (Knuth's two-sum) added to `lost`.
-    fn add_exactly(&mut self, sum: Reg, lost: Reg, x: Reg) -> (Reg, Reg) {
+    fn two_sum(&mut self, sum: Reg, lost: Reg, x: Reg) -> (Reg, Reg) {
         let b = &mut self.b;
         let total = b.binary(Binary::Add, sum, x);
         let of_x = b.binary(Binary::Sub, total, sum);
@@ -580,13 +580,13 @@ impl<'a> Emitter<'a> {
     pub(super) fn store_loops(&mut self, k: usize) {
         let Some(&v) = self.shape.cols.get(k) else {
             let stores = self.stores.clone();
-            for (value, _, e, at) in stores.iter().filter(|s| s.1 == Role::Full) {
+            for (value, _, e, at) in stores.iter().filter(|s| s.1 == ValueRole::Full) {
                 self.store(*value, *e, at);
             }
             return;
         };
         let kind = self.col_kind(v);
-        self.over(v, kind, &[], &mut |e, _| {
+        self.emit_loop(v, kind, &[], &mut |e, _| {
             if k + 1 < e.shape.cols.len() {
                 e.hoist_all();
             }
@@ -595,18 +595,18 @@ impl<'a> Emitter<'a> {
         });
     }
 
-    pub(super) fn store(&mut self, value: Value, e: ExId, at: &Lin) {
+    pub(super) fn store(&mut self, value: Value, e: ExprId, at: &AffineIndex) {
         let r = self.reg(e);
         if let (Some(&buf), Some(at)) = (self.kept.get(&value), self.column()) {
             return self.b.store(buf, at, r);
         }
         let dtype = self.g.graph.ty(value).dtype;
-        let buf = self.buffer(value, dtype, Mode::Write);
+        let buf = self.buffer(value, dtype, AccessMode::Write);
         let index = self.index(at);
         self.b.store(buf, index, r);
     }
 
-    pub(super) fn buffer(&mut self, value: Value, dtype: DType, mode: Mode) -> Buf {
+    pub(super) fn buffer(&mut self, value: Value, dtype: DType, mode: AccessMode) -> Buf {
         if let Some(b) = self.bufs.get(&value) {
             return *b;
         }

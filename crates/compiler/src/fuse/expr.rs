@@ -1,54 +1,54 @@
 //! The scalar expressions of one kernel, shared where equal.
 
-use super::index::{Atoms, Lin};
+use super::index::{Atoms, AffineIndex};
 use ir::{Binary, Compare, DType, Expr, Scalar, Unary, Value};
 use rustc_hash::FxHashMap;
 
 /// Index of an expression in [`Exprs`].
-pub(crate) type ExId = u32;
+pub(crate) type ExprId = u32;
 
 /// A scalar expression whose operands are earlier expressions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Ex {
+pub(crate) enum KernelExpr {
     Const(Scalar),
     /// An index as `I64`.
-    Index(Lin),
+    Index(AffineIndex),
     /// An element of a materialised value; masked-off elements are not touched and give the scalar.
     Load {
         from: Value,
-        at: Lin,
-        mask: Option<(ExId, Scalar)>,
+        at: AffineIndex,
+        mask: Option<(ExprId, Scalar)>,
     },
-    Unary(Unary, ExId),
-    Binary(Binary, ExId, ExId),
-    Compare(Compare, ExId, ExId),
-    Select(ExId, ExId, ExId),
-    Fma(ExId, ExId, ExId),
-    Cast(DType, ExId),
-    Quantize(DType, ExId),
-    Bitcast(DType, ExId),
+    Unary(Unary, ExprId),
+    Binary(Binary, ExprId, ExprId),
+    Compare(Compare, ExprId, ExprId),
+    Select(ExprId, ExprId, ExprId),
+    Fma(ExprId, ExprId, ExprId),
+    Cast(DType, ExprId),
+    Quantize(DType, ExprId),
+    Bitcast(DType, ExprId),
     /// The result of the group's n-th reduction at this row.
     Reduced(usize),
     /// The n-th carried value of a loop.
     Carry(usize),
 }
 
-impl Ex {
-    pub(crate) fn children(&self) -> smallvec::SmallVec<[ExId; 3]> {
+impl KernelExpr {
+    pub(crate) fn children(&self) -> smallvec::SmallVec<[ExprId; 3]> {
         let mut out = smallvec::SmallVec::new();
         match self {
-            Ex::Const(_) | Ex::Index(_) | Ex::Reduced(_) | Ex::Carry(_) => {}
-            Ex::Load { mask, .. } => out.extend(mask.iter().map(|m| m.0)),
-            Ex::Unary(_, a) | Ex::Cast(_, a) | Ex::Quantize(_, a) | Ex::Bitcast(_, a) => out.push(*a),
-            Ex::Binary(_, a, b) | Ex::Compare(_, a, b) => out.extend([*a, *b]),
-            Ex::Select(a, b, c) | Ex::Fma(a, b, c) => out.extend([*a, *b, *c]),
+            KernelExpr::Const(_) | KernelExpr::Index(_) | KernelExpr::Reduced(_) | KernelExpr::Carry(_) => {}
+            KernelExpr::Load { mask, .. } => out.extend(mask.iter().map(|m| m.0)),
+            KernelExpr::Unary(_, a) | KernelExpr::Cast(_, a) | KernelExpr::Quantize(_, a) | KernelExpr::Bitcast(_, a) => out.push(*a),
+            KernelExpr::Binary(_, a, b) | KernelExpr::Compare(_, a, b) => out.extend([*a, *b]),
+            KernelExpr::Select(a, b, c) | KernelExpr::Fma(a, b, c) => out.extend([*a, *b, *c]),
         }
         out
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Info {
+pub(crate) struct ExprInfo {
     pub(crate) dtype: DType,
     /// Loop variables it depends on.
     pub(crate) vars: u64,
@@ -62,30 +62,30 @@ pub(crate) struct Info {
 
 /// All expressions of one kernel.
 #[derive(Default)]
-pub(crate) struct Exprs {
-    list: Vec<(Ex, Info)>,
-    known: FxHashMap<Ex, ExId>,
+pub(crate) struct ExprTable {
+    list: Vec<(KernelExpr, ExprInfo)>,
+    interned: FxHashMap<KernelExpr, ExprId>,
 }
 
-impl Exprs {
-    pub(crate) fn get(&self, id: ExId) -> &Ex {
+impl ExprTable {
+    pub(crate) fn get(&self, id: ExprId) -> &KernelExpr {
         &self.list[id as usize].0
     }
 
-    pub(crate) fn info(&self, id: ExId) -> &Info {
+    pub(crate) fn info(&self, id: ExprId) -> &ExprInfo {
         &self.list[id as usize].1
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Ex> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &KernelExpr> {
         self.list.iter().map(|(e, _)| e)
     }
 
     /// Adds an expression of a dtype; `level` and `vars` come from its operands and, for leaves, from the arguments.
-    pub(crate) fn add(&mut self, ex: Ex, dtype: DType, vars: u64, level: u32) -> ExId {
-        if let Some(id) = self.known.get(&ex) {
+    pub(crate) fn add(&mut self, ex: KernelExpr, dtype: DType, vars: u64, level: u32) -> ExprId {
+        if let Some(id) = self.interned.get(&ex) {
             return *id;
         }
-        let mut info = Info { dtype, vars, level, cost: own_cost(&ex), carried: matches!(ex, Ex::Carry(_)) };
+        let mut info = ExprInfo { dtype, vars, level, cost: own_cost(&ex), carried: matches!(ex, KernelExpr::Carry(_)) };
         for c in ex.children() {
             let child = self.info(c);
             info.vars |= child.vars;
@@ -93,49 +93,49 @@ impl Exprs {
             info.cost = info.cost.saturating_add(child.cost);
             info.carried |= child.carried;
         }
-        let id = self.list.len() as ExId;
-        self.known.insert(ex.clone(), id);
+        let id = self.list.len() as ExprId;
+        self.interned.insert(ex.clone(), id);
         self.list.push((ex, info));
         id
     }
 
-    pub(crate) fn constant(&mut self, s: Scalar) -> ExId {
-        self.add(Ex::Const(s), s.dtype(), 0, 0)
+    pub(crate) fn constant(&mut self, s: Scalar) -> ExprId {
+        self.add(KernelExpr::Const(s), s.dtype(), 0, 0)
     }
 
-    pub(crate) fn index(&mut self, atoms: &Atoms, lin: Lin) -> ExId {
+    pub(crate) fn index(&mut self, atoms: &Atoms, lin: AffineIndex) -> ExprId {
         let vars = atoms.vars(&lin);
-        self.add(Ex::Index(lin), DType::I64, vars, 0)
+        self.add(KernelExpr::Index(lin), DType::I64, vars, 0)
     }
 
-    pub(crate) fn unary(&mut self, op: Unary, a: ExId) -> ExId {
+    pub(crate) fn unary(&mut self, op: Unary, a: ExprId) -> ExprId {
         let d = op.result(self.info(a).dtype);
-        self.add(Ex::Unary(op, a), d, 0, 0)
+        self.add(KernelExpr::Unary(op, a), d, 0, 0)
     }
 
-    pub(crate) fn binary(&mut self, op: Binary, a: ExId, b: ExId) -> ExId {
+    pub(crate) fn binary(&mut self, op: Binary, a: ExprId, b: ExprId) -> ExprId {
         let d = self.info(a).dtype;
-        self.add(Ex::Binary(op, a, b), d, 0, 0)
+        self.add(KernelExpr::Binary(op, a, b), d, 0, 0)
     }
 
-    pub(crate) fn compare(&mut self, op: Compare, a: ExId, b: ExId) -> ExId {
-        self.add(Ex::Compare(op, a, b), DType::Bool, 0, 0)
+    pub(crate) fn compare(&mut self, op: Compare, a: ExprId, b: ExprId) -> ExprId {
+        self.add(KernelExpr::Compare(op, a, b), DType::Bool, 0, 0)
     }
 
-    pub(crate) fn select(&mut self, c: ExId, a: ExId, b: ExId) -> ExId {
+    pub(crate) fn select(&mut self, c: ExprId, a: ExprId, b: ExprId) -> ExprId {
         let d = self.info(a).dtype;
-        self.add(Ex::Select(c, a, b), d, 0, 0)
+        self.add(KernelExpr::Select(c, a, b), d, 0, 0)
     }
 
-    pub(crate) fn cast(&mut self, to: DType, a: ExId) -> ExId {
+    pub(crate) fn cast(&mut self, to: DType, a: ExprId) -> ExprId {
         if self.info(a).dtype == to {
             return a;
         }
-        self.add(Ex::Cast(to, a), to, 0, 0)
+        self.add(KernelExpr::Cast(to, a), to, 0, 0)
     }
 
     /// An op's scalar meaning over argument expressions.
-    pub(crate) fn apply(&mut self, expr: &Expr, args: &[ExId]) -> ExId {
+    pub(crate) fn apply(&mut self, expr: &Expr, args: &[ExprId]) -> ExprId {
         match expr {
             Expr::Arg(n) => args[*n],
             Expr::Const(s) => self.constant(*s),
@@ -158,7 +158,7 @@ impl Exprs {
             Expr::Fma(a, b, c) => {
                 let (a, b, c) = (self.apply(a, args), self.apply(b, args), self.apply(c, args));
                 let d = self.info(a).dtype;
-                self.add(Ex::Fma(a, b, c), d, 0, 0)
+                self.add(KernelExpr::Fma(a, b, c), d, 0, 0)
             }
             Expr::Cast(d, x) => {
                 let x = self.apply(x, args);
@@ -166,27 +166,27 @@ impl Exprs {
             }
             Expr::Quantize(d, x) => {
                 let x = self.apply(x, args);
-                self.add(Ex::Quantize(*d, x), *d, 0, 0)
+                self.add(KernelExpr::Quantize(*d, x), *d, 0, 0)
             }
             Expr::Bitcast(d, x) => {
                 let x = self.apply(x, args);
-                self.add(Ex::Bitcast(*d, x), *d, 0, 0)
+                self.add(KernelExpr::Bitcast(*d, x), *d, 0, 0)
             }
         }
     }
 }
 
-fn own_cost(ex: &Ex) -> u32 {
+fn own_cost(ex: &KernelExpr) -> u32 {
     match ex {
-        Ex::Unary(op, _) => op.cost(),
-        Ex::Binary(op, ..) => op.cost(),
-        Ex::Const(_) | Ex::Index(_) | Ex::Reduced(_) | Ex::Carry(_) => 0,
-        Ex::Load { .. }
-        | Ex::Compare(..)
-        | Ex::Select(..)
-        | Ex::Fma(..)
-        | Ex::Cast(..)
-        | Ex::Quantize(..)
-        | Ex::Bitcast(..) => 1,
+        KernelExpr::Unary(op, _) => op.cost(),
+        KernelExpr::Binary(op, ..) => op.cost(),
+        KernelExpr::Const(_) | KernelExpr::Index(_) | KernelExpr::Reduced(_) | KernelExpr::Carry(_) => 0,
+        KernelExpr::Load { .. }
+        | KernelExpr::Compare(..)
+        | KernelExpr::Select(..)
+        | KernelExpr::Fma(..)
+        | KernelExpr::Cast(..)
+        | KernelExpr::Quantize(..)
+        | KernelExpr::Bitcast(..) => 1,
     }
 }

@@ -1,7 +1,7 @@
 //! Graph values → scalar expressions: views become index arithmetic, maps become operations, materialised values loads.
 
-use super::expr::{Ex, ExId, Exprs};
-use super::index::{AtomKind, Atoms, Lin, Refine, reshape};
+use super::expr::{KernelExpr, ExprId, ExprTable};
+use super::index::{AtomKind, Atoms, AffineIndex, SpaceRefinement, reshape};
 use ir::ops::gather::{Gather, GatherMode};
 use ir::ops::{Indexing, View};
 use ir::{Binary, Compare, DType, Graph, Op, Scalar, Semantics, Type, Value};
@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 
 /// What a value is from a kernel's point of view.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Source {
+pub(crate) enum ValueSource {
     /// Computed here from its operands.
     Inline,
     /// In memory, dense; `shift` is added to its element index (the current slice of a scanned operand).
-    Memory { shift: Option<Lin> },
+    Memory { shift: Option<AffineIndex> },
     /// The result of this kernel's n-th reduction.
     Reduced(usize),
     /// A result of this kernel: usable only at the element that is being computed.
@@ -25,23 +25,23 @@ pub(crate) enum Source {
 
 /// Why a kernel can't be written this way.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Fail {
+pub(crate) enum LowerFailure {
     /// It can after this change of the iteration space.
-    Refine(Refine),
+    Refine(SpaceRefinement),
     /// A value of this kernel is needed at another element than the one being computed.
     Mismatch,
     /// An op that is no scalar expression.
     NotScalar,
 }
 
-impl From<Refine> for Fail {
-    fn from(r: Refine) -> Fail {
-        Fail::Refine(r)
+impl From<SpaceRefinement> for LowerFailure {
+    fn from(r: SpaceRefinement) -> LowerFailure {
+        LowerFailure::Refine(r)
     }
 }
 
 /// An index: one form per axis.
-pub(crate) type Index = SmallVec<[Lin; 4]>;
+pub(crate) type Index = SmallVec<[AffineIndex; 4]>;
 
 #[cfg(test)]
 thread_local! {
@@ -52,9 +52,9 @@ thread_local! {
 /// Writes expressions for one kernel over one iteration space.
 pub(crate) struct Generator<'a> {
     pub(crate) graph: &'a Graph,
-    pub(crate) sources: &'a dyn Fn(Value) -> Source,
+    pub(crate) sources: &'a dyn Fn(Value) -> ValueSource,
     pub(crate) atoms: Atoms,
-    pub(crate) exprs: Exprs,
+    pub(crate) exprs: ExprTable,
     /// The element being computed: all axes, and those that the group's reductions keep.
     pub(crate) full: Index,
     pub(crate) row: Index,
@@ -64,16 +64,16 @@ pub(crate) struct Generator<'a> {
     pub(crate) levels: Vec<u32>,
     /// Variables that must not be cut (a reduction runs over them in one loop).
     pub(crate) uncut: u64,
-    memo: FxHashMap<(Value, Index, Option<ExId>), ExId>,
+    memo: FxHashMap<(Value, Index, Option<ExprId>), ExprId>,
 }
 
 impl<'a> Generator<'a> {
-    pub(crate) fn new(graph: &'a Graph, sources: &'a dyn Fn(Value) -> Source) -> Generator<'a> {
+    pub(crate) fn new(graph: &'a Graph, sources: &'a dyn Fn(Value) -> ValueSource) -> Generator<'a> {
         Generator {
             graph,
             sources,
             atoms: Atoms::default(),
-            exprs: Exprs::default(),
+            exprs: ExprTable::default(),
             full: Index::new(),
             row: Index::new(),
             regrouped: Vec::new(),
@@ -84,15 +84,15 @@ impl<'a> Generator<'a> {
     }
 
     /// The value's element at an index, where this value is computed here whatever its source.
-    pub(crate) fn compute(&mut self, v: Value, index: &Index) -> Result<ExId, Fail> {
+    pub(crate) fn compute(&mut self, v: Value, index: &Index) -> Result<ExprId, LowerFailure> {
         self.node(v, index, None)
     }
 
     /// The value's element at an index; where the mask is false memory is not touched.
-    pub(crate) fn value(&mut self, v: Value, index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+    pub(crate) fn value(&mut self, v: Value, index: &Index, mask: Option<ExprId>) -> Result<ExprId, LowerFailure> {
         let source = (self.sources)(v);
         // A result is computed at its element in any case: one expression serves its readers, whatever their masks.
-        let mask = if source == Source::Result { None } else { mask };
+        let mask = if source == ValueSource::Result { None } else { mask };
         let key = (v, index.clone(), mask);
         if let Some(e) = self.memo.get(&key) {
             return Ok(*e);
@@ -101,47 +101,47 @@ impl<'a> Generator<'a> {
         WRITTEN.set(WRITTEN.get() + 1);
         let ty = self.graph.ty(v);
         let e = match source {
-            Source::Memory { shift } => self.load(v, ty, index, shift, mask),
-            Source::Reduced(k) => {
+            ValueSource::Memory { shift } => self.load(v, ty, index, shift, mask),
+            ValueSource::Reduced(k) => {
                 if *index != self.row {
-                    return Err(Fail::Mismatch);
+                    return Err(LowerFailure::Mismatch);
                 }
                 let vars = self.row.iter().fold(0, |m, l| m | self.atoms.vars(l));
-                self.exprs.add(Ex::Reduced(k), ty.dtype, vars, self.levels[k])
+                self.exprs.add(KernelExpr::Reduced(k), ty.dtype, vars, self.levels[k])
             }
-            Source::Carry(k) => {
+            ValueSource::Carry(k) => {
                 if *index != self.full && !index.is_empty() {
-                    return Err(Fail::Mismatch);
+                    return Err(LowerFailure::Mismatch);
                 }
                 let vars = index.iter().fold(0, |m, l| m | self.atoms.vars(l));
-                self.exprs.add(Ex::Carry(k), ty.dtype, vars, 0)
+                self.exprs.add(KernelExpr::Carry(k), ty.dtype, vars, 0)
             }
-            Source::Result => {
+            ValueSource::Result => {
                 if *index != self.full && *index != self.row && !self.regrouped.contains(index) {
-                    return Err(Fail::Mismatch);
+                    return Err(LowerFailure::Mismatch);
                 }
                 self.node(v, index, mask)?
             }
-            Source::Inline => self.node(v, index, mask)?,
+            ValueSource::Inline => self.node(v, index, mask)?,
         };
         self.memo.insert(key, e);
         Ok(e)
     }
 
-    fn load(&mut self, v: Value, ty: &Type, index: &Index, shift: Option<Lin>, mask: Option<ExId>) -> ExId {
+    fn load(&mut self, v: Value, ty: &Type, index: &Index, shift: Option<AffineIndex>, mask: Option<ExprId>) -> ExprId {
         let mut at = shift.unwrap_or_default();
         for (i, s) in index.iter().zip(ty.strides()) {
             at = at.add(&i.scale(s as i64));
         }
-        let at = self.atoms.rejoined(at);
+        let at = self.atoms.recombine_div_rem(at);
         let vars = self.atoms.vars(&at);
         let level = self.level_of(&at);
         let mask = mask.map(|m| (m, Scalar::zero(ty.dtype)));
-        self.exprs.add(Ex::Load { from: v, at, mask }, ty.dtype, vars, level)
+        self.exprs.add(KernelExpr::Load { from: v, at, mask }, ty.dtype, vars, level)
     }
 
     /// How many reductions must have run before an index is known.
-    fn level_of(&self, lin: &Lin) -> u32 {
+    fn level_of(&self, lin: &AffineIndex) -> u32 {
         let of = |a: &(u32, i64)| match &self.atoms.get(a.0).kind {
             AtomKind::Var(_) => 0,
             AtomKind::Div(l, _) | AtomKind::Mod(l, _) => self.level_of(l),
@@ -150,11 +150,11 @@ impl<'a> Generator<'a> {
         lin.terms.iter().map(of).max().unwrap_or(0)
     }
 
-    fn node(&mut self, v: Value, index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
-        let node = self.graph.node_of(v).ok_or(Fail::NotScalar)?;
+    fn node(&mut self, v: Value, index: &Index, mask: Option<ExprId>) -> Result<ExprId, LowerFailure> {
+        let node = self.graph.node_of(v).ok_or(LowerFailure::NotScalar)?;
         match node.op.semantics() {
             Semantics::Elementwise(expr) => {
-                let mut args: SmallVec<[ExId; 3]> = SmallVec::new();
+                let mut args: SmallVec<[ExprId; 3]> = SmallVec::new();
                 for &a in &node.args {
                     args.push(self.value(a, index, mask)?);
                 }
@@ -167,8 +167,8 @@ impl<'a> Generator<'a> {
                 Ok(self.exprs.cast(self.graph.ty(v).dtype, i))
             }
             Semantics::Constant => match &node.op {
-                Op::Const(c) => uniform(&c.0).map(|s| self.exprs.constant(s)).ok_or(Fail::NotScalar),
-                _ => Err(Fail::NotScalar),
+                Op::Const(c) => uniform(&c.0).map(|s| self.exprs.constant(s)).ok_or(LowerFailure::NotScalar),
+                _ => Err(LowerFailure::NotScalar),
             },
             Semantics::Index(Indexing::Gather(g)) => self.gather(&g, &node.args, index, mask),
             Semantics::Index(Indexing::Slice(sizes)) => {
@@ -189,13 +189,13 @@ impl<'a> Generator<'a> {
                 Ok(super::threefry::threefry(&mut self.exprs, words)[second as usize])
             }
             Semantics::Reduce(..) | Semantics::DotGeneral(_) | Semantics::Inline(_) | Semantics::Opaque => {
-                Err(Fail::NotScalar)
+                Err(LowerFailure::NotScalar)
             }
         }
     }
 
     /// A start index, read from memory or computed, clamped to `0..=room`.
-    fn start(&mut self, from: Value, at: &Index, room: usize, mask: Option<ExId>) -> Result<Lin, Fail> {
+    fn start(&mut self, from: Value, at: &Index, room: usize, mask: Option<ExprId>) -> Result<AffineIndex, LowerFailure> {
         let raw = self.value(from, at, mask)?;
         let raw = self.exprs.cast(DType::I64, raw);
         let (lo, hi) = (
@@ -206,12 +206,12 @@ impl<'a> Generator<'a> {
         let e = self.exprs.binary(Binary::Min, low, hi);
         let info = self.exprs.info(e).clone();
         if info.carried {
-            return Err(Fail::NotScalar);
+            return Err(LowerFailure::NotScalar);
         }
-        Ok(Lin::atom(self.atoms.computed(e, 0, room as i64, info.vars)))
+        Ok(AffineIndex::atom(self.atoms.computed(e, 0, room as i64, info.vars)))
     }
 
-    fn gather(&mut self, g: &Gather, args: &[Value], index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+    fn gather(&mut self, g: &Gather, args: &[Value], index: &Index, mask: Option<ExprId>) -> Result<ExprId, LowerFailure> {
         let operand = self.graph.ty(args[0]).clone();
         let dims = &g.dims;
         let (mut batch, mut window) = (Index::new(), Index::new());
@@ -219,18 +219,18 @@ impl<'a> Generator<'a> {
             if dims.offset.contains(&a) { &mut window } else { &mut batch }.push(i.clone());
         }
         let mut window = window.into_iter();
-        let mut inside: Option<ExId> = None;
+        let mut inside: Option<ExprId> = None;
         let mut inner = Index::new();
         for a in 0..operand.rank() {
-            let mut at = Lin::default();
+            let mut at = AffineIndex::default();
             if let Some(k) = dims.operand_batch.iter().position(|&x| x == a) {
                 at = at.add(&batch[dims.index_batch[k]]);
             } else if !dims.collapsed.contains(&a) {
-                at = at.add(&window.next().ok_or(Fail::NotScalar)?);
+                at = at.add(&window.next().ok_or(LowerFailure::NotScalar)?);
             }
             if let Some(k) = dims.index_map.iter().position(|&x| x == a) {
                 let mut place = batch.clone();
-                place.push(Lin::constant(k as i64));
+                place.push(AffineIndex::constant(k as i64));
                 let Some(room) = operand.shape[a].checked_sub(g.slice_sizes[a]) else {
                     // No slice fits into the operand: every one is outside, or has no elements.
                     let fill = match g.mode {
@@ -264,9 +264,9 @@ impl<'a> Generator<'a> {
         }
     }
 
-    fn update_slice(&mut self, args: &[Value], index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+    fn update_slice(&mut self, args: &[Value], index: &Index, mask: Option<ExprId>) -> Result<ExprId, LowerFailure> {
         let (x, update) = (self.graph.ty(args[0]).clone(), self.graph.ty(args[1]).clone());
-        let mut inside: Option<ExId> = None;
+        let mut inside: Option<ExprId> = None;
         let mut inner = Index::new();
         for (a, i) in index.iter().enumerate() {
             let size = update.shape[a];
@@ -298,8 +298,8 @@ impl<'a> Generator<'a> {
         args: &[Value],
         out: Value,
         index: &Index,
-        mask: Option<ExId>,
-    ) -> Result<ExId, Fail> {
+        mask: Option<ExprId>,
+    ) -> Result<ExprId, LowerFailure> {
         let operand = self.graph.ty(args[0]).clone();
         let inner: Index = match view {
             View::Reshape => {
@@ -314,7 +314,7 @@ impl<'a> Generator<'a> {
                 inner
             }
             View::Broadcast(dims) => (dims.iter().enumerate())
-                .map(|(a, &d)| if operand.shape[a] == 1 { Lin::default() } else { index[d].clone() })
+                .map(|(a, &d)| if operand.shape[a] == 1 { AffineIndex::default() } else { index[d].clone() })
                 .collect(),
             View::Slice(start, stride) => {
                 (index.iter().enumerate()).map(|(a, i)| i.scale(stride[a] as i64).plus(start[a] as i64)).collect()
@@ -334,10 +334,10 @@ impl<'a> Generator<'a> {
         args: &[Value],
         operand: &Type,
         index: &Index,
-        mask: Option<ExId>,
-    ) -> Result<ExId, Fail> {
+        mask: Option<ExprId>,
+    ) -> Result<ExprId, LowerFailure> {
         let mut inner = Index::new();
-        let mut inside: Option<ExId> = None;
+        let mut inside: Option<ExprId> = None;
         for a in 0..index.len() {
             let size = operand.shape[a] as i64;
             let step = interior[a] as i64 + 1;
@@ -390,7 +390,7 @@ impl<'a> Generator<'a> {
         Ok(self.exprs.select(inside, x, fill))
     }
 
-    fn concat(&mut self, axis: usize, args: &[Value], index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+    fn concat(&mut self, axis: usize, args: &[Value], index: &Index, mask: Option<ExprId>) -> Result<ExprId, LowerFailure> {
         let (lo, hi) = self.atoms.range(&index[axis]);
         let mut bounds = Vec::with_capacity(args.len() + 1);
         let mut at = 0i64;
@@ -411,7 +411,7 @@ impl<'a> Generator<'a> {
             return Err(cut.into());
         }
         let ix = self.exprs.index(&self.atoms, index[axis].clone());
-        let mut result: Option<ExId> = None;
+        let mut result: Option<ExprId> = None;
         for k in (0..args.len()).rev() {
             if self.graph.ty(args[k]).shape[axis] == 0 {
                 continue;
@@ -428,11 +428,11 @@ impl<'a> Generator<'a> {
                 Some(rest) => self.exprs.select(here, x, rest),
             });
         }
-        result.ok_or(Fail::NotScalar)
+        result.ok_or(LowerFailure::NotScalar)
     }
 
     /// A cut of the one variable of a form at the first of `bounds` that it crosses.
-    fn cut(&self, lin: &Lin, bounds: &[i64]) -> Option<Refine> {
+    fn cut(&self, lin: &AffineIndex, bounds: &[i64]) -> Option<SpaceRefinement> {
         let (var, sign) = self.atoms.single_var(lin)?;
         if self.uncut >> var & 1 == 1 {
             return None;
@@ -441,11 +441,11 @@ impl<'a> Generator<'a> {
         bounds.iter().find_map(|&b| {
             // v + c >= b from v = b - c on; c - v < b from v = c - b + 1 on.
             let at = if sign == 1 { b - lin.c } else { lin.c - b + 1 };
-            (at > 0 && at < extent).then_some(Refine::Cut { var, at })
+            (at > 0 && at < extent).then_some(SpaceRefinement::SplitRange { var, at })
         })
     }
 
-    fn and(&mut self, a: Option<ExId>, b: ExId) -> ExId {
+    fn and(&mut self, a: Option<ExprId>, b: ExprId) -> ExprId {
         match a {
             Some(a) if a != b => self.exprs.binary(Binary::And, a, b),
             _ => b,

@@ -5,9 +5,9 @@
 //! then join groups: into the group of a value they read if domains fit, nothing between them closes a cycle, and the
 //! joint kernel can be written.
 
-use super::generate::{Fail, Source, uniform};
-use super::lower::{Group, Role, Root, lower};
-use crate::target::{Schedule, Target};
+use super::generate::{LowerFailure, ValueSource, uniform};
+use super::lower::{Group, ValueRole, Root, lower};
+use crate::target::{LoopSchedule, Target};
 use ir::ops::Indexing;
 use ir::{Graph, Node, Op, Semantics, Shape, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 const MAX_DEPTH: u32 = 120;
 const MAX_COST: u32 = 4000;
 /// A kernel takes a value of another shape if its vector then still runs over this many elements.
-const RUN: i64 = 128;
+const MIN_VECTOR_RUN: i64 = 128;
 
 /// A unit of execution.
 #[derive(Clone, Debug)]
@@ -43,64 +43,64 @@ pub(crate) struct Unfused {
     pub(crate) value: Value,
     /// A value of that unit.
     pub(crate) other: Value,
-    pub(crate) why: Why,
+    pub(crate) reason: UnfusedReason,
 }
 
 /// Why a value did not join a unit.
 #[derive(Clone, Debug)]
-pub(crate) enum Why {
-    Full(usize),
-    Domain,
-    Circle,
-    Again,
+pub(crate) enum UnfusedReason {
+    TooManyResults(usize),
+    DomainMismatch,
+    Cycle,
+    CheaperToRecompute,
     NoFuse,
-    Run,
-    Kernel(Fail),
-    Buffers(usize),
+    ShortInnerLoop,
+    LowerFailed(LowerFailure),
+    TooManyBuffers(usize),
 }
 
-impl std::fmt::Display for Why {
+impl std::fmt::Display for UnfusedReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Why::Full(n) => return write!(f, "a kernel has at most {n} results"),
-            Why::Domain => "they run over different elements",
-            Why::Circle => "a step between them needs one and gives the other",
-            Why::Again => "one computes again what the other computes, so that it need not be kept",
-            Why::NoFuse => "it is asked for by itself",
-            Why::Run => "together they would run over few elements at a time",
-            Why::Kernel(Fail::Mismatch) => "one is needed at other elements than the one being computed",
-            Why::Kernel(Fail::Refine(_)) => "no division of the loops fits both",
-            Why::Kernel(Fail::NotScalar) => "an op on the way is no scalar expression",
-            Why::Buffers(n) => return write!(f, "a kernel has at most {n} buffers"),
+            UnfusedReason::TooManyResults(n) => return write!(f, "a kernel has at most {n} results"),
+            UnfusedReason::DomainMismatch => "they run over different elements",
+            UnfusedReason::Cycle => "a step between them needs one and gives the other",
+            UnfusedReason::CheaperToRecompute => "one computes again what the other computes, so that it need not be kept",
+            UnfusedReason::NoFuse => "it is asked for by itself",
+            UnfusedReason::ShortInnerLoop => "together they would run over few elements at a time",
+            UnfusedReason::LowerFailed(LowerFailure::Mismatch) => "one is needed at other elements than the one being computed",
+            UnfusedReason::LowerFailed(LowerFailure::Refine(_)) => "no division of the loops fits both",
+            UnfusedReason::LowerFailed(LowerFailure::NotScalar) => "an op on the way is no scalar expression",
+            UnfusedReason::TooManyBuffers(n) => return write!(f, "a kernel has at most {n} buffers"),
         })
     }
 }
 
 /// How a node takes part in fusion.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum NodeKind {
     Scalar,
     Reduce,
     Memory,
     Standalone,
 }
 
-fn kind(node: &Node, target: &Target) -> Kind {
+fn kind(node: &Node, target: &Target) -> NodeKind {
     match node.op.semantics() {
-        _ if joins_many(node, target) => Kind::Standalone,
-        Semantics::Elementwise(_) | Semantics::View(_) | Semantics::Index(_) => Kind::Scalar,
+        _ if has_many_concat_operands(node, target) => NodeKind::Standalone,
+        Semantics::Elementwise(_) | Semantics::View(_) | Semantics::Index(_) => NodeKind::Scalar,
         Semantics::Constant => match &node.op {
-            Op::Const(c) if uniform(&c.0).is_none() => Kind::Memory,
-            _ => Kind::Scalar,
+            Op::Const(c) if uniform(&c.0).is_none() => NodeKind::Memory,
+            _ => NodeKind::Scalar,
         },
-        Semantics::Reduce(..) => Kind::Reduce,
-        Semantics::DotGeneral(_) | Semantics::Inline(_) | Semantics::Opaque => Kind::Standalone,
+        Semantics::Reduce(..) => NodeKind::Reduce,
+        Semantics::DotGeneral(_) | Semantics::Inline(_) | Semantics::Opaque => NodeKind::Standalone,
     }
 }
 
 /// Whether a concatenation has more parts than loops should be cut for: they are copied, one after the other.
-fn joins_many(node: &Node, target: &Target) -> bool {
-    let few = matches!(target.schedule, Schedule::Workers(_));
+fn has_many_concat_operands(node: &Node, target: &Target) -> bool {
+    let few = matches!(target.schedule, LoopSchedule::Workers(_));
     few && matches!(node.op, Op::Concat(_)) && node.args.len() > target.kernel.max_space_splits / 2
 }
 
@@ -116,7 +116,7 @@ fn is_nofuse(node: &Node) -> bool {
 
 /// Whether a node is a step of its own.
 pub(crate) fn is_standalone(node: &Node, target: &Target) -> bool {
-    kind(node, target) == Kind::Standalone
+    kind(node, target) == NodeKind::Standalone
 }
 
 struct Grouping<'a> {
@@ -134,7 +134,7 @@ struct Grouping<'a> {
     /// Needed values that each root reads.
     reads: BTreeMap<Value, Vec<Value>>,
     /// Values that are equal by their expressions have equal numbers.
-    number: Vec<u32>,
+    value_number: Vec<u32>,
     /// The arithmetic of each unit, by number.
     computes: Vec<FxHashMap<u32, Value>>,
     unfused: Vec<Unfused>,
@@ -143,14 +143,14 @@ struct Grouping<'a> {
 /// Divides a graph into units. `operand_base` says which value an op that is no scalar expression wants in memory for an
 /// operand (the operand itself, or what it is a strided view of), or nothing if the op computes it as it reads it. `replaced` are pairs of an input and an output that is
 /// to be written over it: where that is possible, what reads the input runs first.
-pub(crate) fn units(
+pub(crate) fn plan_fusion(
     graph: &Graph,
     operand_base: &dyn Fn(&Node, usize) -> Option<Value>,
     replaced: &[(Value, Value)],
     target: &Target,
 ) -> FusionPlan {
-    let live = graph.live();
-    let (needed, _) = kept(graph, &live, operand_base, target);
+    let live = graph.live_values();
+    let (needed, _) = materialized_values(graph, &live, operand_base, target);
     let n = graph.num_values();
     let mut g = Grouping {
         graph,
@@ -162,7 +162,7 @@ pub(crate) fn units(
         users: Vec::new(),
         latest: Vec::new(),
         reads: BTreeMap::new(),
-        number: numbers(graph, target),
+        value_number: number_values(graph, target),
         computes: Vec::new(),
         unfused: Vec::new(),
     };
@@ -171,12 +171,12 @@ pub(crate) fn units(
             continue;
         }
         match kind(node, target) {
-            Kind::Memory => {}
-            Kind::Standalone => {
+            NodeKind::Memory => {}
+            NodeKind::Standalone => {
                 let reads = g.standalone_reads(node, operand_base);
                 g.new_unit(FusionUnit::Standalone(k), &node.outs, &reads);
             }
-            Kind::Scalar | Kind::Reduce => {
+            NodeKind::Scalar | NodeKind::Reduce => {
                 for &v in &node.outs {
                     if g.needed[v.0 as usize] && live[v.0 as usize] {
                         g.root(v, node);
@@ -190,13 +190,13 @@ pub(crate) fn units(
 }
 
 /// Which values are kept in memory, and what computing each other one where it is used costs.
-pub(crate) fn kept(
+pub(crate) fn materialized_values(
     graph: &Graph,
     live: &[bool],
     operand_base: &dyn Fn(&Node, usize) -> Option<Value>,
     target: &Target,
 ) -> (Vec<bool>, Vec<u32>) {
-    let costly = target.keep.costly;
+    let costly = target.recompute.max_duplicate_cost;
     let n = graph.num_values();
     let mut needed = vec![false; n];
     let mut uses = vec![0u32; n];
@@ -211,22 +211,22 @@ pub(crate) fn kept(
             continue;
         }
         match kind(node, target) {
-            Kind::Standalone => {
+            NodeKind::Standalone => {
                 node.outs.iter().for_each(|v| needed[v.0 as usize] = true);
                 for v in (0..node.args.len()).filter_map(|i| operand_base(node, i)) {
                     needed[v.0 as usize] = true;
                 }
             }
-            Kind::Reduce | Kind::Memory => needed[node.outs[0].0 as usize] = true,
+            NodeKind::Reduce | NodeKind::Memory => needed[node.outs[0].0 as usize] = true,
             // A table is read at computed places, not computed there.
-            Kind::Scalar if matches!(node.op.semantics(), Semantics::Index(Indexing::Gather(_))) => {
+            NodeKind::Scalar if matches!(node.op.semantics(), Semantics::Index(Indexing::Gather(_))) => {
                 needed[node.args[0].0 as usize] = true;
             }
-            Kind::Scalar if is_nofuse(node) => {
+            NodeKind::Scalar if is_nofuse(node) => {
                 needed[node.args[0].0 as usize] = true;
                 needed[node.outs[0].0 as usize] = true;
             }
-            Kind::Scalar => {}
+            NodeKind::Scalar => {}
         }
         node.args.iter().for_each(|a| uses[a.0 as usize] += 1);
     }
@@ -234,12 +234,12 @@ pub(crate) fn kept(
     let mut leaves: Vec<SmallVec<[Value; 4]>> = vec![SmallVec::new(); n];
     let mut reads: Vec<SmallVec<[Value; 4]>> = vec![SmallVec::new(); n];
     for node in graph.nodes() {
-        if kind(node, target) != Kind::Scalar || !node.outs.iter().any(|v| live[v.0 as usize]) {
+        if kind(node, target) != NodeKind::Scalar || !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
         }
         let v = node.outs[0].0 as usize;
         let mut read = all_reads(&node.args, &needed, &reads);
-        while read.len() > target.kernel.reads {
+        while read.len() > target.kernel.max_operands {
             let open = node.args.iter().filter(|a| !needed[a.0 as usize] && reads[a.0 as usize].len() > 1);
             let Some(widest) = open.max_by_key(|a| reads[a.0 as usize].len()) else { break };
             needed[widest.0 as usize] = true;
@@ -427,7 +427,7 @@ impl Grouping<'_> {
     /// Whether a unit computes one of these values under another name. Equal nodes are merged before: those that are left
     /// were copied so that the first need not be kept for the second's sake.
     fn computes_duplicate(&self, u: usize, arithmetic: &[Value]) -> bool {
-        let duplicate = |v: &Value| self.computes[u].get(&self.number[v.0 as usize]).is_some_and(|w| w != v);
+        let duplicate = |v: &Value| self.computes[u].get(&self.value_number[v.0 as usize]).is_some_and(|w| w != v);
         arithmetic.iter().any(duplicate)
     }
 
@@ -446,7 +446,7 @@ impl Grouping<'_> {
     fn root(&mut self, v: Value, node: &Node) {
         let (reads, arithmetic) = self.expression(v);
         let numbered =
-            |g: &Self| -> Vec<(u32, Value)> { arithmetic.iter().map(|&x| (g.number[x.0 as usize], x)).collect() };
+            |g: &Self| -> Vec<(u32, Value)> { arithmetic.iter().map(|&x| (g.value_number[x.0 as usize], x)).collect() };
         let mut candidates: Vec<usize> = reads
             .iter()
             .rev()
@@ -476,19 +476,19 @@ impl Grouping<'_> {
             let other = group.roots[0].value;
             let circle =
                 || reads.iter().any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.reaches(d, u)));
-            let joint = self.join(group, v, node).and_then(|joint| {
+            let joint = self.fuse_root(group, v, node).and_then(|joint| {
                 if self.computes_duplicate(u, &arithmetic) {
-                    return Err(Why::Again);
+                    return Err(UnfusedReason::CheaperToRecompute);
                 }
                 match circle() {
-                    true => Err(Why::Circle),
+                    true => Err(UnfusedReason::Cycle),
                     false => self.try_lower(&joint).map(|()| joint),
                 }
             });
             let joint = match joint {
                 Ok(joint) => joint,
                 Err(why) => {
-                    self.unfused.push(Unfused { value: v, other, why });
+                    self.unfused.push(Unfused { value: v, other, reason: why });
                     continue;
                 }
             };
@@ -500,7 +500,7 @@ impl Grouping<'_> {
             self.reads.insert(v, reads);
             return;
         }
-        let group = alone(self.graph, v, node);
+        let group = single_value_group(self.graph, v, node);
         let u = self.new_unit(FusionUnit::Group(group), &[v], &reads);
         let numbered = numbered(self);
         self.computes[u].extend(numbered);
@@ -511,42 +511,42 @@ impl Grouping<'_> {
     // Inlined into the loop over candidates, its tests of the op are hoisted in front of the test of which op it is: sound,
     // since their answer is then not used, but memcheck takes it for a decision on uninitialised bytes.
     #[inline(never)]
-    fn join(&self, group: &Group, v: Value, node: &Node) -> Result<Group, Why> {
-        if group.roots.len() >= self.target.kernel.results {
-            return Err(Why::Full(self.target.kernel.results));
+    fn fuse_root(&self, group: &Group, v: Value, node: &Node) -> Result<Group, UnfusedReason> {
+        if group.roots.len() >= self.target.kernel.max_results {
+            return Err(UnfusedReason::TooManyResults(self.target.kernel.max_results));
         }
         if group.roots.iter().any(|r| self.graph.node_of(r.value).is_some_and(is_nofuse)) {
-            return Err(Why::NoFuse);
+            return Err(UnfusedReason::NoFuse);
         }
         let mut g = group.clone();
-        let kept: Shape = (0..g.full.len()).filter(|a| !g.red.contains(a)).map(|a| g.full[a]).collect();
+        let kept: Shape = (0..g.domain.len()).filter(|a| !g.reduced_axes.contains(a)).map(|a| g.domain[a]).collect();
         let role = match &node.op {
             Op::Reduce(r) => {
                 let shape = &self.graph.ty(node.args[0]).shape;
                 let mut axes = r.axes.to_vec();
                 axes.sort_unstable();
                 let outer: Shape = (0..shape.len()).filter(|a| !axes.contains(a)).map(|a| shape[a]).collect();
-                if g.red.is_empty() && g.full == *shape && is_suffix(&axes, shape.len()) {
-                    g.red = axes;
-                } else if g.red.is_empty() && g.full == outer && !axes.is_empty() {
-                    g.full = shape.clone();
-                    g.red = axes;
-                    g.roots.iter_mut().for_each(|r| r.role = Role::Row);
-                } else if g.full != *shape || g.red != axes {
-                    return Err(Why::Domain);
+                if g.reduced_axes.is_empty() && g.domain == *shape && is_suffix(&axes, shape.len()) {
+                    g.reduced_axes = axes;
+                } else if g.reduced_axes.is_empty() && g.domain == outer && !axes.is_empty() {
+                    g.domain = shape.clone();
+                    g.reduced_axes = axes;
+                    g.roots.iter_mut().for_each(|r| r.role = ValueRole::Row);
+                } else if g.domain != *shape || g.reduced_axes != axes {
+                    return Err(UnfusedReason::DomainMismatch);
                 }
-                Role::Reduce(r.kind)
+                ValueRole::Reduce(r.kind)
             }
             _ => {
                 let shape = &self.graph.ty(v).shape;
-                if g.full == *shape && (g.red.is_empty() || is_suffix(&g.red, g.full.len())) {
-                    Role::Full
-                } else if !g.red.is_empty() && kept == *shape {
-                    Role::Row
-                } else if self.takes_regrouped(group, v) {
-                    Role::Full
+                if g.domain == *shape && (g.reduced_axes.is_empty() || is_suffix(&g.reduced_axes, g.domain.len())) {
+                    ValueRole::Full
+                } else if !g.reduced_axes.is_empty() && kept == *shape {
+                    ValueRole::Row
+                } else if self.can_fuse_reshaped(group, v) {
+                    ValueRole::Full
                 } else {
-                    return Err(Why::Domain);
+                    return Err(UnfusedReason::DomainMismatch);
                 }
             }
         };
@@ -557,28 +557,28 @@ impl Grouping<'_> {
     /// Whether a row's kernel may compute a value that has the elements of its domain, in order, under another shape, from
     /// one that then need not go through memory: the gradient of a norm over groups of channels. A grid rather spreads it
     /// over more than the rows. A row that a product gives stays with the product.
-    fn takes_regrouped(&self, group: &Group, v: Value) -> bool {
+    fn can_fuse_reshaped(&self, group: &Group, v: Value) -> bool {
         let reads = self.reads(v);
         let product = |v: &Value| self.graph.node_of(*v).is_some_and(|n| matches!(n.op, Op::Dot(_)));
-        matches!(self.target.schedule, Schedule::Workers(_))
-            && !group.red.is_empty()
-            && is_suffix(&group.red, group.full.len())
-            && self.graph.ty(v).numel() == group.full.iter().product::<usize>()
-            && group.roots.iter().any(|r| r.role == Role::Full && reads.contains(&r.value))
+        matches!(self.target.schedule, LoopSchedule::Workers(_))
+            && !group.reduced_axes.is_empty()
+            && is_suffix(&group.reduced_axes, group.domain.len())
+            && self.graph.ty(v).numel() == group.domain.iter().product::<usize>()
+            && group.roots.iter().any(|r| r.role == ValueRole::Full && reads.contains(&r.value))
             && !group.roots.iter().any(|r| self.reads[&r.value].iter().any(product))
     }
 
-    fn try_lower(&self, group: &Group) -> Result<(), Why> {
+    fn try_lower(&self, group: &Group) -> Result<(), UnfusedReason> {
         let lowered =
-            lower(self.graph, group, &|v| source(&self.needed, group, v), self.target).map_err(Why::Kernel)?;
+            lower(self.graph, group, &|v| source(&self.needed, group, v), self.target).map_err(UnfusedReason::LowerFailed)?;
         // Loops that are cut for another shape must leave the vector a run.
-        let regrouped = group.roots.iter().any(|r| r.role == Role::Full && self.graph.ty(r.value).shape != group.full);
-        if regrouped && lowered.iter().any(|l| l.run < RUN) {
-            return Err(Why::Run);
+        let regrouped = group.roots.iter().any(|r| r.role == ValueRole::Full && self.graph.ty(r.value).shape != group.domain);
+        if regrouped && lowered.iter().any(|l| l.run < MIN_VECTOR_RUN) {
+            return Err(UnfusedReason::ShortInnerLoop);
         }
         let buffers = lowered.iter().map(|l| l.params.len()).max().unwrap_or(0);
         let most = self.target.kernel.buffers;
-        if buffers > most { Err(Why::Buffers(most)) } else { Ok(()) }
+        if buffers > most { Err(UnfusedReason::TooManyBuffers(most)) } else { Ok(()) }
     }
 
     fn finish(mut self, operand_base: &dyn Fn(&Node, usize) -> Option<Value>) -> FusionPlan {
@@ -661,10 +661,10 @@ impl Grouping<'_> {
 }
 
 /// A number for each value, equal where a scalar expression's op and operands are.
-fn numbers(graph: &Graph, target: &Target) -> Vec<u32> {
+fn number_values(graph: &Graph, target: &Target) -> Vec<u32> {
     let mut number: Vec<u32> = (0..graph.num_values() as u32).collect();
     let mut first: FxHashMap<(&Op, SmallVec<[u32; 4]>), Value> = FxHashMap::default();
-    for node in graph.nodes().iter().filter(|n| matches!(kind(n, target), Kind::Scalar | Kind::Reduce)) {
+    for node in graph.nodes().iter().filter(|n| matches!(kind(n, target), NodeKind::Scalar | NodeKind::Reduce)) {
         let args = node.args.iter().map(|a| number[a.0 as usize]).collect();
         let Some(&out) = node.outs.first() else { continue };
         let known = *first.entry((&node.op, args)).or_insert(out);
@@ -680,30 +680,30 @@ fn is_suffix(axes: &[usize], rank: usize) -> bool {
 }
 
 /// A group of one value.
-fn alone(graph: &Graph, v: Value, node: &Node) -> Group {
+fn single_value_group(graph: &Graph, v: Value, node: &Node) -> Group {
     match &node.op {
         Op::Reduce(r) => {
             let mut red = r.axes.to_vec();
             red.sort_unstable();
             let full = graph.ty(node.args[0]).shape.clone();
-            Group { full, red, roots: vec![Root { value: v, role: Role::Reduce(r.kind), stored: true }] }
+            Group { domain: full, reduced_axes: red, roots: vec![Root { value: v, role: ValueRole::Reduce(r.kind), stored: true }] }
         }
         _ => {
             let full = graph.ty(v).shape.clone();
-            Group { full, red: Vec::new(), roots: vec![Root { value: v, role: Role::Full, stored: true }] }
+            Group { domain: full, reduced_axes: Vec::new(), roots: vec![Root { value: v, role: ValueRole::Full, stored: true }] }
         }
     }
 }
 
 /// What a value is to a group's kernel.
-pub(crate) fn source(in_memory: &[bool], group: &Group, v: Value) -> Source {
+pub(crate) fn source(in_memory: &[bool], group: &Group, v: Value) -> ValueSource {
     let mut reductions = 0;
     for r in &group.roots {
-        let is_reduce = matches!(r.role, Role::Reduce(_));
+        let is_reduce = matches!(r.role, ValueRole::Reduce(_));
         if r.value == v {
-            return if is_reduce { Source::Reduced(reductions) } else { Source::Result };
+            return if is_reduce { ValueSource::Reduced(reductions) } else { ValueSource::Result };
         }
         reductions += is_reduce as usize;
     }
-    if in_memory[v.0 as usize] { Source::Memory { shift: None } } else { Source::Inline }
+    if in_memory[v.0 as usize] { ValueSource::Memory { shift: None } } else { ValueSource::Inline }
 }

@@ -7,13 +7,13 @@ use super::lower::{Lowered, Param};
 use crate::loops::{Atom, Buf, Extent, Index, Loop, LoopKind, Op, Reg, Stmt, Var};
 
 /// Pieces that one kernel takes.
-const MOST: usize = 4;
+const MAX_FUSED_KERNELS: usize = 4;
 
 /// Joins neighbours that run over equal loops.
-pub(super) fn joined(pieces: Vec<Lowered>, buffers: usize) -> Vec<Lowered> {
+pub(super) fn fuse_adjacent(pieces: Vec<Lowered>, buffers: usize) -> Vec<Lowered> {
     let mut all: Vec<(Lowered, usize)> = Vec::new();
     for p in pieces {
-        match all.last().and_then(|(last, n)| (*n < MOST).then(|| two(last, &p, buffers)).flatten()) {
+        match all.last().and_then(|(last, n)| (*n < MAX_FUSED_KERNELS).then(|| fuse_pair(last, &p, buffers)).flatten()) {
             Some(both) => {
                 let n = all.pop().map_or(1, |(_, n)| n + 1);
                 all.push((both, n));
@@ -25,7 +25,7 @@ pub(super) fn joined(pieces: Vec<Lowered>, buffers: usize) -> Vec<Lowered> {
 }
 
 /// Both as one kernel, if their loops are equal and nothing that one reads is written by the other.
-fn two(a: &Lowered, b: &Lowered, most: usize) -> Option<Lowered> {
+fn fuse_pair(a: &Lowered, b: &Lowered, most: usize) -> Option<Lowered> {
     if a.parallel != b.parallel || a.kernel.sizes > 0 || b.kernel.sizes > 0 {
         return None;
     }
@@ -47,21 +47,21 @@ fn two(a: &Lowered, b: &Lowered, most: usize) -> Option<Lowered> {
     if params.len() > most || params.iter().any(|p| matches!(p, Param::Scratch(_))) {
         return None;
     }
-    let mut renamed = Renamed { regs: kernel.regs.len() as u32, bufs, vars: vec![None; b.kernel.vars as usize] };
+    let mut renamed = RenameMap { regs: kernel.regs.len() as u32, bufs, vars: vec![None; b.kernel.vars as usize] };
     kernel.body = bodies(&a.kernel.body, &b.kernel.body, &mut renamed)?;
     kernel.regs.extend(&b.kernel.regs);
     Some(Lowered { kernel, params, parallel: a.parallel, work: a.work.saturating_add(b.work), run: a.run.min(b.run) })
 }
 
 /// What the names of the second kernel become in the first.
-struct Renamed {
+struct RenameMap {
     regs: u32,
     bufs: Vec<Buf>,
     vars: Vec<Option<Var>>,
 }
 
 /// Values, then one loop, down to a vector loop over values and stores.
-fn bodies(a: &[Stmt], b: &[Stmt], names: &mut Renamed) -> Option<Vec<Stmt>> {
+fn bodies(a: &[Stmt], b: &[Stmt], names: &mut RenameMap) -> Option<Vec<Stmt>> {
     let value = |s: &Stmt| matches!(s, Stmt::Let { .. });
     match (a.split_last()?, b.split_last()?) {
         ((Stmt::Loop(x), before), (Stmt::Loop(y), others)) => {
@@ -85,7 +85,7 @@ fn bodies(a: &[Stmt], b: &[Stmt], names: &mut Renamed) -> Option<Vec<Stmt>> {
 }
 
 /// All values before all stores.
-fn inner(a: &[Stmt], b: &[Stmt], names: &Renamed) -> Option<Vec<Stmt>> {
+fn inner(a: &[Stmt], b: &[Stmt], names: &RenameMap) -> Option<Vec<Stmt>> {
     if a.iter().chain(b).any(|s| matches!(s, Stmt::Loop(_))) {
         return None;
     }
@@ -95,7 +95,7 @@ fn inner(a: &[Stmt], b: &[Stmt], names: &Renamed) -> Option<Vec<Stmt>> {
     Some(values.into_iter().chain(stores).collect())
 }
 
-impl Renamed {
+impl RenameMap {
     fn reg(&self, r: Reg) -> Reg {
         Reg(r.0 + self.regs)
     }
@@ -151,19 +151,19 @@ impl Renamed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loops::{Builder, Mode, Size};
+    use crate::loops::{KernelBuilder, AccessMode, Size};
     use ir::{DType, Value};
 
     /// `out[row, from..] = f(x[row, at..])`, two columns of four.
     fn half(at: i64, from: i64, columns: i64) -> Lowered {
-        let mut b = Builder::new("half");
-        let x = b.buffer(DType::F32, Mode::Read);
-        let y = b.buffer(DType::F32, Mode::Write);
-        b.each(LoopKind::Parallel, Size::Const(3), |b, p| {
-            b.each(LoopKind::Vector, Size::Const(columns), |b, i| {
-                let v = b.load(x, Index { offset: at, ..Index::default() }.plus(i, 1).plus(p, 4));
+        let mut b = KernelBuilder::new("half");
+        let x = b.buffer(DType::F32, AccessMode::Read);
+        let y = b.buffer(DType::F32, AccessMode::Write);
+        b.for_loop(LoopKind::Parallel, Size::Const(3), |b, p| {
+            b.for_loop(LoopKind::Vector, Size::Const(columns), |b, i| {
+                let v = b.load(x, Index { offset: at, ..Index::default() }.add_var(i, 1).add_var(p, 4));
                 let w = b.binary(ir::Binary::Add, v, v);
-                b.store(y, Index { offset: from, ..Index::default() }.plus(i, 1).plus(p, 4), w);
+                b.store(y, Index { offset: from, ..Index::default() }.add_var(i, 1).add_var(p, 4), w);
             });
         });
         let params = vec![Param::Value(Value(7)), Param::Value(Value(9))];
@@ -184,14 +184,14 @@ mod tests {
     #[test]
     fn halves_become_one_kernel_and_others_do_not() {
         let halves = || vec![half(2, 0, 2), half(0, 2, 2)];
-        let both = joined(halves(), 8);
+        let both = fuse_adjacent(halves(), 8);
         assert_eq!(both.len(), 1, "{}", both[0].kernel);
         assert_eq!(both[0].params.len(), 2);
         assert_eq!(run(&both), run(&halves()));
-        assert_eq!(joined(vec![half(2, 0, 2), half(0, 2, 1)], 8).len(), 2, "rows of other lengths");
+        assert_eq!(fuse_adjacent(vec![half(2, 0, 2), half(0, 2, 1)], 8).len(), 2, "rows of other lengths");
         let mut swapped = half(0, 2, 2);
         swapped.params.reverse();
-        assert_eq!(joined(vec![half(2, 0, 2), swapped], 8).len(), 2, "what one writes, the other one reads");
-        assert_eq!(joined(halves(), 1).len(), 2, "too many buffers");
+        assert_eq!(fuse_adjacent(vec![half(2, 0, 2), swapped], 8).len(), 2, "what one writes, the other one reads");
+        assert_eq!(fuse_adjacent(halves(), 1).len(), 2, "too many buffers");
     }
 }

@@ -3,7 +3,7 @@
 //! Views become arithmetic on these forms. A form that no affine map describes (a quotient of a variable that does not
 //! split, a loaded index) is an *atom* of its own.
 
-use super::expr::ExId;
+use super::expr::ExprId;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ pub(crate) type AtomId = u32;
 
 /// `c + Σ coefficient · atom`, terms sorted by atom, coefficients not zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Lin {
+pub(crate) struct AffineIndex {
     pub(crate) c: i64,
     pub(crate) terms: SmallVec<[(AtomId, i64); 3]>,
 }
@@ -23,11 +23,11 @@ pub(crate) enum AtomKind {
     /// A loop variable of the domain.
     Var(usize),
     /// A truncated quotient of a non-negative form.
-    Div(Lin, i64),
+    Div(AffineIndex, i64),
     /// A remainder of a non-negative form.
-    Mod(Lin, i64),
+    Mod(AffineIndex, i64),
     /// A computed index, already clamped to its range.
-    Computed(ExId),
+    Computed(ExprId),
 }
 
 #[derive(Clone, Debug)]
@@ -49,24 +49,24 @@ pub(crate) struct Atoms {
 
 /// What would make an index affine or a choice static: a change to the iteration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refine {
+pub(crate) enum SpaceRefinement {
     /// Variable = outer · inner_extent + inner.
     Split { var: usize, inner: i64 },
     /// Two ranges: below `at`, and from it on.
-    Cut { var: usize, at: i64 },
+    SplitRange { var: usize, at: i64 },
 }
 
-impl Lin {
-    pub(crate) fn constant(c: i64) -> Lin {
-        Lin { c, terms: SmallVec::new() }
+impl AffineIndex {
+    pub(crate) fn constant(c: i64) -> AffineIndex {
+        AffineIndex { c, terms: SmallVec::new() }
     }
 
-    pub(crate) fn atom(a: AtomId) -> Lin {
-        Lin { c: 0, terms: SmallVec::from_slice(&[(a, 1)]) }
+    pub(crate) fn atom(a: AtomId) -> AffineIndex {
+        AffineIndex { c: 0, terms: SmallVec::from_slice(&[(a, 1)]) }
     }
 
-    pub(crate) fn add(&self, other: &Lin) -> Lin {
-        let mut out = Lin { c: self.c + other.c, terms: SmallVec::new() };
+    pub(crate) fn add(&self, other: &AffineIndex) -> AffineIndex {
+        let mut out = AffineIndex { c: self.c + other.c, terms: SmallVec::new() };
         let (mut i, mut j) = (0, 0);
         while i < self.terms.len() || j < other.terms.len() {
             let a = self.terms.get(i);
@@ -98,15 +98,15 @@ impl Lin {
         out
     }
 
-    pub(crate) fn plus(&self, c: i64) -> Lin {
-        Lin { c: self.c + c, terms: self.terms.clone() }
+    pub(crate) fn plus(&self, c: i64) -> AffineIndex {
+        AffineIndex { c: self.c + c, terms: self.terms.clone() }
     }
 
-    pub(crate) fn scale(&self, k: i64) -> Lin {
+    pub(crate) fn scale(&self, k: i64) -> AffineIndex {
         if k == 0 {
-            return Lin::default();
+            return AffineIndex::default();
         }
-        Lin { c: self.c * k, terms: self.terms.iter().map(|&(a, x)| (a, x * k)).collect() }
+        AffineIndex { c: self.c * k, terms: self.terms.iter().map(|&(a, x)| (a, x * k)).collect() }
     }
 
     /// Coefficient of an atom.
@@ -128,7 +128,7 @@ impl Atoms {
         self.insert(Atom { kind: AtomKind::Var(var), lo: 0, hi: (extent - 1).max(0), vars: 1 << var })
     }
 
-    pub(crate) fn computed(&mut self, ex: ExId, lo: i64, hi: i64, vars: u64) -> AtomId {
+    pub(crate) fn computed(&mut self, ex: ExprId, lo: i64, hi: i64, vars: u64) -> AtomId {
         self.insert(Atom { kind: AtomKind::Computed(ex), lo, hi, vars })
     }
 
@@ -143,12 +143,12 @@ impl Atoms {
     }
 
     /// Loop variables that a form depends on.
-    pub(crate) fn vars(&self, lin: &Lin) -> u64 {
+    pub(crate) fn vars(&self, lin: &AffineIndex) -> u64 {
         lin.terms.iter().fold(0, |m, t| m | self.get(t.0).vars)
     }
 
     /// Inclusive range of a form.
-    pub(crate) fn range(&self, lin: &Lin) -> (i64, i64) {
+    pub(crate) fn range(&self, lin: &AffineIndex) -> (i64, i64) {
         lin.terms.iter().fold((lin.c, lin.c), |(lo, hi), &(a, k)| {
             let atom = self.get(a);
             let (x, y) = (atom.lo * k, atom.hi * k);
@@ -158,11 +158,11 @@ impl Atoms {
 
     /// Quotient and remainder of a non-negative form. Exact where the remainder part stays below the divisor; a variable
     /// that can be divided asks to be split; anything else becomes atoms.
-    pub(crate) fn div_rem(&mut self, lin: &Lin, by: i64) -> Result<(Lin, Lin), Refine> {
+    pub(crate) fn div_rem(&mut self, lin: &AffineIndex, by: i64) -> Result<(AffineIndex, AffineIndex), SpaceRefinement> {
         if by == 1 {
-            return Ok((lin.clone(), Lin::default()));
+            return Ok((lin.clone(), AffineIndex::default()));
         }
-        let (mut whole, mut part) = (Lin::default(), Lin::default());
+        let (mut whole, mut part) = (AffineIndex::default(), AffineIndex::default());
         for &(a, k) in &lin.terms {
             if k % by == 0 {
                 whole.terms.push((a, k / by));
@@ -184,20 +184,20 @@ impl Atoms {
             return Ok((whole, part));
         }
         if let Some((var, inner)) = part.terms.iter().find_map(|t| self.split(&part, *t, by)) {
-            return Err(Refine::Split { var, inner });
+            return Err(SpaceRefinement::Split { var, inner });
         }
         let vars = self.vars(&part);
         let q = self.insert(Atom { kind: AtomKind::Div(part.clone(), by), lo: lo.max(0) / by, hi: hi / by, vars });
         let r = self.insert(Atom { kind: AtomKind::Mod(part, by), lo: 0, hi: by - 1, vars });
-        Ok((whole.add(&Lin::atom(q)), Lin::atom(r)))
+        Ok((whole.add(&AffineIndex::atom(q)), AffineIndex::atom(r)))
     }
 
     /// How a variable of a form would have to be split for the form to be divided: into what counts whole divisors, and the
     /// rest, which stays below one with all other terms.
-    fn split(&self, part: &Lin, (a, k): (AtomId, i64), by: i64) -> Option<(usize, i64)> {
+    fn split(&self, part: &AffineIndex, (a, k): (AtomId, i64), by: i64) -> Option<(usize, i64)> {
         let atom = self.get(a);
         let AtomKind::Var(var) = atom.kind else { return None };
-        let rest = part.add(&Lin::atom(a).scale(-k));
+        let rest = part.add(&AffineIndex::atom(a).scale(-k));
         let (lo, hi) = self.range(&rest);
         let divides = k > 0 && by % k == 0 && k < by && (atom.hi + 1) % (by / k) == 0;
         (divides && lo >= 0 && hi < k).then_some((var, by / k))
@@ -205,7 +205,7 @@ impl Atoms {
 
     /// The form with quotients and remainders put together again where both are there: `k·n·(x / n) + k·(x mod n)` is `k·x`. Dense memory
     /// that is read under another shape is then read along loops.
-    pub(crate) fn rejoined(&self, lin: Lin) -> Lin {
+    pub(crate) fn recombine_div_rem(&self, lin: AffineIndex) -> AffineIndex {
         let pair = lin.terms.iter().find_map(|&(q, k)| {
             let AtomKind::Div(part, by) = &self.get(q).kind else { return None };
             let r = *self.known.get(&AtomKind::Mod(part.clone(), *by))?;
@@ -213,12 +213,12 @@ impl Atoms {
             (factor != 0 && k == factor * by).then(|| (q, r, part.scale(factor)))
         });
         let Some((q, r, whole)) = pair else { return lin };
-        let rest = Lin { c: lin.c, terms: lin.terms.iter().copied().filter(|t| t.0 != q && t.0 != r).collect() };
-        self.rejoined(rest.add(&whole))
+        let rest = AffineIndex { c: lin.c, terms: lin.terms.iter().copied().filter(|t| t.0 != q && t.0 != r).collect() };
+        self.recombine_div_rem(rest.add(&whole))
     }
 
     /// If the form is `±v + c` for one loop variable, that variable with its sign.
-    pub(crate) fn single_var(&self, lin: &Lin) -> Option<(usize, i64)> {
+    pub(crate) fn single_var(&self, lin: &AffineIndex) -> Option<(usize, i64)> {
         match lin.terms.as_slice() {
             [(a, k)] if *k == 1 || *k == -1 => match self.get(*a).kind {
                 AtomKind::Var(v) => Some((v, *k)),
@@ -231,16 +231,16 @@ impl Atoms {
 
 /// Index under `from`'s shape → index under `to`'s shape with the same row-major position. Axes are matched group by
 /// group, so that merged and split axes stay affine.
-pub(crate) fn reshape(atoms: &mut Atoms, index: &[Lin], from: &[usize], to: &[usize]) -> Result<Vec<Lin>, Refine> {
+pub(crate) fn reshape(atoms: &mut Atoms, index: &[AffineIndex], from: &[usize], to: &[usize]) -> Result<Vec<AffineIndex>, SpaceRefinement> {
     if from.contains(&0) || to.contains(&0) {
         // There is no element to find.
-        return Ok(vec![Lin::default(); to.len()]);
+        return Ok(vec![AffineIndex::default(); to.len()]);
     }
     let mut out = Vec::with_capacity(to.len());
     let (mut i, mut j) = (0, 0);
     while j < to.len() {
         if to[j] == 1 {
-            out.push(Lin::default());
+            out.push(AffineIndex::default());
             j += 1;
             continue;
         }
@@ -261,7 +261,7 @@ pub(crate) fn reshape(atoms: &mut Atoms, index: &[Lin], from: &[usize], to: &[us
                 break;
             }
         }
-        let mut flat = Lin::default();
+        let mut flat = AffineIndex::default();
         for k in start_i..i {
             flat = flat.scale(from[k] as i64).add(&index[k]);
         }
@@ -285,26 +285,26 @@ mod tests {
     #[test]
     fn merged_and_split_axes_stay_affine() {
         let mut atoms = Atoms::default();
-        let a = Lin::atom(atoms.var(0, 4));
-        let b = Lin::atom(atoms.var(1, 6));
+        let a = AffineIndex::atom(atoms.var(0, 4));
+        let b = AffineIndex::atom(atoms.var(1, 6));
         // [4, 6] seen from [24]: the flat index of (a, b) is divided again.
         let flat = reshape(&mut atoms, &[a.clone(), b.clone()], &[4, 6], &[24]).unwrap();
         assert_eq!(flat, [a.scale(6).add(&b)]);
         assert_eq!(reshape(&mut atoms, &flat, &[24], &[4, 6]).unwrap(), [a.clone(), b.clone()]);
-        assert_eq!(reshape(&mut atoms, &flat, &[24], &[4, 1, 6]).unwrap(), [a.clone(), Lin::default(), b.clone()]);
+        assert_eq!(reshape(&mut atoms, &flat, &[24], &[4, 1, 6]).unwrap(), [a.clone(), AffineIndex::default(), b.clone()]);
         // [24] seen as [8, 3] from one variable of extent 24 asks for a split.
-        let v = Lin::atom(atoms.var(2, 24));
-        assert_eq!(reshape(&mut atoms, &[v], &[24], &[8, 3]), Err(Refine::Split { var: 2, inner: 3 }));
+        let v = AffineIndex::atom(atoms.var(2, 24));
+        assert_eq!(reshape(&mut atoms, &[v], &[24], &[8, 3]), Err(SpaceRefinement::Split { var: 2, inner: 3 }));
         // (a, b) of [8, 3] seen as [4, 6]: two a make one of the four.
-        let (a, b) = (Lin::atom(atoms.var(3, 8)), Lin::atom(atoms.var(4, 3)));
-        assert_eq!(reshape(&mut atoms, &[a, b], &[8, 3], &[4, 6]), Err(Refine::Split { var: 3, inner: 2 }));
+        let (a, b) = (AffineIndex::atom(atoms.var(3, 8)), AffineIndex::atom(atoms.var(4, 3)));
+        assert_eq!(reshape(&mut atoms, &[a, b], &[8, 3], &[4, 6]), Err(SpaceRefinement::Split { var: 3, inner: 2 }));
         // (a, b) of [9, 4] seen as [6, 6]: neither splits, but in dense memory that is one line.
-        let (a, b) = (Lin::atom(atoms.var(5, 9)), Lin::atom(atoms.var(6, 4)));
+        let (a, b) = (AffineIndex::atom(atoms.var(5, 9)), AffineIndex::atom(atoms.var(6, 4)));
         let turned = reshape(&mut atoms, &[a.clone(), b.clone()], &[9, 4], &[6, 6]).unwrap();
         let at = turned[0].scale(6).add(&turned[1]);
-        assert_eq!(atoms.rejoined(at.scale(5).plus(7)), a.scale(20).add(&b.scale(5)).plus(7));
-        assert_eq!(atoms.rejoined(turned[0].scale(6)), turned[0].scale(6));
+        assert_eq!(atoms.recombine_div_rem(at.scale(5).plus(7)), a.scale(20).add(&b.scale(5)).plus(7));
+        assert_eq!(atoms.recombine_div_rem(turned[0].scale(6)), turned[0].scale(6));
         // (a, b) of [4, 6] seen as [8, 3]: b splits by 3.
-        assert_eq!(reshape(&mut atoms, &flat, &[24], &[8, 3]), Err(Refine::Split { var: 1, inner: 3 }));
+        assert_eq!(reshape(&mut atoms, &flat, &[24], &[8, 3]), Err(SpaceRefinement::Split { var: 1, inner: 3 }));
     }
 }

@@ -1,32 +1,32 @@
 //! Iteration spaces: the loop variables of a kernel and how its axes are made of them.
 
 use super::generate::Index;
-use super::index::{Atoms, Lin, Refine};
+use super::index::{Atoms, AffineIndex, SpaceRefinement};
 use smallvec::SmallVec;
 
 /// One axis of a group's domain as a sum of parts: `start + Σ stride · var`.
 #[derive(Clone, Debug, PartialEq)]
-struct Axis {
+struct DomainAxis {
     start: i64,
     parts: SmallVec<[(usize, i64); 2]>,
 }
 
 /// A box of the domain with its loop variables.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Space {
+pub(crate) struct IterationSpace {
     /// Extent of each variable.
     pub(crate) extents: Vec<i64>,
     /// Which variables belong to reduced axes.
     pub(crate) reduced: u64,
-    axes: Vec<Axis>,
+    axes: Vec<DomainAxis>,
     /// Which axes the reductions remove.
     red_axes: Vec<bool>,
 }
 
-impl Space {
+impl IterationSpace {
     /// The whole domain, a variable for each axis that is longer than 1.
-    pub(crate) fn new(shape: &[usize], red: &[usize]) -> Space {
-        let mut s = Space {
+    pub(crate) fn new(shape: &[usize], red: &[usize]) -> IterationSpace {
+        let mut s = IterationSpace {
             extents: Vec::new(),
             reduced: 0,
             axes: Vec::new(),
@@ -41,7 +41,7 @@ impl Space {
                 parts.push((s.extents.len(), 1));
                 s.extents.push(n as i64);
             }
-            s.axes.push(Axis { start: 0, parts });
+            s.axes.push(DomainAxis { start: 0, parts });
         }
         s
     }
@@ -50,10 +50,10 @@ impl Space {
     pub(crate) fn index(&self, atoms: &mut Atoms) -> (Index, Index) {
         let mut full = Index::new();
         for axis in &self.axes {
-            let mut lin = Lin::constant(axis.start);
+            let mut lin = AffineIndex::constant(axis.start);
             for &(v, stride) in &axis.parts {
                 let a = atoms.var(v, self.extents[v]);
-                lin = lin.add(&Lin::atom(a).scale(stride));
+                lin = lin.add(&AffineIndex::atom(a).scale(stride));
             }
             full.push(lin);
         }
@@ -62,9 +62,9 @@ impl Space {
     }
 
     /// The spaces that take this one's place after a refinement.
-    pub(crate) fn refined(&self, r: Refine) -> Vec<Space> {
+    pub(crate) fn refined(&self, r: SpaceRefinement) -> Vec<IterationSpace> {
         match r {
-            Refine::Split { var, inner } => {
+            SpaceRefinement::Split { var, inner } => {
                 let mut s = self.clone();
                 // The inner part becomes a new variable right behind, so that loop order follows memory order.
                 let outer_extent = s.extents[var] / inner;
@@ -88,7 +88,7 @@ impl Space {
                 s.reduced = below | (above << 1) | (same << (var + 1));
                 vec![s]
             }
-            Refine::Cut { var, at } => {
+            SpaceRefinement::SplitRange { var, at } => {
                 let mut low = self.clone();
                 let mut high = self.clone();
                 low.extents[var] = at;

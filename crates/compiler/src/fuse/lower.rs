@@ -6,20 +6,20 @@
 //! axis memory runs along: a reduced one (softmax over the last axis) or a kept one (sums of columns).
 
 use super::emit::Emitter;
-use super::emit::interleave::{Abreast, abreast};
-use super::expr::{Ex, ExId};
-use super::generate::{Fail, Generator, Index, Source};
-use super::horizontal::joined;
-use super::index::{AtomId, AtomKind, Lin, Refine, reshape};
-use super::iteration_space::Space;
+use super::emit::interleave::{InterleavedRows, plan_interleaving};
+use super::expr::{KernelExpr, ExprId};
+use super::generate::{LowerFailure, Generator, Index, ValueSource};
+use super::horizontal::fuse_adjacent;
+use super::index::{AtomId, AtomKind, AffineIndex, SpaceRefinement, reshape};
+use super::iteration_space::IterationSpace;
 use crate::loops::Kernel;
-use crate::target::{Schedule, Target};
+use crate::target::{LoopSchedule, Target};
 use ir::ops::ReduceKind;
 use ir::{DType, Graph, Shape, Value};
 
 /// What a fused value is to its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum ValueRole {
     /// Has the domain's elements, as a rule in its shape.
     Full,
     /// Has the shape of the axes that reductions keep.
@@ -32,7 +32,7 @@ pub(crate) enum Role {
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
     pub(crate) value: Value,
-    pub(crate) role: Role,
+    pub(crate) role: ValueRole,
     /// Whether anything outside the group reads it.
     pub(crate) stored: bool,
 }
@@ -40,8 +40,8 @@ pub(crate) struct Root {
 /// Values computed by one family of kernels.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    pub(crate) full: Shape,
-    pub(crate) red: Vec<usize>,
+    pub(crate) domain: Shape,
+    pub(crate) reduced_axes: Vec<usize>,
     /// In order of definition.
     pub(crate) roots: Vec<Root>,
 }
@@ -74,31 +74,31 @@ pub struct Lowered {
 pub(crate) fn lower(
     graph: &Graph,
     group: &Group,
-    sources: &dyn Fn(Value) -> Source,
+    sources: &dyn Fn(Value) -> ValueSource,
     target: &Target,
-) -> Result<Vec<Lowered>, Fail> {
-    let mut todo = vec![Space::new(&group.full, &group.red)];
+) -> Result<Vec<Lowered>, LowerFailure> {
+    let mut todo = vec![IterationSpace::new(&group.domain, &group.reduced_axes)];
     let mut done = Vec::new();
     let mut refinements = 0;
     while let Some(space) = todo.pop() {
         if space.extents.len() > 60 {
-            return Err(Fail::NotScalar);
+            return Err(LowerFailure::NotScalar);
         }
         // Nothing to compute, unless a reduction over nothing must still give its identity.
         let rows: i64 =
             (0..space.extents.len()).filter(|v| space.reduced >> v & 1 == 0).map(|v| space.extents[v]).product();
-        if rows == 0 || (space.numel() == 0 && group.roots.iter().all(|r| r.role == Role::Full)) {
+        if rows == 0 || (space.numel() == 0 && group.roots.iter().all(|r| r.role == ValueRole::Full)) {
             continue;
         }
         // Where a piece is a launch, it must be worth one.
         let pays = match target.schedule {
-            Schedule::Workers(_) => true,
-            Schedule::Grid => space.numel() >= target.kernel.min_launch_elements as i64,
+            LoopSchedule::Workers(_) => true,
+            LoopSchedule::Grid => space.numel() >= target.kernel.min_launch_elements as i64,
         };
         let cuttable = pays && done.len() + todo.len() < target.kernel.max_space_splits && refinements < 64;
         match piece(graph, group, sources, &space, cuttable, target) {
             Ok(lowered) => done.push(lowered),
-            Err(Fail::Refine(r)) => {
+            Err(LowerFailure::Refine(r)) => {
                 refinements += 1;
                 todo.extend(space.refined(r).into_iter().rev());
             }
@@ -106,15 +106,15 @@ pub(crate) fn lower(
         }
     }
     Ok(match target.schedule {
-        Schedule::Grid => joined(done, target.kernel.buffers),
-        Schedule::Workers(_) => done,
+        LoopSchedule::Grid => fuse_adjacent(done, target.kernel.buffers),
+        LoopSchedule::Workers(_) => done,
     })
 }
 
 pub(super) struct Reduction {
     pub(super) kind: ReduceKind,
-    pub(super) operand: ExId,
-    pub(super) result: ExId,
+    pub(super) operand: ExprId,
+    pub(super) result: ExprId,
     pub(super) level: u32,
     pub(super) acc: DType,
 }
@@ -122,11 +122,11 @@ pub(super) struct Reduction {
 fn piece(
     graph: &Graph,
     group: &Group,
-    sources: &dyn Fn(Value) -> Source,
-    space: &Space,
+    sources: &dyn Fn(Value) -> ValueSource,
+    space: &IterationSpace,
     cuttable: bool,
     target: &Target,
-) -> Result<Lowered, Fail> {
+) -> Result<Lowered, LowerFailure> {
     let mut generator = Generator::new(graph, sources);
     generator.uncut = if cuttable { space.reduced } else { u64::MAX };
     let (full, row) = space.index(&mut generator.atoms);
@@ -137,27 +137,27 @@ fn piece(
     Ok(Emitter::new(generator, space, shape, reductions, stores, target).run(group))
 }
 
-pub(super) type Store = (Value, Role, ExId, Lin);
+pub(super) type Store = (Value, ValueRole, ExprId, AffineIndex);
 
 /// The expressions of a group's results at the element being computed, and where they are stored.
-fn roots(graph: &Graph, group: &Group, g: &mut Generator<'_>) -> Result<(Vec<Reduction>, Vec<Store>), Fail> {
+fn roots(graph: &Graph, group: &Group, g: &mut Generator<'_>) -> Result<(Vec<Reduction>, Vec<Store>), LowerFailure> {
     let (full, row) = (g.full.clone(), g.row.clone());
     let mut reductions: Vec<Reduction> = Vec::new();
     let mut stores: Vec<Store> = Vec::new();
     for root in &group.roots {
         let ty = graph.ty(root.value);
         let index = match root.role {
-            Role::Full if ty.shape != group.full => {
-                let index: Index = reshape(&mut g.atoms, &full, &group.full, &ty.shape)?.into();
+            ValueRole::Full if ty.shape != group.domain => {
+                let index: Index = reshape(&mut g.atoms, &full, &group.domain, &ty.shape)?.into();
                 g.regrouped.push(index.clone());
                 index
             }
-            Role::Full => full.clone(),
-            Role::Row | Role::Reduce(_) => row.clone(),
+            ValueRole::Full => full.clone(),
+            ValueRole::Row | ValueRole::Reduce(_) => row.clone(),
         };
         let e = match root.role {
-            Role::Reduce(kind) => {
-                let node = graph.node_of(root.value).ok_or(Fail::NotScalar)?;
+            ValueRole::Reduce(kind) => {
+                let node = graph.node_of(root.value).ok_or(LowerFailure::NotScalar)?;
                 let operand = g.value(node.args[0], &full, None)?;
                 let level = g.exprs.info(operand).level + 1;
                 g.levels.push(level);
@@ -170,11 +170,11 @@ fn roots(graph: &Graph, group: &Group, g: &mut Generator<'_>) -> Result<(Vec<Red
             _ => g.compute(root.value, &index)?,
         };
         if root.stored {
-            let mut at = Lin::default();
+            let mut at = AffineIndex::default();
             for (i, s) in index.iter().zip(ty.strides()) {
                 at = at.add(&i.scale(s as i64));
             }
-            let at = g.atoms.rejoined(at);
+            let at = g.atoms.recombine_div_rem(at);
             stores.push((root.value, root.role, e, at));
         }
     }
@@ -192,7 +192,7 @@ pub(super) struct LoopShape {
     /// The vector variable runs in blocks of this size, and the blocks in the parallel loop.
     pub(super) block: Option<i64>,
     /// Short rows run side by side, one in each lane of the vector.
-    pub(super) abreast: Option<Abreast>,
+    pub(super) interleaved_rows: Option<InterleavedRows>,
     /// Variables of the reduced axes, in loop order.
     pub(super) cols: Vec<usize>,
     /// A variable that runs inside another one, because every index is affine in both together.
@@ -210,12 +210,12 @@ impl LoopShape {
 }
 
 /// All forms that depend on loop variables.
-pub(super) fn forms<'a>(g: &'a Generator<'_>, stores: &'a [Store]) -> Vec<&'a Lin> {
-    let mut out: Vec<&Lin> = stores.iter().map(|s| &s.3).collect();
+pub(super) fn forms<'a>(g: &'a Generator<'_>, stores: &'a [Store]) -> Vec<&'a AffineIndex> {
+    let mut out: Vec<&AffineIndex> = stores.iter().map(|s| &s.3).collect();
     for e in g.exprs.iter() {
         match e {
-            Ex::Load { at, .. } => out.push(at),
-            Ex::Index(l) => out.push(l),
+            KernelExpr::Load { at, .. } => out.push(at),
+            KernelExpr::Index(l) => out.push(l),
             _ => {}
         }
     }
@@ -229,15 +229,15 @@ pub(super) fn forms<'a>(g: &'a Generator<'_>, stores: &'a [Store]) -> Vec<&'a Li
 
 fn choose_loops(
     g: &Generator<'_>,
-    space: &Space,
+    space: &IterationSpace,
     stores: &[Store],
     reductions: &[Reduction],
     cuttable: bool,
     target: &Target,
-) -> Result<LoopShape, Fail> {
+) -> Result<LoopShape, LowerFailure> {
     let n = space.extents.len();
     let var_atoms = var_atoms(g, n);
-    let coefficient = |l: &Lin, v: usize| var_atoms[v].map_or(0, |a| l.coefficient(a));
+    let coefficient = |l: &AffineIndex, v: usize| var_atoms[v].map_or(0, |a| l.coefficient(a));
     let all = forms(g, stores);
     let (merged, extent_of) = merge(&all, &space.extents, &coefficient, &|v| (space.reduced >> v & 1) as usize);
     let alive: Vec<usize> = (0..n).filter(|&v| merged[v].is_none()).collect();
@@ -247,8 +247,8 @@ fn choose_loops(
         let mut w = 0;
         for (_, role, _, at) in stores {
             // What a whole row gives is stored once a row, while loads run over all of it.
-            let often = *role == Role::Full || reductions.is_empty();
-            w += match along(g, at, v).abs() {
+            let often = *role == ValueRole::Full || reductions.is_empty();
+            w += match stride_along(g, at, v).abs() {
                 1 if often => 6,
                 1 => 1,
                 0 => 0,
@@ -257,10 +257,10 @@ fn choose_loops(
             };
         }
         for e in g.exprs.iter() {
-            if let Ex::Load { at, .. } = e {
+            if let KernelExpr::Load { at, .. } = e {
                 // What is the same for a whole row is loaded once a row.
                 let often = reductions.is_empty() || g.atoms.vars(at) & space.reduced != 0;
-                w += match along(g, at, v).abs() {
+                w += match stride_along(g, at, v).abs() {
                     1 if often => 4,
                     0 if often => 1,
                     _ if often => -2,
@@ -272,7 +272,7 @@ fn choose_loops(
         }
         if extent_of[v] < 8 { w - 8 } else { w }
     };
-    let has_full = stores.iter().any(|s| s.1 == Role::Full);
+    let has_full = stores.iter().any(|s| s.1 == ValueRole::Full);
     let vector = alive
         .iter()
         .copied()
@@ -285,13 +285,13 @@ fn choose_loops(
     let is_red = |v: usize| space.reduced >> v & 1 == 1;
     let levels = reductions.iter().map(|r| r.level).max().unwrap_or(0);
     let (reduced, kept): (Vec<usize>, Vec<usize>) = alive.iter().partition(|&&v| is_red(v));
-    if let (Schedule::Workers(w), &[v], &[column]) = (target.schedule, &kept[..], &reduced[..])
+    if let (LoopSchedule::Workers(w), &[v], &[column]) = (target.schedule, &kept[..], &reduced[..])
         && (has_full || levels > 1)
-        && let Some(rows) = abreast(g, &all, (v, column), &extent_of, (levels, stores.len()), w)
+        && let Some(rows) = plan_interleaving(g, &all, (v, column), &extent_of, (levels, stores.len()), w)
     {
         let (vector, abreast, cols) = (Some(v), Some(rows), vec![column]);
         let (parallel, serial, block) = (vec![], vec![], None);
-        return Ok(LoopShape { parallel, serial, vector, block, abreast, cols, merged, extents: extent_of, work });
+        return Ok(LoopShape { parallel, serial, vector, block, interleaved_rows: abreast, cols, merged, extents: extent_of, work });
     }
     let rows: Vec<usize> = alive.iter().copied().filter(|&v| !is_red(v) && Some(v) != vector).collect();
     let mut cols: Vec<usize> = alive.iter().copied().filter(|&v| is_red(v) && Some(v) != vector).collect();
@@ -303,36 +303,36 @@ fn choose_loops(
     match target.schedule {
         // Every row is its own, and so is every element of a vector that carries nothing: how many of them make a block is
         // the grid's business.
-        Schedule::Grid => std::mem::swap(&mut parallel, &mut serial),
-        Schedule::Workers(w) if work < w.parallel_work => {}
-        Schedule::Workers(w) => {
+        LoopSchedule::Grid => std::mem::swap(&mut parallel, &mut serial),
+        LoopSchedule::Workers(w) if work < w.parallel_work => {}
+        LoopSchedule::Workers(w) => {
             let row_count: i64 = rows.iter().map(|&v| extent_of[v]).product();
             // Too few rows: the vector axis runs in blocks, and those in parallel.
-            if let Some(v) = vector.filter(|&v| row_count < w.few_rows && !is_red(v)) {
+            if let Some(v) = vector.filter(|&v| row_count < w.min_parallel_rows && !is_red(v)) {
                 let n = extent_of[v];
                 let (least, most) = w.block;
                 // Half the chunks that rows would make: a block also waits for its first lanes.
-                let shared = (2 * n / w.chunks).clamp(least, most);
-                let target = if cols.is_empty() { shared } else { w.block_of_sums };
+                let shared = (2 * n / w.target_chunks).clamp(least, most);
+                let target = if cols.is_empty() { shared } else { w.reduction_block };
                 block = if n >= 2 * target { divisor_near(n, target) } else { None };
                 if block.is_none() && n >= 2 * target && space.extents[v] == n && cuttable {
                     // What is left has a divisor near the target, and what is cut off is too short to be cut again.
                     let step = if target > most / 2 { 2 * least } else { target.min(least) };
-                    return Err(Refine::Cut { var: v, at: n - n % step }.into());
+                    return Err(SpaceRefinement::SplitRange { var: v, at: n - n % step }.into());
                 }
             }
-            parallel_rows(&rows, &extent_of, total, (w.chunks, w.chunk_elements), &mut parallel, &mut serial);
+            parallel_rows(&rows, &extent_of, total, (w.target_chunks, w.chunk_elements), &mut parallel, &mut serial);
         }
     }
-    Ok(LoopShape { parallel, serial, vector, block, abreast: None, cols, merged, extents: extent_of, work })
+    Ok(LoopShape { parallel, serial, vector, block, interleaved_rows: None, cols, merged, extents: extent_of, work })
 }
 
 /// How far a form goes from one value of a variable to the next one, as a rule: quotients stay, and remainders go along.
-fn along(g: &Generator<'_>, form: &Lin, v: usize) -> i64 {
+fn stride_along(g: &Generator<'_>, form: &AffineIndex, v: usize) -> i64 {
     let step = |&(a, k): &(AtomId, i64)| match &g.atoms.get(a).kind {
         AtomKind::Var(x) => k * i64::from(*x == v),
-        AtomKind::Mod(part, by) => k * (along(g, part, v) % by),
-        AtomKind::Div(part, by) => k * (along(g, part, v) / by),
+        AtomKind::Mod(part, by) => k * (stride_along(g, part, v) % by),
+        AtomKind::Div(part, by) => k * (stride_along(g, part, v) / by),
         AtomKind::Computed(_) => 0,
     };
     form.terms.iter().map(step).sum()
@@ -341,9 +341,9 @@ fn along(g: &Generator<'_>, form: &Lin, v: usize) -> i64 {
 /// Merges neighbours: outer·extent + inner runs as one loop if every form says so and both are of one class. Gives what
 /// each variable is merged into, and the extents of the loops that stay.
 pub(super) fn merge(
-    forms: &[&Lin],
+    forms: &[&AffineIndex],
     extents: &[i64],
-    coefficient: &dyn Fn(&Lin, usize) -> i64,
+    coefficient: &dyn Fn(&AffineIndex, usize) -> i64,
     class: &dyn Fn(usize) -> usize,
 ) -> (Vec<Option<usize>>, Vec<i64>) {
     let mut merged: Vec<Option<usize>> = vec![None; extents.len()];
@@ -376,20 +376,20 @@ pub(crate) fn lower_epilogue(
     group: &Group,
     tile: Value,
     (batch, rows): (usize, usize),
-    sources: &dyn Fn(Value) -> Source,
+    sources: &dyn Fn(Value) -> ValueSource,
     target: &Target,
-) -> Result<Lowered, Fail> {
-    let Some(products) = target.products.epilogues else { return Err(Fail::Mismatch) };
+) -> Result<Lowered, LowerFailure> {
+    let Some(products) = target.matmul.epilogues else { return Err(LowerFailure::Mismatch) };
     let shape = &graph.ty(tile).shape;
     let columns: Vec<usize> = (batch + rows..shape.len()).collect();
     let width: usize = columns.iter().map(|&a| shape[a]).product();
-    if group.full != *shape || !(group.red.is_empty() || group.red == columns && width <= products.whole_row) {
-        return Err(Fail::Mismatch);
+    if group.domain != *shape || !(group.reduced_axes.is_empty() || group.reduced_axes == columns && width <= products.max_row_columns) {
+        return Err(LowerFailure::Mismatch);
     }
     // The tile is there at the element being computed and nowhere else, like a carried value.
-    let with_tile = |v: Value| if v == tile { Source::Carry(0) } else { sources(v) };
+    let with_tile = |v: Value| if v == tile { ValueSource::Carry(0) } else { sources(v) };
     let classes: Vec<usize> = (0..shape.len()).map(|a| (a >= batch) as usize + (a >= batch + rows) as usize).collect();
-    let (emitter, vars) = over_blocks(graph, group, &classes, &with_tile, target)?;
+    let (emitter, vars) = block_emitter(graph, group, &classes, &with_tile, target)?;
     Ok(emitter.tile(group, tile, vars))
 }
 
@@ -399,25 +399,25 @@ pub(crate) fn lower_prologue(
     graph: &Graph,
     operand: Value,
     classes: &[usize],
-    sources: &dyn Fn(Value) -> Source,
+    sources: &dyn Fn(Value) -> ValueSource,
     target: &Target,
-) -> Result<Lowered, Fail> {
-    let roots = vec![Root { value: operand, role: Role::Full, stored: true }];
-    let group = Group { full: graph.ty(operand).shape.clone(), red: Vec::new(), roots };
-    let own = |v: Value| if v == operand { Source::Result } else { sources(v) };
-    let (emitter, vars) = over_blocks(graph, &group, classes, &own, target)?;
-    Ok(emitter.fill(&group, vars))
+) -> Result<Lowered, LowerFailure> {
+    let roots = vec![Root { value: operand, role: ValueRole::Full, stored: true }];
+    let group = Group { domain: graph.ty(operand).shape.clone(), reduced_axes: Vec::new(), roots };
+    let own = |v: Value| if v == operand { ValueSource::Result } else { sources(v) };
+    let (emitter, vars) = block_emitter(graph, &group, classes, &own, target)?;
+    Ok(emitter.emit_prologue(&group, vars))
 }
 
 /// An emitter for a group whose axes merge into one variable for each class, and those variables.
-fn over_blocks<'a>(
+fn block_emitter<'a>(
     graph: &'a Graph,
     group: &Group,
     classes: &[usize],
-    sources: &'a dyn Fn(Value) -> Source,
+    sources: &'a dyn Fn(Value) -> ValueSource,
     target: &Target,
-) -> Result<(Emitter<'a>, [Option<usize>; 3]), Fail> {
-    let space = Space::new(&group.full, &group.red);
+) -> Result<(Emitter<'a>, [Option<usize>; 3]), LowerFailure> {
+    let space = IterationSpace::new(&group.domain, &group.reduced_axes);
     let mut g = Generator::new(graph, sources);
     g.uncut = u64::MAX;
     let (full, row) = space.index(&mut g.atoms);
@@ -425,10 +425,10 @@ fn over_blocks<'a>(
     g.row = row;
     let (reductions, stores) = roots(graph, group, &mut g)?;
     // Variables of axes longer than 1, each of one class: batch, row or column.
-    let classes: Vec<usize> = (0..group.full.len()).filter(|&a| group.full[a] != 1).map(|a| classes[a]).collect();
+    let classes: Vec<usize> = (0..group.domain.len()).filter(|&a| group.domain[a] != 1).map(|a| classes[a]).collect();
     let n = space.extents.len();
     let atoms = var_atoms(&g, n);
-    let coefficient = |l: &Lin, v: usize| atoms[v].map_or(0, |a| l.coefficient(a));
+    let coefficient = |l: &AffineIndex, v: usize| atoms[v].map_or(0, |a| l.coefficient(a));
     let all = forms(&g, &stores);
     let (merged, extents) = merge(&all, &space.extents, &coefficient, &|v| classes[v]);
     let alive: Vec<usize> = (0..n).filter(|&v| merged[v].is_none()).collect();
@@ -438,7 +438,7 @@ fn over_blocks<'a>(
     };
     let [(b, b2), (r, r2), (c, c2)] = [of_class(0), of_class(1), of_class(2)];
     if b2 || r2 || c2 {
-        return Err(Fail::Mismatch);
+        return Err(LowerFailure::Mismatch);
     }
     let work = space.numel().max(0) as u64;
     let cols = if reductions.is_empty() { vec![] } else { c.into_iter().collect() };
@@ -447,7 +447,7 @@ fn over_blocks<'a>(
         serial: vec![],
         vector: c,
         block: None,
-        abreast: None,
+        interleaved_rows: None,
         cols,
         merged,
         extents,
@@ -484,11 +484,11 @@ fn parallel_rows(
 }
 
 pub(super) fn kernel_name(group: &Group) -> String {
-    let has = |f: fn(&Role) -> bool| group.roots.iter().any(|r| f(&r.role));
-    let kind = match (has(|r| matches!(r, Role::Reduce(_))), has(|r| *r == Role::Full)) {
+    let has = |f: fn(&ValueRole) -> bool| group.roots.iter().any(|r| f(&r.role));
+    let kind = match (has(|r| matches!(r, ValueRole::Reduce(_))), has(|r| *r == ValueRole::Full)) {
         (true, true) => "row",
         (true, false) => "reduce",
         _ => "map",
     };
-    format!("{kind}{:?}", group.full.as_slice())
+    format!("{kind}{:?}", group.domain.as_slice())
 }

@@ -13,8 +13,8 @@ mod lower;
 mod scan;
 mod threefry;
 
-pub(crate) use generate::{Source, uniform};
-pub(crate) use grouping::{FusionPlan, FusionUnit, Unfused, in_place, is_standalone, kept, source, units};
+pub(crate) use generate::{ValueSource, uniform};
+pub(crate) use grouping::{FusionPlan, FusionUnit, Unfused, in_place, is_standalone, materialized_values, source, plan_fusion};
 pub(crate) use lower::{Group, lower, lower_epilogue, lower_prologue};
 pub use lower::{Lowered, Param};
 

@@ -4,13 +4,13 @@
 //! parallel, time outside, the block's carries in scratch memory that stays in the first cache.
 
 use super::emit::{Bind, Emitter, Scope};
-use super::expr::ExId;
-use super::generate::{Fail, Generator, Source};
-use super::index::Lin;
-use super::iteration_space::Space;
+use super::expr::ExprId;
+use super::generate::{LowerFailure, Generator, ValueSource};
+use super::index::AffineIndex;
+use super::iteration_space::IterationSpace;
 use super::lower::{LoopShape, Lowered, Param, divisor_near, forms, merge, var_atoms};
-use crate::loops::{self, Buf, Carried, Extent, LoopKind, Mode, Reg, Size, Stmt};
-use crate::target::{Schedule, Target};
+use crate::loops::{self, Buf, Carried, Extent, LoopKind, AccessMode, Reg, Size, Stmt};
+use crate::target::{LoopSchedule, Target};
 use ir::ops::Scan;
 use ir::{Binary, DType, Graph, Scalar, Value};
 
@@ -30,28 +30,28 @@ pub(crate) enum ScanParam {
 }
 
 /// The kernel of a scan, or why there is none.
-pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<ScanParam>), Fail> {
+pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<ScanParam>), LowerFailure> {
     let body = &*scan.body;
     let (nc, nk) = (scan.consts, scan.carries);
     let inputs = body.inputs();
     let outputs = body.outputs();
-    let Some(&first) = outputs.first() else { return Err(Fail::NotScalar) };
+    let Some(&first) = outputs.first() else { return Err(LowerFailure::NotScalar) };
     let shape = body.ty(first).shape.clone();
     if outputs.iter().any(|&v| body.ty(v).shape != shape) || scan.length == 0 || shape.contains(&0) {
-        return Err(Fail::Mismatch);
+        return Err(LowerFailure::Mismatch);
     }
-    let space = Space::new(&shape, &[]);
+    let space = IterationSpace::new(&shape, &[]);
     let lanes = space.extents.len();
     if lanes > 40 {
-        return Err(Fail::NotScalar);
+        return Err(LowerFailure::NotScalar);
     }
     // Time is one more variable, behind the lanes.
     let time = lanes;
     let sources = |v: Value| match inputs.iter().position(|&i| i == v) {
-        None => Source::Inline,
-        Some(i) if i < nc => Source::Memory { shift: None },
-        Some(i) if i < nc + nk => Source::Carry(i - nc),
-        Some(_) => Source::Memory { shift: None },
+        None => ValueSource::Inline,
+        Some(i) if i < nc => ValueSource::Memory { shift: None },
+        Some(i) if i < nc + nk => ValueSource::Carry(i - nc),
+        Some(_) => ValueSource::Memory { shift: None },
     };
     let mut g = Generator::new(body, &sources);
     g.uncut = u64::MAX;
@@ -60,7 +60,7 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
     g.row = row;
     let at = step_index(&mut g, scan, time)?;
     let with_time = |v: Value| match inputs.iter().position(|&i| i == v) {
-        Some(i) if i >= nc + nk => Source::Memory { shift: Some(at.scale(body.ty(v).numel() as i64)) },
+        Some(i) if i >= nc + nk => ValueSource::Memory { shift: Some(at.scale(body.ty(v).numel() as i64)) },
         _ => sources(v),
     };
     g.sources = &with_time;
@@ -69,32 +69,32 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
         results.push(g.value(v, &full, None)?);
     }
     // Where results of one iteration go: carries nowhere, stacks to their slice.
-    let mut lane = Lin::default();
+    let mut lane = AffineIndex::default();
     for (i, s) in full.iter().zip(body.ty(first).strides()) {
         lane = lane.add(&i.scale(s as i64));
     }
     let numel: i64 = shape.iter().product::<usize>() as i64;
     let stacked = lane.add(&at.scale(numel));
     let stores =
-        outputs[nk..].iter().zip(&results[nk..]).map(|(&v, &e)| (v, super::lower::Role::Full, e, stacked.clone()));
+        outputs[nk..].iter().zip(&results[nk..]).map(|(&v, &e)| (v, super::lower::ValueRole::Full, e, stacked.clone()));
     let stores: Vec<super::lower::Store> = stores.collect();
 
     let mut extents = space.extents.clone();
     extents.push(scan.length as i64);
     let atoms = var_atoms(&g, lanes + 1);
-    let coefficient = |l: &Lin, v: usize| atoms[v].map_or(0, |a| l.coefficient(a));
+    let coefficient = |l: &AffineIndex, v: usize| atoms[v].map_or(0, |a| l.coefficient(a));
     let mut all = forms(&g, &stores);
     all.push(&lane);
     let (merged, joint) = merge(&all, &extents, &coefficient, &|v| (v == time) as usize);
     let alive: Vec<usize> = (0..lanes).filter(|&v| merged[v].is_none()).collect();
     if alive.len() > 1 {
-        return Err(Fail::Mismatch);
+        return Err(LowerFailure::Mismatch);
     }
     let vector = alive.first().copied();
     // Each thread of a grid keeps its lane's carries in registers.
     let (most, wide, whole) = match target.schedule {
-        Schedule::Workers(w) => (w.scan_lanes, w.scan_block, w.scan_whole),
-        Schedule::Grid => (i64::MAX, i64::MAX, i64::MAX),
+        LoopSchedule::Workers(w) => (w.max_register_scan_lanes, w.scan_block_lanes, w.max_single_block_scan_lanes),
+        LoopSchedule::Grid => (i64::MAX, i64::MAX, i64::MAX),
     };
     let blocked = vector.is_some_and(|v| joint[v] > most);
     let block = match vector.filter(|_| blocked) {
@@ -103,7 +103,7 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
             let even = divisor_near(n, wide).or_else(|| divisor_near(n, n / 2));
             // Blocks need not be whole vectors. Better than a step of the program for each iteration is one block of all lanes, unless they are many.
             let any = || (most / 8..=wide.min(n / 2)).rev().find(|d| n % d == 0);
-            Some(even.or_else(any).or((n <= whole).then_some(n)).ok_or(Fail::Mismatch)?)
+            Some(even.or_else(any).or((n <= whole).then_some(n)).ok_or(LowerFailure::Mismatch)?)
         }
         None => None,
     };
@@ -114,7 +114,7 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
         serial: vec![],
         vector,
         block,
-        abreast: None,
+        interleaved_rows: None,
         cols: vec![],
         merged,
         extents: joint,
@@ -123,16 +123,16 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
     let run = shape.run();
     // The emitter's variables are the lanes and time.
     let mut emit = Emitter::with_vars(g, lanes + 1, shape, stores, target);
-    let mut writer = Writer { scan, body, emit: &mut emit, time, lane, results, params: Vec::new() };
+    let mut writer = ScanEmitter { scan, body, emit: &mut emit, time, lane, results, params: Vec::new() };
     let parallel = if blocked {
-        Some(writer.blocked())
+        Some(writer.emit_lane_blocks())
     } else {
-        writer.in_registers();
+        writer.emit_in_registers();
         None
     };
     let params = writer.params;
     if params.len() > target.kernel.buffers {
-        return Err(Fail::Mismatch);
+        return Err(LowerFailure::Mismatch);
     }
     let mut kernel = emit.b.finish();
     kernel.name = format!("scan{:?}x{}", body.ty(first).shape.as_slice(), scan.length);
@@ -141,32 +141,32 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
 }
 
 /// The index of the current slice in terms of the iteration's number.
-fn step_index(g: &mut Generator<'_>, scan: &Scan, time: usize) -> Result<Lin, Fail> {
-    let t = Lin::atom(g.atoms.var(time, scan.length as i64));
+fn step_index(g: &mut Generator<'_>, scan: &Scan, time: usize) -> Result<AffineIndex, LowerFailure> {
+    let t = AffineIndex::atom(g.atoms.var(time, scan.length as i64));
     match (scan.reverse, scan.bounded) {
         (false, _) => Ok(t),
         (true, false) => Ok(t.scale(-1).plus(scan.length as i64 - 1)),
         // From the last iteration that runs: its number is known when the kernel runs.
-        (true, true) => Err(Fail::NotScalar),
+        (true, true) => Err(LowerFailure::NotScalar),
     }
 }
 
-struct Writer<'w, 'a> {
+struct ScanEmitter<'w, 'a> {
     scan: &'w Scan,
     body: &'w Graph,
     emit: &'w mut Emitter<'a>,
     time: usize,
-    lane: Lin,
-    results: Vec<ExId>,
+    lane: AffineIndex,
+    results: Vec<ExprId>,
     params: Vec<ScanParam>,
 }
 
-impl Writer<'_, '_> {
+impl ScanEmitter<'_, '_> {
     fn carry_dtype(&self, k: usize) -> DType {
         self.body.ty(self.body.outputs()[k]).dtype
     }
 
-    fn buffer(&mut self, dtype: DType, mode: Mode, param: ScanParam) -> Buf {
+    fn buffer(&mut self, dtype: DType, mode: AccessMode, param: ScanParam) -> Buf {
         self.params.push(param);
         self.emit.b.buffer(dtype, mode)
     }
@@ -174,13 +174,13 @@ impl Writer<'_, '_> {
     /// Buffers of the body's inputs and stacks, so that loads and stores find them.
     fn declare(&mut self) -> (Option<Buf>, Vec<Buf>, Vec<Buf>) {
         let (nc, nk) = (self.scan.consts, self.scan.carries);
-        let count = self.scan.bounded.then(|| self.buffer(DType::I32, Mode::Read, ScanParam::Count));
+        let count = self.scan.bounded.then(|| self.buffer(DType::I32, AccessMode::Read, ScanParam::Count));
         let mut init = Vec::new();
         for (i, &v) in self.body.inputs().iter().enumerate() {
             let dtype = self.body.ty(v).dtype;
             let is_carry = (nc..nc + nk).contains(&i);
             let param = if is_carry { ScanParam::Init(i - nc) } else { ScanParam::Operand(i) };
-            let b = self.buffer(dtype, Mode::Read, param);
+            let b = self.buffer(dtype, AccessMode::Read, param);
             if is_carry {
                 init.push(b);
             } else {
@@ -189,7 +189,7 @@ impl Writer<'_, '_> {
         }
         let mut finals = Vec::new();
         for k in 0..self.body.outputs().len() {
-            let b = self.buffer(self.carry_dtype(k), Mode::Write, ScanParam::Result(k));
+            let b = self.buffer(self.carry_dtype(k), AccessMode::Write, ScanParam::Result(k));
             if k < nk {
                 finals.push(b);
             } else {
@@ -218,7 +218,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    fn in_registers(&mut self) {
+    fn emit_in_registers(&mut self) {
         let (count, init, finals) = self.declare();
         self.emit.hoist_all();
         let vector = self.emit.shape.vector;
@@ -239,7 +239,7 @@ impl Writer<'_, '_> {
             w.emit.carries = phis.clone();
             w.stacks();
             let nexts: Vec<Reg> = (0..nk).map(|k| w.emit.reg(w.results[k])).collect();
-            let nexts = distinct(w.emit, nexts, &phis);
+            let nexts = copy_carries(w.emit, nexts, &phis);
             w.emit.unbind(w.time, before);
             w.emit.scopes.pop();
             let body = w.emit.b.end();
@@ -275,7 +275,7 @@ impl Writer<'_, '_> {
     }
 
     /// Blocks of lanes in parallel; gives how many.
-    fn blocked(&mut self) -> i64 {
+    fn emit_lane_blocks(&mut self) -> i64 {
         let (count, init, finals) = self.declare();
         let nk = self.scan.carries;
         let v = self.emit.shape.vector.expect("only vectors are cut into blocks");
@@ -284,7 +284,7 @@ impl Writer<'_, '_> {
         let scratch: Vec<Buf> = (0..nk)
             .map(|k| {
                 let d = self.carry_dtype(k);
-                self.buffer(d, Mode::Scratch(block as usize), ScanParam::Scratch(block as usize * d.size()))
+                self.buffer(d, AccessMode::Scratch(block as usize), ScanParam::Scratch(block as usize * d.size()))
             })
             .collect();
         self.emit.hoist_all();
@@ -357,7 +357,7 @@ impl Writer<'_, '_> {
 }
 
 /// Carried values must come out of registers of their own, defined in the loop: an unchanged or swapped carry is a `phi`.
-fn distinct(emit: &mut Emitter<'_>, nexts: Vec<Reg>, phis: &[Reg]) -> Vec<Reg> {
+fn copy_carries(emit: &mut Emitter<'_>, nexts: Vec<Reg>, phis: &[Reg]) -> Vec<Reg> {
     let outer = |emit: &Emitter<'_>, r: Reg| phis.contains(&r) || !emit.defined_here(r);
     nexts
         .into_iter()

@@ -1,14 +1,14 @@
 //! Threefry-2x32 as scalar operations, so that random bits are made where they are used.
 
-use super::expr::{ExId, Exprs};
+use super::expr::{ExprId, ExprTable};
 use ir::{Binary, DType, Scalar};
 
 const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 const PARITY: u32 = 0x1BD1_1BDA;
 
 /// Both output words for (key0, key1, x0, x1).
-pub(super) fn threefry(ex: &mut Exprs, [k0, k1, x0, x1]: [ExId; 4]) -> [ExId; 2] {
-    let word = |ex: &mut Exprs, x: u32| ex.constant(Scalar::from_bits(DType::U32, x as u64));
+pub(super) fn threefry(ex: &mut ExprTable, [k0, k1, x0, x1]: [ExprId; 4]) -> [ExprId; 2] {
+    let word = |ex: &mut ExprTable, x: u32| ex.constant(Scalar::from_bits(DType::U32, x as u64));
     let parity = word(ex, PARITY);
     let both = ex.binary(Binary::Xor, k0, k1);
     let k2 = ex.binary(Binary::Xor, both, parity);

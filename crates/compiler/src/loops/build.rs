@@ -14,14 +14,14 @@
 //! assert!(compiler::loops::verify(&kernel).is_ok());
 //! ```
 
-use super::{Atom, Buf, Buffer, Carried, Extent, Index, Kernel, Loop, LoopKind, Mode, Op, Reg, Size, Stmt, Var};
+use super::{Atom, Buf, Buffer, Carried, Extent, Index, Kernel, Loop, LoopKind, AccessMode, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, Compare, DType, Scalar, Unary};
 
 /// A list of statements under construction.
 pub type Block = Vec<Stmt>;
 
 /// Builds one kernel.
-pub struct Builder {
+pub struct KernelBuilder {
     kernel: Kernel,
     open: Vec<Block>,
 }
@@ -47,24 +47,24 @@ impl From<i64> for Index {
 impl Index {
     /// This index plus `stride` times a loop variable.
     #[must_use]
-    pub fn plus(mut self, v: Var, stride: i64) -> Index {
+    pub fn add_var(mut self, v: Var, stride: i64) -> Index {
         self.terms.push((Atom::Var(v), Size::Const(stride)));
         self
     }
 
     /// This index plus `stride` times an atom.
     #[must_use]
-    pub fn term(mut self, atom: Atom, stride: Size) -> Index {
+    pub fn add_atom(mut self, atom: Atom, stride: Size) -> Index {
         self.terms.push((atom, stride));
         self
     }
 }
 
-impl Builder {
+impl KernelBuilder {
     /// An empty kernel.
-    pub fn new(name: &str) -> Builder {
+    pub fn new(name: &str) -> KernelBuilder {
         let kernel = Kernel { name: name.to_owned(), buffers: vec![], sizes: 0, regs: vec![], vars: 0, body: vec![] };
-        Builder { kernel, open: vec![vec![]] }
+        KernelBuilder { kernel, open: vec![vec![]] }
     }
 
     /// The finished kernel.
@@ -74,7 +74,7 @@ impl Builder {
     }
 
     /// A new pointer argument.
-    pub fn buffer(&mut self, dtype: DType, mode: Mode) -> Buf {
+    pub fn buffer(&mut self, dtype: DType, mode: AccessMode) -> Buf {
         self.kernel.buffers.push(Buffer { dtype, mode });
         Buf(self.kernel.buffers.len() as u32 - 1)
     }
@@ -123,7 +123,7 @@ impl Builder {
     }
 
     /// A constant of a dtype near `x`.
-    pub fn number(&mut self, dtype: DType, x: f64) -> Reg {
+    pub fn constant_from_f64(&mut self, dtype: DType, x: f64) -> Reg {
         self.constant(Scalar::from_f64(dtype, x))
     }
 
@@ -199,7 +199,7 @@ impl Builder {
     }
 
     /// A loop without carried values.
-    pub fn each(&mut self, kind: LoopKind, n: Size, body: impl FnOnce(&mut Builder, Var)) {
+    pub fn for_loop(&mut self, kind: LoopKind, n: Size, body: impl FnOnce(&mut KernelBuilder, Var)) {
         self.loop_(kind, Extent::Exact(n), &[], |b, v, _| {
             body(b, v);
             vec![]
@@ -213,7 +213,7 @@ impl Builder {
         kind: LoopKind,
         extent: Extent,
         init: &[(Reg, Option<Binary>)],
-        body: impl FnOnce(&mut Builder, Var, &[Reg]) -> Vec<Reg>,
+        body: impl FnOnce(&mut KernelBuilder, Var, &[Reg]) -> Vec<Reg>,
     ) -> Vec<Reg> {
         let var = self.var();
         let phis: Vec<Reg> = init.iter().map(|&(r, _)| self.reg(self.dtype(r))).collect();

@@ -28,11 +28,11 @@ pub fn eval_range(k: &Kernel, bufs: &mut [&mut [u8]], sizes: &[i64], begin: i64,
     arguments("sizes", k.sizes as usize, sizes.len())?;
     let zero = Scalar::zero(DType::Bool);
     let mut m =
-        Machine { k, bufs, sizes, regs: vec![zero; k.regs.len()], vars: vec![0; k.vars as usize], range: (begin, end) };
+        Interpreter { k, bufs, sizes, regs: vec![zero; k.regs.len()], vars: vec![0; k.vars as usize], range: (begin, end) };
     m.block(&k.body)
 }
 
-struct Machine<'a, 'b> {
+struct Interpreter<'a, 'b> {
     k: &'a Kernel,
     bufs: &'a mut [&'b mut [u8]],
     sizes: &'a [i64],
@@ -41,7 +41,7 @@ struct Machine<'a, 'b> {
     range: (i64, i64),
 }
 
-impl Machine<'_, '_> {
+impl Interpreter<'_, '_> {
     fn block(&mut self, body: &[Stmt]) -> Result<(), EvalError> {
         for s in body {
             match s {
@@ -185,7 +185,7 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loops::{Builder, Mode};
+    use crate::loops::{KernelBuilder, AccessMode};
     use ir::Binary;
 
     fn bytes(v: &[f32]) -> Vec<u8> {
@@ -194,9 +194,9 @@ mod tests {
 
     #[test]
     fn a_scan_with_swapped_carries_is_fibonacci() {
-        let mut b = Builder::new("fib");
-        let y = b.buffer(DType::I32, Mode::Write);
-        let (zero, one) = (b.number(DType::I32, 0.0), b.number(DType::I32, 1.0));
+        let mut b = KernelBuilder::new("fib");
+        let y = b.buffer(DType::I32, AccessMode::Write);
+        let (zero, one) = (b.constant_from_f64(DType::I32, 0.0), b.constant_from_f64(DType::I32, 1.0));
         let n = Extent::Exact(b.size());
         b.loop_(LoopKind::Serial, n, &[(zero, None), (one, None)], |b, t, p| {
             b.store(y, t, p[0]);
@@ -210,10 +210,10 @@ mod tests {
 
     #[test]
     fn bounded_loops_masks_and_bounds() {
-        let mut b = Builder::new("bounded");
-        let x = b.buffer(DType::F32, Mode::Read);
-        let n = b.buffer(DType::I32, Mode::Read);
-        let y = b.buffer(DType::F32, Mode::Write);
+        let mut b = KernelBuilder::new("bounded");
+        let x = b.buffer(DType::F32, AccessMode::Read);
+        let n = b.buffer(DType::I32, AccessMode::Read);
+        let y = b.buffer(DType::F32, AccessMode::Write);
         let e = Extent::Bounded { bound: Size::Const(3), buf: n, index: Index::from(0) };
         b.loop_(LoopKind::Vector, e, &[], |b, i, _| {
             let v = b.load(x, i);

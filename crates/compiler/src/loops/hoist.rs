@@ -3,16 +3,16 @@
 //! A `Let` whose operands are all defined outside a loop moves in front of it. Arithmetic has no effects, so it may
 //! move even if the loop does not run; a load moves only from a read-only buffer and out of a loop that surely runs.
 
-use super::{Atom, Extent, Index, Kernel, Loop, LoopKind, Mode, Op, Size, Stmt};
+use super::{Atom, Extent, Index, Kernel, Loop, LoopKind, AccessMode, Op, Size, Stmt};
 
 /// The kernel with invariants moved, or `None` if nothing moves.
 pub fn hoist(k: &Kernel) -> Option<Kernel> {
-    let mut depth = Depth { regs: vec![0; k.regs.len()], vars: vec![0; k.vars as usize] };
-    if !depth.finds(k, &k.body, 0) {
+    let mut depth = DefinitionDepths { regs: vec![0; k.regs.len()], vars: vec![0; k.vars as usize] };
+    if !depth.has_hoistable(k, &k.body, 0) {
         return None;
     }
     let mut out = k.clone();
-    let mut h = Hoist { k, depth: Depth { regs: vec![0; k.regs.len()], vars: vec![0; k.vars as usize] }, runs: vec![] };
+    let mut h = Hoist { k, depth: DefinitionDepths { regs: vec![0; k.regs.len()], vars: vec![0; k.vars as usize] }, runs: vec![] };
     let body = std::mem::take(&mut out.body);
     let mut pending = vec![];
     out.body = h.block(body, 0, &mut pending);
@@ -20,12 +20,12 @@ pub fn hoist(k: &Kernel) -> Option<Kernel> {
 }
 
 /// The loop depth at which each name is defined.
-struct Depth {
+struct DefinitionDepths {
     regs: Vec<u32>,
     vars: Vec<u32>,
 }
 
-impl Depth {
+impl DefinitionDepths {
     fn of_index(&self, i: &Index) -> u32 {
         let atoms = i.terms.iter().map(|(a, _)| match a {
             Atom::Var(v) => self.vars[v.0 as usize],
@@ -48,7 +48,7 @@ impl Depth {
     }
 
     /// Whether any statement could move; constants do not count.
-    fn finds(&mut self, k: &Kernel, body: &[Stmt], depth: u32) -> bool {
+    fn has_hoistable(&mut self, k: &Kernel, body: &[Stmt], depth: u32) -> bool {
         body.iter().any(|s| match s {
             Stmt::Let { dst, op } => {
                 let d = self.of_op(op);
@@ -59,7 +59,7 @@ impl Depth {
             Stmt::Store { .. } => false,
             Stmt::Loop(l) => {
                 self.enter(l, depth);
-                self.finds(k, &l.body, depth + 1)
+                self.has_hoistable(k, &l.body, depth + 1)
             }
         })
     }
@@ -74,21 +74,21 @@ impl Depth {
 }
 
 fn readable(k: &Kernel, op: &Op) -> bool {
-    !matches!(op, Op::Load { buf, .. } if k.buffers[buf.0 as usize].mode != Mode::Read)
+    !matches!(op, Op::Load { buf, .. } if k.buffers[buf.0 as usize].mode != AccessMode::Read)
 }
 
 struct Hoist<'a> {
     k: &'a Kernel,
-    depth: Depth,
+    depth: DefinitionDepths,
     /// Whether each open loop surely runs.
     runs: Vec<bool>,
 }
 
 /// A statement on its way out: the depth of the loop body it belongs into.
-type Pending = Vec<(u32, Stmt)>;
+type HoistedStmt = Vec<(u32, Stmt)>;
 
 impl Hoist<'_> {
-    fn block(&mut self, body: Vec<Stmt>, depth: u32, up: &mut Pending) -> Vec<Stmt> {
+    fn block(&mut self, body: Vec<Stmt>, depth: u32, up: &mut HoistedStmt) -> Vec<Stmt> {
         let mut out = Vec::with_capacity(body.len());
         for s in body {
             match s {
@@ -105,7 +105,7 @@ impl Hoist<'_> {
                     self.depth.enter(&l, depth);
                     let mut pending = vec![];
                     let inner = std::mem::take(&mut l.body);
-                    self.runs.push(surely_runs(&l));
+                    self.runs.push(always_runs(&l));
                     l.body = self.block(inner, depth + 1, &mut pending);
                     self.runs.pop();
                     for (to, s) in pending {
@@ -140,37 +140,37 @@ impl Hoist<'_> {
     }
 }
 
-fn surely_runs(l: &Loop) -> bool {
+fn always_runs(l: &Loop) -> bool {
     l.kind != LoopKind::Parallel && matches!(l.extent, Extent::Exact(Size::Const(1..)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loops::Builder;
+    use crate::loops::KernelBuilder;
     use ir::{Binary, DType, Unary};
 
     #[test]
     fn invariants_move_as_far_as_they_may() {
-        let mut b = Builder::new("hoist");
-        let w = b.buffer(DType::F32, Mode::Read);
-        let x = b.buffer(DType::F32, Mode::ReadWrite);
+        let mut b = KernelBuilder::new("hoist");
+        let w = b.buffer(DType::F32, AccessMode::Read);
+        let x = b.buffer(DType::F32, AccessMode::ReadWrite);
         let n = b.size();
-        b.each(LoopKind::Vector, Size::Const(8), |b, i| {
+        b.for_loop(LoopKind::Vector, Size::Const(8), |b, i| {
             // Runs an unknown number of times: arithmetic moves out, loads do not.
-            b.each(LoopKind::Serial, n, |b, t| {
+            b.for_loop(LoopKind::Serial, n, |b, t| {
                 let k = b.load(w, i);
-                let two = b.number(DType::F32, 2.0);
+                let two = b.constant_from_f64(DType::F32, 2.0);
                 let root = b.unary(Unary::Sqrt, two);
-                let v = b.load(x, Index::from(i).plus(t, 8));
+                let v = b.load(x, Index::from(i).add_var(t, 8));
                 let v = b.binary(Binary::Mul, v, k);
                 let v = b.binary(Binary::Add, v, root);
-                b.store(x, Index::from(i).plus(t, 8), v);
+                b.store(x, Index::from(i).add_var(t, 8), v);
             });
             // Surely runs: a load from a read-only buffer moves out too.
-            b.each(LoopKind::Serial, Size::Const(3), |b, t| {
+            b.for_loop(LoopKind::Serial, Size::Const(3), |b, t| {
                 let k = b.load(w, i);
-                b.store(x, Index::from(i).plus(t, 8), k);
+                b.store(x, Index::from(i).add_var(t, 8), k);
             });
         });
         let text = "\

@@ -1,8 +1,8 @@
 //! What is known of a loops kernel's registers and variables in one launch: linear forms, ranges, divisors, and where each is
 //! defined. Code generators for GPUs choose loops and the width of indices by it, and the verifier of programs proves bounds.
 
-use super::range::Range;
-use super::{Atom, Buf, Extent, Index, Kernel, Loop, Mode, Op, Reg, Size, Stmt, Var};
+use super::range::IntRange;
+use super::{Atom, Buf, Extent, Index, Kernel, Loop, AccessMode, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, Compare, DType, Unary};
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct LaunchInfo {
 
 /// What a linear form varies with: a loop variable, or an i64 register of which no form is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Root {
+pub enum IndexVar {
     /// A loop variable.
     Var(Var),
     /// A register.
@@ -37,12 +37,12 @@ pub struct Linear {
     /// The constant part.
     pub offset: i64,
     /// The strides; none is zero.
-    pub terms: BTreeMap<Root, i64>,
+    pub terms: BTreeMap<IndexVar, i64>,
 }
 
 impl Linear {
     /// A root by itself.
-    pub fn root(r: Root) -> Linear {
+    pub fn root(r: IndexVar) -> Linear {
         Linear { offset: 0, terms: [(r, 1)].into() }
     }
 
@@ -64,32 +64,32 @@ impl Linear {
 }
 
 /// What is known of a register.
-pub struct RegFacts {
+pub struct RegInfo {
     /// Of i64 registers.
     pub form: Option<Linear>,
     /// Of integers.
-    pub range: Range,
+    pub range: IntRange,
     /// Its value is a multiple of this; 0 if it is 0.
     pub multiple: i64,
     /// The innermost loop around its definition.
-    pub inside: Option<Var>,
+    pub enclosing_loop: Option<Var>,
     /// How a bool is computed.
     pub test: Option<Op>,
 }
 
 /// What is known of a loop variable.
-pub struct VarFacts {
+pub struct LoopVarInfo {
     /// How often the loop runs, if that is known before the launch.
-    pub trips: Option<i64>,
+    pub trip_count: Option<i64>,
     /// How often at most.
-    pub most: i64,
+    pub max_trip_count: i64,
     /// The loop around it.
-    pub inside: Option<Var>,
+    pub enclosing_loop: Option<Var>,
 }
 
 /// A load or a store.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct MemoryAccess {
     /// The buffer.
     pub buf: Buf,
     /// Whether it is a store.
@@ -109,33 +109,33 @@ pub struct IndexAnalysis<'a> {
     /// The kernel.
     pub kernel: &'a Kernel,
     /// The launch.
-    pub given: &'a LaunchInfo,
+    pub launch: &'a LaunchInfo,
     /// Of each register.
-    pub regs: Vec<RegFacts>,
+    pub regs: Vec<RegInfo>,
     /// Of each loop variable.
-    pub vars: Vec<VarFacts>,
+    pub vars: Vec<LoopVarInfo>,
     /// Its loads and stores, those of trip counts too, in program order.
-    pub sites: Vec<Site>,
+    pub accesses: Vec<MemoryAccess>,
     /// Buffers that are one memory have one number.
-    pub classes: Vec<usize>,
+    pub alias_classes: Vec<usize>,
 }
 
 impl<'a> IndexAnalysis<'a> {
     /// The facts of a kernel that is verified ([`super::verify`]).
     pub fn new(kernel: &'a Kernel, given: &'a LaunchInfo) -> IndexAnalysis<'a> {
-        IndexAnalysis::with(kernel, given, &[])
+        IndexAnalysis::with_ranges(kernel, given, &[])
     }
 
     /// The same where ranges of some `I64` registers are known that no statement assigns.
-    pub fn with(kernel: &'a Kernel, given: &'a LaunchInfo, known: &[(Reg, Range)]) -> IndexAnalysis<'a> {
-        let regs = kernel.regs.iter().map(|&d| RegFacts {
+    pub fn with_ranges(kernel: &'a Kernel, given: &'a LaunchInfo, known: &[(Reg, IntRange)]) -> IndexAnalysis<'a> {
+        let regs = kernel.regs.iter().map(|&d| RegInfo {
             form: None,
-            range: Range::all(d),
+            range: IntRange::of_dtype(d),
             multiple: 1,
-            inside: None,
+            enclosing_loop: None,
             test: None,
         });
-        let var = || VarFacts { trips: None, most: i64::MAX, inside: None };
+        let var = || LoopVarInfo { trip_count: None, max_trip_count: i64::MAX, enclosing_loop: None };
         let mut classes: Vec<usize> = (0..kernel.buffers.len()).collect();
         for &(a, b) in &given.aliases {
             let (Some(&x), Some(&y)) = (classes.get(a.0 as usize), classes.get(b.0 as usize)) else { continue };
@@ -143,7 +143,7 @@ impl<'a> IndexAnalysis<'a> {
         }
         let regs = regs.collect();
         let vars = (0..kernel.vars).map(|_| var()).collect();
-        let mut facts = IndexAnalysis { kernel, given, regs, vars, sites: Vec::new(), classes };
+        let mut facts = IndexAnalysis { kernel, launch: given, regs, vars, accesses: Vec::new(), alias_classes: classes };
         for &(r, range) in known {
             facts.opaque(r, None);
             facts.regs[r.0 as usize].range = range;
@@ -156,34 +156,34 @@ impl<'a> IndexAnalysis<'a> {
     pub fn size(&self, s: Size) -> i64 {
         match s {
             Size::Const(n) => n,
-            Size::Arg(n) => self.given.sizes.get(n as usize).copied().unwrap_or(0),
+            Size::Arg(n) => self.launch.sizes.get(n as usize).copied().unwrap_or(0),
         }
     }
 
     /// Whether a register or variable gets its value inside of a loop.
-    pub fn inside(&self, root: Root, of: Var) -> bool {
+    pub fn inside(&self, root: IndexVar, of: Var) -> bool {
         let mut at = match root {
-            Root::Reg(r) => self.regs[r.0 as usize].inside,
-            Root::Var(v) => Some(v),
+            IndexVar::Reg(r) => self.regs[r.0 as usize].enclosing_loop,
+            IndexVar::Var(v) => Some(v),
         };
         while let Some(v) = at {
             if v == of {
                 return true;
             }
-            at = self.vars[v.0 as usize].inside;
+            at = self.vars[v.0 as usize].enclosing_loop;
         }
         false
     }
 
     /// Whether a buffer, or what shares its memory, is stored to.
     pub fn written(&self, buf: Buf) -> bool {
-        let class = self.classes[buf.0 as usize];
-        self.sites.iter().any(|s| s.store && self.classes[s.buf.0 as usize] == class)
+        let class = self.alias_classes[buf.0 as usize];
+        self.accesses.iter().any(|s| s.store && self.alias_classes[s.buf.0 as usize] == class)
     }
 
     /// Whether a buffer is scratch.
     pub fn is_scratch(&self, buf: Buf) -> bool {
-        matches!(self.kernel.buffers[buf.0 as usize].mode, Mode::Scratch(_))
+        matches!(self.kernel.buffers[buf.0 as usize].mode, AccessMode::Scratch(_))
     }
 
     fn block(&mut self, body: &[Stmt], path: &mut Vec<usize>, loops: &mut Vec<Var>) {
@@ -197,7 +197,7 @@ impl<'a> IndexAnalysis<'a> {
                     let (form, range, multiple) =
                         (self.op_form(*dst, op), self.op_range(*dst, op), self.op_multiple(op));
                     let test = (self.kernel.regs[dst.0 as usize] == DType::Bool).then(|| op.clone());
-                    self.regs[dst.0 as usize] = RegFacts { form, range, multiple, inside: loops.last().copied(), test };
+                    self.regs[dst.0 as usize] = RegInfo { form, range, multiple, enclosing_loop: loops.last().copied(), test };
                 }
                 Stmt::Store { buf, index, mask, .. } => self.site(*buf, index, (true, *mask), path, loops),
                 Stmt::Loop(l) => self.loop_(l, path, loops),
@@ -215,7 +215,7 @@ impl<'a> IndexAnalysis<'a> {
             }
         };
         let inside = loops.last().copied();
-        self.vars[l.var.0 as usize] = VarFacts { trips, most, inside };
+        self.vars[l.var.0 as usize] = LoopVarInfo { trip_count: trips, max_trip_count: most, enclosing_loop: inside };
         loops.push(l.var);
         for c in &l.carried {
             self.opaque(c.phi, Some(l.var));
@@ -230,13 +230,13 @@ impl<'a> IndexAnalysis<'a> {
     /// A register of which nothing is known but that it is one value.
     fn opaque(&mut self, r: Reg, inside: Option<Var>) {
         let d = self.kernel.regs[r.0 as usize];
-        let form = (d == DType::I64).then(|| Linear::root(Root::Reg(r)));
-        self.regs[r.0 as usize] = RegFacts { form, range: Range::all(d), multiple: 1, inside, test: None };
+        let form = (d == DType::I64).then(|| Linear::root(IndexVar::Reg(r)));
+        self.regs[r.0 as usize] = RegInfo { form, range: IntRange::of_dtype(d), multiple: 1, enclosing_loop: inside, test: None };
     }
 
     fn site(&mut self, buf: Buf, index: &Index, (store, mask): (bool, Option<Reg>), path: &[usize], loops: &[Var]) {
         let form = self.index_form(index);
-        self.sites.push(Site { buf, store, mask, form, loops: loops.to_vec(), path: path.to_vec() });
+        self.accesses.push(MemoryAccess { buf, store, mask, form, loops: loops.to_vec(), path: path.to_vec() });
     }
 
     /// An index as a linear form.
@@ -248,7 +248,7 @@ impl<'a> IndexAnalysis<'a> {
         for &(atom, stride) in &i.terms {
             let s = self.size(stride);
             match atom {
-                Atom::Var(v) => l.add(&Linear::root(Root::Var(v)), s)?,
+                Atom::Var(v) => l.add(&Linear::root(IndexVar::Var(v)), s)?,
                 Atom::Reg(r) => l.add(self.regs[r.0 as usize].form.as_ref()?, s)?,
             }
         }
@@ -256,11 +256,11 @@ impl<'a> IndexAnalysis<'a> {
     }
 
     /// The values of a loop variable.
-    pub fn var_range(&self, v: Var) -> Range {
-        Range::new(0, (self.vars[v.0 as usize].most as i128 - 1).max(0))
+    pub fn var_range(&self, v: Var) -> IntRange {
+        IntRange::new(0, (self.vars[v.0 as usize].max_trip_count as i128 - 1).max(0))
     }
 
-    fn atom_range(&self, a: Atom) -> Range {
+    fn atom_range(&self, a: Atom) -> IntRange {
         match a {
             Atom::Var(v) => self.var_range(v),
             Atom::Reg(r) => self.regs[r.0 as usize].range,
@@ -268,18 +268,18 @@ impl<'a> IndexAnalysis<'a> {
     }
 
     /// The range of an index, and whether each part of it and each sum on the way is narrow.
-    pub fn index_range(&self, i: &Index) -> (Range, bool) {
-        let mut sum = Range::point(i.offset);
-        let mut narrow = sum.narrow();
+    pub fn index_range(&self, i: &Index) -> (IntRange, bool) {
+        let mut sum = IntRange::single(i.offset);
+        let mut narrow = sum.fits_i32();
         for &a in &i.offset_args {
-            let r = Range::point(self.size(Size::Arg(a)));
+            let r = IntRange::single(self.size(Size::Arg(a)));
             sum = sum.add(r);
-            narrow &= r.narrow() && sum.narrow();
+            narrow &= r.fits_i32() && sum.fits_i32();
         }
         for &(atom, stride) in &i.terms {
-            let (x, s) = (self.atom_range(atom), Range::point(self.size(stride)));
+            let (x, s) = (self.atom_range(atom), IntRange::single(self.size(stride)));
             sum = sum.add(x.mul(s));
-            narrow &= x.narrow() && s.narrow() && x.mul(s).narrow() && sum.narrow();
+            narrow &= x.fits_i32() && s.fits_i32() && x.mul(s).fits_i32() && sum.fits_i32();
         }
         (sum, narrow)
     }
@@ -302,8 +302,8 @@ impl<'a> IndexAnalysis<'a> {
 
     /// Whether a bool is the same for every `width` neighbours of a loop's elements, counted from its first.
     pub fn uniform(&self, r: Reg, of: Var, width: i64) -> bool {
-        let steady = |r: Root| !self.inside(r, of);
-        if steady(Root::Reg(r)) {
+        let steady = |r: IndexVar| !self.inside(r, of);
+        if steady(IndexVar::Reg(r)) {
             return true;
         }
         match &self.regs[r.0 as usize].test {
@@ -319,7 +319,7 @@ impl<'a> IndexAnalysis<'a> {
                 if d.add(&b, -1).is_none() {
                     return false;
                 }
-                let s = d.terms.remove(&Root::Var(of)).unwrap_or(0);
+                let s = d.terms.remove(&IndexVar::Var(of)).unwrap_or(0);
                 if !d.terms.keys().all(|r| steady(*r)) {
                     return false;
                 }
@@ -331,9 +331,9 @@ impl<'a> IndexAnalysis<'a> {
                     _ => return false,
                 };
                 let divides = |x: i64| x % width == 0;
-                let multiple = |r: &Root| match r {
-                    Root::Var(_) => 1,
-                    Root::Reg(r) => self.regs[r.0 as usize].multiple,
+                let multiple = |r: &IndexVar| match r {
+                    IndexVar::Var(_) => 1,
+                    IndexVar::Reg(r) => self.regs[r.0 as usize].multiple,
                 };
                 let offset = d.offset.saturating_mul(-s).saturating_add(after);
                 divides(offset) && d.terms.iter().all(|(r, x)| divides(x.saturating_mul(multiple(r))))
@@ -365,24 +365,24 @@ impl<'a> IndexAnalysis<'a> {
             _ => None,
         };
         (self.kernel.regs[dst.0 as usize] == DType::I64)
-            .then(|| known().unwrap_or_else(|| Linear::root(Root::Reg(dst))))
+            .then(|| known().unwrap_or_else(|| Linear::root(IndexVar::Reg(dst))))
     }
 
-    fn op_range(&self, dst: Reg, op: &Op) -> Range {
+    fn op_range(&self, dst: Reg, op: &Op) -> IntRange {
         let of = |r: &Reg| self.regs[r.0 as usize].range;
         let d = self.kernel.regs[dst.0 as usize];
         match op {
-            Op::Const(s) => Range::of(*s),
+            Op::Const(s) => IntRange::of(*s),
             Op::Index(i) => {
                 let r = self.index_range(i).0;
-                if r.within(Range::all(DType::I64)) { r } else { Range::all(DType::I64) }
+                if r.is_within(IntRange::of_dtype(DType::I64)) { r } else { IntRange::of_dtype(DType::I64) }
             }
-            Op::Unary(op, x) => Range::unary(*op, d, of(x)),
-            Op::Binary(op, a, b) => Range::binary(*op, d, of(a), of(b)),
-            Op::Select(_, a, b) => of(a).join(of(b)),
-            Op::Compare(..) => Range::new(0, 1),
+            Op::Unary(op, x) => IntRange::unary(*op, d, of(x)),
+            Op::Binary(op, a, b) => IntRange::binary(*op, d, of(a), of(b)),
+            Op::Select(_, a, b) => of(a).union(of(b)),
+            Op::Compare(..) => IntRange::new(0, 1),
             Op::Cast(to, x) => of(x).cast(self.kernel.regs[x.0 as usize], *to),
-            _ => Range::all(d),
+            _ => IntRange::of_dtype(d),
         }
     }
 

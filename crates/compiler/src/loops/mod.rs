@@ -29,7 +29,7 @@ mod print;
 pub mod range;
 mod verify;
 
-pub use build::{Block, Builder};
+pub use build::{Block, KernelBuilder};
 pub use eval::{EvalError, eval, eval_range};
 pub use hoist::hoist;
 pub use verify::{KernelError, verify};
@@ -59,12 +59,12 @@ pub struct Buffer {
     /// Element type.
     pub dtype: DType,
     /// What the kernel does with it.
-    pub mode: Mode,
+    pub mode: AccessMode,
 }
 
 /// What a kernel does with a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub enum Mode {
+pub enum AccessMode {
     /// Only loads.
     Read,
     /// Only stores.

@@ -1,6 +1,6 @@
 //! The text of a kernel, for people and snapshots.
 
-use super::{Atom, Extent, Index, Kernel, Loop, LoopKind, Mode, Op, Size, Stmt};
+use super::{Atom, Extent, Index, Kernel, Loop, LoopKind, AccessMode, Op, Size, Stmt};
 use std::fmt::{self, Display, Formatter};
 
 impl Display for Kernel {
@@ -9,10 +9,10 @@ impl Display for Kernel {
         for (i, b) in self.buffers.iter().enumerate() {
             let sep = if i > 0 { ", " } else { "" };
             match b.mode {
-                Mode::Read => write!(f, "{sep}b{i}: in {}", b.dtype)?,
-                Mode::Write => write!(f, "{sep}b{i}: out {}", b.dtype)?,
-                Mode::ReadWrite => write!(f, "{sep}b{i}: inout {}", b.dtype)?,
-                Mode::Scratch(n) => write!(f, "{sep}b{i}: scratch {}[{n}]", b.dtype)?,
+                AccessMode::Read => write!(f, "{sep}b{i}: in {}", b.dtype)?,
+                AccessMode::Write => write!(f, "{sep}b{i}: out {}", b.dtype)?,
+                AccessMode::ReadWrite => write!(f, "{sep}b{i}: inout {}", b.dtype)?,
+                AccessMode::Scratch(n) => write!(f, "{sep}b{i}: scratch {}[{n}]", b.dtype)?,
             }
         }
         if self.sizes > 0 {
@@ -137,19 +137,19 @@ impl Display for Op {
 
 #[cfg(test)]
 mod tests {
-    use crate::loops::{Builder, Extent, LoopKind, Mode, Size};
+    use crate::loops::{KernelBuilder, Extent, LoopKind, AccessMode, Size};
     use ir::{Binary, DType};
 
     #[test]
     fn a_row_sum_reads_well() {
-        let mut b = Builder::new("row_sum");
-        let x = b.buffer(DType::F32, Mode::Read);
-        let y = b.buffer(DType::F32, Mode::Write);
-        b.each(LoopKind::Parallel, Size::Const(4), |b, r| {
-            let zero = b.number(DType::F32, 0.0);
+        let mut b = KernelBuilder::new("row_sum");
+        let x = b.buffer(DType::F32, AccessMode::Read);
+        let y = b.buffer(DType::F32, AccessMode::Write);
+        b.for_loop(LoopKind::Parallel, Size::Const(4), |b, r| {
+            let zero = b.constant_from_f64(DType::F32, 0.0);
             let n = Extent::Exact(Size::Const(100));
             let sum = b.loop_(LoopKind::Vector, n, &[(zero, Some(Binary::Add))], |b, i, phi| {
-                let v = b.load(x, super::Index::from(i).plus(r, 100));
+                let v = b.load(x, super::Index::from(i).add_var(r, 100));
                 vec![b.binary(Binary::Add, phi[0], v)]
             });
             b.store(y, r, sum[0]);

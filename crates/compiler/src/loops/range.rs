@@ -1,132 +1,132 @@
 //! Intervals of integers: what proves that 32 bits are enough, and that an index is inside its buffer.
 
-use ir::{Binary, Class, DType, Scalar, Unary};
+use ir::{Binary, DTypeKind, DType, Scalar, Unary};
 use smallvec::SmallVec;
 
 /// All numbers from the first to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct IntRange {
     /// The first.
     pub lo: i128,
     /// The last.
     pub hi: i128,
 }
 
-impl Range {
+impl IntRange {
     /// From the first to the last.
-    pub const fn new(lo: i128, hi: i128) -> Range {
-        Range { lo, hi }
+    pub const fn new(lo: i128, hi: i128) -> IntRange {
+        IntRange { lo, hi }
     }
 
     /// One number.
-    pub fn point(x: i64) -> Range {
-        Range::new(x as i128, x as i128)
+    pub fn single(x: i64) -> IntRange {
+        IntRange::new(x as i128, x as i128)
     }
 
     /// Everything that a dtype holds, if it is an integer. A bool in memory is a byte that somebody else may have written.
-    pub fn all(d: DType) -> Range {
-        match d.class() {
-            Class::Float => Range::all(DType::I64),
-            Class::Bool => Range::new(0, 255),
-            _ => Range::new(d.int_min() as i128, d.int_max() as i128),
+    pub fn of_dtype(d: DType) -> IntRange {
+        match d.kind() {
+            DTypeKind::Float => IntRange::of_dtype(DType::I64),
+            DTypeKind::Bool => IntRange::new(0, 255),
+            _ => IntRange::new(d.int_min() as i128, d.int_max() as i128),
         }
     }
 
     /// Whether all of it lies in another.
-    pub fn within(self, other: Range) -> bool {
+    pub fn is_within(self, other: IntRange) -> bool {
         self.lo >= other.lo && self.hi <= other.hi
     }
 
     /// Whether an i32 holds it, with room for some steps of a loop.
-    pub fn narrow(self) -> bool {
-        self.within(Range::new(i32::MIN as i128, i32::MAX as i128))
+    pub fn fits_i32(self) -> bool {
+        self.is_within(IntRange::new(i32::MIN as i128, i32::MAX as i128))
     }
 
     /// Everything in this one or the other, and what is between them.
-    pub fn join(self, o: Range) -> Range {
-        Range::new(self.lo.min(o.lo), self.hi.max(o.hi))
+    pub fn union(self, o: IntRange) -> IntRange {
+        IntRange::new(self.lo.min(o.lo), self.hi.max(o.hi))
     }
 
     /// The range of a sum.
-    pub fn add(self, o: Range) -> Range {
-        Range::new(self.lo.saturating_add(o.lo), self.hi.saturating_add(o.hi))
+    pub fn add(self, o: IntRange) -> IntRange {
+        IntRange::new(self.lo.saturating_add(o.lo), self.hi.saturating_add(o.hi))
     }
 
     /// The range of a product; beyond 100 bits it is anything, so that sums of products stay within 128 bits.
-    pub fn mul(self, o: Range) -> Range {
+    pub fn mul(self, o: IntRange) -> IntRange {
         const MOST: i128 = 1 << 100;
         let ends = [(self.lo, o.lo), (self.lo, o.hi), (self.hi, o.lo), (self.hi, o.hi)];
         let products = ends.map(|(a, b)| a.checked_mul(b).filter(|p| (-MOST..=MOST).contains(p)));
         let all = products.into_iter().collect::<Option<SmallVec<[i128; 4]>>>();
         let ends = all.as_ref().and_then(|all| Some((*all.iter().min()?, *all.iter().max()?)));
         let (lo, hi) = ends.unwrap_or((-MOST, MOST));
-        Range::new(lo, hi)
+        IntRange::new(lo, hi)
     }
 
-    fn sub(self, o: Range) -> Range {
-        Range::new(self.lo - o.hi, self.hi - o.lo)
+    fn sub(self, o: IntRange) -> IntRange {
+        IntRange::new(self.lo - o.hi, self.hi - o.lo)
     }
 
     /// What the dtype makes of it: anything, if it does not fit.
-    fn wrapped(self, d: DType) -> Range {
-        if self.within(Range::all(d)) { self } else { Range::all(d) }
+    fn wrapped(self, d: DType) -> IntRange {
+        if self.is_within(IntRange::of_dtype(d)) { self } else { IntRange::of_dtype(d) }
     }
 
     /// The value of a scalar, if it is an integer.
-    pub fn of(s: Scalar) -> Range {
-        match s.dtype().class() {
-            Class::Float => Range::all(DType::I64),
-            Class::Signed => Range::point(s.to_i64()),
-            _ => Range::new(s.bits() as i128, s.bits() as i128),
+    pub fn of(s: Scalar) -> IntRange {
+        match s.dtype().kind() {
+            DTypeKind::Float => IntRange::of_dtype(DType::I64),
+            DTypeKind::Signed => IntRange::single(s.to_i64()),
+            _ => IntRange::new(s.bits() as i128, s.bits() as i128),
         }
     }
 
     /// The range of a conversion between integers, or of one from a float.
-    pub fn cast(self, from: DType, to: DType) -> Range {
-        match (from.class(), to.class()) {
-            (Class::Float, _) | (_, Class::Float) => Range::all(to),
-            (Class::Bool, Class::Bool) => self,
-            (_, Class::Bool) => Range::new(0, 1),
+    pub fn cast(self, from: DType, to: DType) -> IntRange {
+        match (from.kind(), to.kind()) {
+            (DTypeKind::Float, _) | (_, DTypeKind::Float) => IntRange::of_dtype(to),
+            (DTypeKind::Bool, DTypeKind::Bool) => self,
+            (_, DTypeKind::Bool) => IntRange::new(0, 1),
             _ => self.wrapped(to),
         }
     }
 
     /// The range of a function of one value of a dtype.
-    pub fn unary(op: Unary, d: DType, x: Range) -> Range {
+    pub fn unary(op: Unary, d: DType, x: IntRange) -> IntRange {
         match op {
-            _ if d.is_float() => Range::all(d),
-            Unary::Neg => Range::new(-x.hi, -x.lo).wrapped(d),
+            _ if d.is_float() => IntRange::of_dtype(d),
+            Unary::Neg => IntRange::new(-x.hi, -x.lo).wrapped(d),
             Unary::Abs => {
                 let most = x.lo.abs().max(x.hi.abs());
                 let least = if x.lo <= 0 && x.hi >= 0 { 0 } else { x.lo.abs().min(x.hi.abs()) };
-                Range::new(least, most).wrapped(d)
+                IntRange::new(least, most).wrapped(d)
             }
-            Unary::Sign => Range::new(-1, 1),
-            Unary::PopulationCount => Range::new(0, 64),
-            _ => Range::all(d),
+            Unary::Sign => IntRange::new(-1, 1),
+            Unary::PopulationCount => IntRange::new(0, 64),
+            _ => IntRange::of_dtype(d),
         }
     }
 
     /// The range of a function of two values of a dtype.
-    pub fn binary(op: Binary, d: DType, a: Range, b: Range) -> Range {
+    pub fn binary(op: Binary, d: DType, a: IntRange, b: IntRange) -> IntRange {
         if !d.is_int() {
-            return Range::all(d);
+            return IntRange::of_dtype(d);
         }
         match op {
             Binary::Add => a.add(b).wrapped(d),
             Binary::Sub => a.sub(b).wrapped(d),
             Binary::Mul => a.mul(b).wrapped(d),
-            Binary::Max => Range::new(a.lo.max(b.lo), a.hi.max(b.hi)),
-            Binary::Min => Range::new(a.lo.min(b.lo), a.hi.min(b.hi)),
+            Binary::Max => IntRange::new(a.lo.max(b.lo), a.hi.max(b.hi)),
+            Binary::Min => IntRange::new(a.lo.min(b.lo), a.hi.min(b.hi)),
             // By a known positive number; anything else may be zero or change signs.
-            Binary::Div if b.lo == b.hi && b.lo > 0 => Range::new(a.lo / b.lo, a.hi / b.lo),
-            Binary::Div if b.lo > 0 => Range::new(a.lo.min(0), a.hi.max(0)),
+            Binary::Div if b.lo == b.hi && b.lo > 0 => IntRange::new(a.lo / b.lo, a.hi / b.lo),
+            Binary::Div if b.lo > 0 => IntRange::new(a.lo.min(0), a.hi.max(0)),
             Binary::Rem if b.lo > 0 => {
                 let most = b.hi - 1;
-                Range::new(if a.lo < 0 { (-most).max(a.lo) } else { 0 }, if a.hi > 0 { most.min(a.hi) } else { 0 })
+                IntRange::new(if a.lo < 0 { (-most).max(a.lo) } else { 0 }, if a.hi > 0 { most.min(a.hi) } else { 0 })
             }
-            Binary::And if a.lo >= 0 && b.lo >= 0 => Range::new(0, a.hi.min(b.hi)),
-            _ => Range::all(d),
+            Binary::And if a.lo >= 0 && b.lo >= 0 => IntRange::new(0, a.hi.min(b.hi)),
+            _ => IntRange::of_dtype(d),
         }
     }
 }
@@ -144,16 +144,16 @@ mod tests {
                 for &hi in &ends[i..] {
                     for (j, &l2) in ends.iter().enumerate() {
                         for &h2 in &ends[j..] {
-                            let r = Range::binary(
+                            let r = IntRange::binary(
                                 op,
                                 d,
-                                Range::new(lo.into(), hi.into()),
-                                Range::new(l2.into(), h2.into()),
+                                IntRange::new(lo.into(), hi.into()),
+                                IntRange::new(l2.into(), h2.into()),
                             );
                             for a in [lo, (lo + hi) / 2, hi] {
                                 for b in [l2, (l2 + h2) / 2, h2] {
                                     let x = op.eval(Scalar::from_i64(d, a), Scalar::from_i64(d, b)).to_i64();
-                                    assert!(Range::point(x).within(r), "{op:?} {a} {b} = {x}, not in {r:?}");
+                                    assert!(IntRange::single(x).is_within(r), "{op:?} {a} {b} = {x}, not in {r:?}");
                                 }
                             }
                         }

@@ -1,6 +1,6 @@
 //! The kernel verifier: the invariants listed in the module documentation of `loops`, by their numbers.
 
-use super::{Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, Mode, Op, Reg, Size, Stmt, Var};
+use super::{Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, AccessMode, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, DType};
 use thiserror::Error;
 
@@ -11,11 +11,11 @@ pub enum KernelError {
     #[error("r{} is used where it is not defined", .0.0)]
     UndefinedReg(Reg),
     #[error("r{} is assigned twice", .0.0)]
-    RegTwice(Reg),
+    RegRedefined(Reg),
     #[error("v{} is used outside its loop", .0.0)]
     UndefinedVar(Var),
     #[error("v{} belongs to two loops", .0.0)]
-    VarTwice(Var),
+    VarRedefined(Var),
     #[error("b{} does not exist", .0.0)]
     UndefinedBuf(Buf),
     #[error("size argument {0} does not exist")]
@@ -79,7 +79,7 @@ impl Verifier<'_> {
                 Stmt::Store { buf, index, value, mask } => {
                     self.index(index)?;
                     let b = self.k.buffers.get(buf.0 as usize).ok_or(KernelError::UndefinedBuf(*buf))?;
-                    if b.mode == Mode::Read {
+                    if b.mode == AccessMode::Read {
                         return Err(KernelError::StoreToRead(*buf));
                     }
                     self.expect(*value, b.dtype)?;
@@ -132,7 +132,7 @@ impl Verifier<'_> {
         match self.vars.get(l.var.0 as usize) {
             None => return Err(KernelError::UndefinedVar(l.var)),
             Some(State::Fresh) => self.vars[l.var.0 as usize] = State::Live,
-            Some(_) => return Err(KernelError::VarTwice(l.var)),
+            Some(_) => return Err(KernelError::VarRedefined(l.var)),
         }
         let outer = self.vector;
         if l.kind == LoopKind::Vector {
@@ -238,7 +238,7 @@ impl Verifier<'_> {
     fn define(&mut self, r: Reg, varies: bool) -> Check {
         let state = self.regs.get_mut(r.0 as usize).ok_or(KernelError::UndefinedReg(r))?;
         if *state != State::Fresh {
-            return Err(KernelError::RegTwice(r));
+            return Err(KernelError::RegRedefined(r));
         }
         *state = State::Live;
         self.varying[r.0 as usize] = varies;
@@ -260,7 +260,7 @@ impl Verifier<'_> {
 
     fn loads(&self, buf: Buf) -> Result<DType, KernelError> {
         let b = self.k.buffers.get(buf.0 as usize).ok_or(KernelError::UndefinedBuf(buf))?;
-        if b.mode == Mode::Write { Err(KernelError::LoadFromWrite(buf)) } else { Ok(b.dtype) }
+        if b.mode == AccessMode::Write { Err(KernelError::LoadFromWrite(buf)) } else { Ok(b.dtype) }
     }
 
     fn size(&self, s: Size) -> Check {
@@ -311,12 +311,12 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loops::Builder;
+    use crate::loops::KernelBuilder;
 
-    fn check(expected: Result<(), KernelError>, make: impl FnOnce(&mut Builder, Buf, Buf)) {
-        let mut b = Builder::new("t");
-        let x = b.buffer(DType::F32, Mode::Read);
-        let y = b.buffer(DType::F32, Mode::Write);
+    fn check(expected: Result<(), KernelError>, make: impl FnOnce(&mut KernelBuilder, Buf, Buf)) {
+        let mut b = KernelBuilder::new("t");
+        let x = b.buffer(DType::F32, AccessMode::Read);
+        let y = b.buffer(DType::F32, AccessMode::Write);
         make(&mut b, x, y);
         assert_eq!(verify(&b.finish()), expected);
     }
@@ -325,18 +325,18 @@ mod tests {
     fn each_invariant_is_checked() {
         let n = Size::Const(8);
         check(Ok(()), |b, x, y| {
-            b.each(LoopKind::Parallel, n, |b, i| {
+            b.for_loop(LoopKind::Parallel, n, |b, i| {
                 let v = b.load(x, i);
                 b.store(y, i, v);
             });
         });
         check(Err(KernelError::UndefinedReg(Reg(0))), |b, x, y| {
-            b.each(LoopKind::Serial, n, |b, i| {
+            b.for_loop(LoopKind::Serial, n, |b, i| {
                 b.load(x, i);
             });
             b.store(y, 0, Reg(0));
         });
-        check(Err(KernelError::RegTwice(Reg(0))), |b, x, _| {
+        check(Err(KernelError::RegRedefined(Reg(0))), |b, x, _| {
             let r = b.load(x, 0);
             b.push(Stmt::Let { dst: r, op: Op::Const(ir::Scalar::one(DType::F32)) });
         });
@@ -345,27 +345,27 @@ mod tests {
             b.load(x, v);
         });
         check(Err(KernelError::DType { reg: Reg(1), found: DType::I32, expected: DType::F32 }), |b, _, _| {
-            let a = b.number(DType::F32, 1.0);
-            let c = b.number(DType::I32, 1.0);
+            let a = b.constant_from_f64(DType::F32, 1.0);
+            let c = b.constant_from_f64(DType::I32, 1.0);
             b.binary(Binary::Add, a, c);
         });
         check(Err(KernelError::Domain { reg: Reg(1), op: "and", dtype: DType::F32 }), |b, _, _| {
-            let a = b.number(DType::F32, 1.0);
+            let a = b.constant_from_f64(DType::F32, 1.0);
             b.binary(Binary::And, a, a);
         });
         check(Err(KernelError::Parallel(Var(0))), |b, _, _| {
-            b.each(LoopKind::Parallel, n, |_, _| {});
-            b.number(DType::F32, 1.0);
+            b.for_loop(LoopKind::Parallel, n, |_, _| {});
+            b.constant_from_f64(DType::F32, 1.0);
         });
         check(Err(KernelError::NestedVector(Var(1))), |b, _, _| {
-            b.each(LoopKind::Vector, n, |b, _| b.each(LoopKind::Vector, n, |_, _| {}));
+            b.for_loop(LoopKind::Vector, n, |b, _| b.for_loop(LoopKind::Vector, n, |_, _| {}));
         });
         check(Err(KernelError::Combine(Reg(1))), |b, _, _| {
-            let a = b.number(DType::F32, 1.0);
+            let a = b.constant_from_f64(DType::F32, 1.0);
             b.loop_(LoopKind::Vector, Extent::Exact(n), &[(a, None)], |_, _, p| p.to_vec());
         });
         check(Err(KernelError::StoreToRead(Buf(0))), |b, x, _| {
-            let a = b.number(DType::F32, 1.0);
+            let a = b.constant_from_f64(DType::F32, 1.0);
             b.store(x, 0, a);
         });
         check(Err(KernelError::LoadFromWrite(Buf(1))), |b, _, y| {
@@ -375,8 +375,8 @@ mod tests {
             b.load(x, Index { offset_args: vec![0], ..Index::default() });
         });
         check(Err(KernelError::VaryingExtent(Var(1))), |b, _, _| {
-            let lens = b.buffer(DType::I32, Mode::Read);
-            b.each(LoopKind::Vector, n, |b, i| {
+            let lens = b.buffer(DType::I32, AccessMode::Read);
+            b.for_loop(LoopKind::Vector, n, |b, i| {
                 let e = Extent::Bounded { bound: n, buf: lens, index: i.into() };
                 b.loop_(LoopKind::Serial, e, &[], |_, _, _| vec![]);
             });

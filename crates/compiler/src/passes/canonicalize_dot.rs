@@ -2,17 +2,17 @@
 //! strided operands, so most of them cost nothing; where strides can't say it, the permuted operand is what is kept in
 //! memory.
 
-use crate::target::Products;
+use crate::target::MatmulTarget;
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Result, Shape, Value, Values};
 
 /// Canonical contractions everywhere, of types that the target's products take.
-pub fn dots(graph: &Graph, target: &Products) -> Result<Graph> {
+pub fn canonicalize_dots(graph: &Graph, target: &MatmulTarget) -> Result<Graph> {
     let native = |d: DType| target.dtypes.contains(&d);
-    super::rewritten(graph, |b, node, operands| {
-        let Op::Dot(dot) = &node.op else { return super::copied(b, graph, node, operands, &mut |g| dots(g, target)) };
+    super::rewrite_graph(graph, |b, node, operands| {
+        let Op::Dot(dot) = &node.op else { return super::copy_node(b, graph, node, operands, &mut |g| canonicalize_dots(g, target)) };
         let dtype = b.ty(operands[0]).dtype;
-        let sums = sums(dtype);
+        let sums = accumulator_dtype(dtype);
         // Integers wrap, so that narrower sums are parts of wider ones.
         if native(dtype) && dtype == DType::I8 && dot.acc == dtype {
             let wide = Dot { acc: sums, out: sums, ..dot.clone() };
@@ -37,7 +37,7 @@ pub fn dots(graph: &Graph, target: &Products) -> Result<Graph> {
 }
 
 /// The type in which matrix kernels sum products of a type.
-fn sums(dtype: DType) -> DType {
+fn accumulator_dtype(dtype: DType) -> DType {
     if dtype == DType::I8 { DType::I32 } else { dtype.accumulator() }
 }
 

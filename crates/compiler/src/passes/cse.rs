@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 pub fn cse(graph: &Graph) -> Result<Graph> {
     // Nodes by the hash of what they are: the nodes themselves say whether they are equal.
     let mut known: FxHashMap<u64, SmallVec<[u32; 2]>> = FxHashMap::default();
-    let merged = super::rewritten(graph, |b, node, operands| {
+    let merged = super::rewrite_graph(graph, |b, node, operands| {
         let op = super::map_bodies(&node.op, &mut |g| cse(g))?;
         let like = known.entry(hash(&op, operands)).or_default();
         for &n in like.iter() {

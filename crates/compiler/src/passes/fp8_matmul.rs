@@ -5,7 +5,7 @@
 //! with such products take, and they transpose what lies across.
 //! Scales are elementwise expressions of what is equal everywhere; here they are computed once.
 
-use super::inline::Claims;
+use super::inline::CompositePredicate;
 use ir::attr::Attr;
 use ir::ops::{Cast, Composite, Derivative, Dot, Semantics};
 use ir::{Binary, Builder, DType, Graph, GraphBuilder, Op, Result, Shape, Type, Value, Values};
@@ -36,33 +36,33 @@ pub fn fp8_dot(a: &Type, b: &Type, across: [bool; 2], out: DType) -> Result<Comp
         name: FP8_DOT.into(),
         params: vec![("a_across".into(), Attr::Bool(across[0])), ("b_across".into(), Attr::Bool(across[1]))],
         body: Arc::new(body.finish(&[y])),
-        public: 1,
+        num_public_outputs: 1,
         derivative: Derivative::Body,
     })
 }
 
 /// Codes, and the scale of all of them.
 #[derive(Clone, Copy)]
-struct Rounded {
+struct QuantizedValue {
     codes: Value,
     scale: Value,
 }
 
 /// What is known of values.
 #[derive(Default)]
-struct Known {
+struct ValueFacts {
     /// Equal everywhere to this scalar.
     uniform: FxHashMap<Value, Value>,
     /// Codes that were widened to f32.
     widened: FxHashMap<Value, Value>,
-    rounded: FxHashMap<Value, Rounded>,
+    rounded: FxHashMap<Value, QuantizedValue>,
     /// Products that this pass made.
-    products: FxHashMap<Value, Product>,
+    products: FxHashMap<Value, Fp8Product>,
 }
 
 /// A product as one op.
 #[derive(Clone)]
-struct Product {
+struct Fp8Product {
     /// Codes and scales.
     args: [Value; 4],
     across: [bool; 2],
@@ -71,9 +71,9 @@ struct Product {
 }
 
 /// Forms the products.
-pub fn narrow(graph: &Graph, claims: Claims<'_>) -> Result<Graph> {
-    let mut known = Known::default();
-    let formed = super::rewritten(graph, |b, node, operands| {
+pub fn form_fp8_matmuls(graph: &Graph, claims: CompositePredicate<'_>) -> Result<Graph> {
+    let mut known = ValueFacts::default();
+    let formed = super::rewrite_graph(graph, |b, node, operands| {
         if let Op::Dot(dot) = &node.op
             && let Some(y) = product(b, dot, operands, &mut known, claims)?
         {
@@ -82,19 +82,19 @@ pub fn narrow(graph: &Graph, claims: Claims<'_>) -> Result<Graph> {
         // A result that is rounded at once is given so.
         if let Op::Cast(Cast(out)) = &node.op
             && let Some(product) = known.products.get(&operands[0]).cloned()
-            && let Some(y) = claimed(b, &product, *out, claims)?
+            && let Some(y) = is_supported(b, &product, *out, claims)?
         {
             return Ok(Values::from_slice(&[y]));
         }
-        let outs = super::copied(b, graph, node, operands, &mut |g| narrow(g, claims))?;
-        learn(b, &node.op, operands, outs[0], &mut known)?;
+        let outs = super::copy_node(b, graph, node, operands, &mut |g| form_fp8_matmuls(g, claims))?;
+        record_facts(b, &node.op, operands, outs[0], &mut known)?;
         Ok(outs)
     })?;
     Ok(formed.pruned())
 }
 
-fn learn(b: &mut Builder, op: &Op, args: &[Value], out: Value, known: &mut Known) -> Result<()> {
-    let scalar = |known: &Known, v: &Value| known.uniform.get(v).copied();
+fn record_facts(b: &mut Builder, op: &Op, args: &[Value], out: Value, known: &mut ValueFacts) -> Result<()> {
+    let scalar = |known: &ValueFacts, v: &Value| known.uniform.get(v).copied();
     match op {
         Op::Broadcast(_) if b.ty(args[0]).rank() == 0 => {
             known.uniform.insert(out, args[0]);
@@ -109,7 +109,7 @@ fn learn(b: &mut Builder, op: &Op, args: &[Value], out: Value, known: &mut Known
         Op::Reshape(_) | Op::Permute(_) => {
             if let Some(r) = known.rounded.get(&args[0]).copied() {
                 let codes = b.one(op.clone(), &[r.codes])?;
-                known.rounded.insert(out, Rounded { codes, ..r });
+                known.rounded.insert(out, QuantizedValue { codes, ..r });
             }
         }
         Op::Cast(Cast(DType::F32)) if is_fp8(b.ty(args[0]).dtype) => {
@@ -118,7 +118,7 @@ fn learn(b: &mut Builder, op: &Op, args: &[Value], out: Value, known: &mut Known
         Op::Binary(Binary::Mul) if args.iter().any(|v| known.widened.contains_key(v)) => {
             for (x, s) in [(args[0], args[1]), (args[1], args[0])] {
                 if let (Some(codes), Some(scale)) = (known.widened.get(&x).copied(), scalar(known, &s)) {
-                    known.rounded.insert(out, Rounded { codes, scale });
+                    known.rounded.insert(out, QuantizedValue { codes, scale });
                 }
             }
         }
@@ -144,8 +144,8 @@ fn product(
     b: &mut Builder,
     dot: &Dot,
     operands: &[Value],
-    known: &mut Known,
-    claims: Claims<'_>,
+    known: &mut ValueFacts,
+    claims: CompositePredicate<'_>,
 ) -> Result<Option<Value>> {
     if dot.acc != DType::F32 || dot.out != DType::F32 || !dot.lhs_batch.is_empty() {
         return Ok(None);
@@ -161,8 +161,8 @@ fn product(
     let shape: Shape = shape_of(b, left.codes, &free_l).into_iter().chain(shape_of(b, right.codes, &free_r)).collect();
     let (a, a_across) = matrix(b, left.codes, &free_l, &dot.lhs_contract)?;
     let (c, c_across) = matrix(b, right.codes, &free_r, &dot.rhs_contract)?;
-    let product = Product { args: [a, c, left.scale, right.scale], across: [a_across, c_across], shape };
-    let made = claimed(b, &product, DType::F32, claims)?;
+    let product = Fp8Product { args: [a, c, left.scale, right.scale], across: [a_across, c_across], shape };
+    let made = is_supported(b, &product, DType::F32, claims)?;
     if let Some(y) = made {
         known.products.insert(y, product);
     }
@@ -181,7 +181,7 @@ fn matrix(b: &mut Builder, codes: Value, free: &[usize], summed: &[usize]) -> Re
     Ok((b.reshape(turned, &[size(free), size(summed)])?, false))
 }
 
-fn claimed(b: &mut Builder, p: &Product, out: DType, claims: Claims<'_>) -> Result<Option<Value>> {
+fn is_supported(b: &mut Builder, p: &Fp8Product, out: DType, claims: CompositePredicate<'_>) -> Result<Option<Value>> {
     if !out.is_float() {
         return Ok(None);
     }

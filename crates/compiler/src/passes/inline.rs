@@ -3,12 +3,12 @@
 use ir::{Builder, Graph, GraphBuilder, Loc, Node, Op, Result, Semantics, Type, Value, Values};
 
 /// Which composites stay whole.
-pub type Claims<'a> = &'a dyn Fn(&ir::ops::Composite, &[Type]) -> bool;
+pub type CompositePredicate<'a> = &'a dyn Fn(&ir::ops::Composite, &[Type]) -> bool;
 
 /// Replaces every op that is a graph by that graph, in sub-graphs too. `remat` says whether rematerialised bodies are
 /// opened as well; before CSE they must not be.
-pub fn inline(graph: &Graph, claims: Claims<'_>, remat: bool) -> Result<Graph> {
-    let open = super::rewritten(graph, |b, node, operands| node_into(b, graph, node, operands, claims, remat))?;
+pub fn inline(graph: &Graph, claims: CompositePredicate<'_>, remat: bool) -> Result<Graph> {
+    let open = super::rewrite_graph(graph, |b, node, operands| node_into(b, graph, node, operands, claims, remat))?;
     Ok(open.pruned())
 }
 
@@ -19,7 +19,7 @@ fn body_into(
     op: &Node,
     body: &Graph,
     args: &[Value],
-    claims: Claims<'_>,
+    claims: CompositePredicate<'_>,
     remat: bool,
 ) -> Result<Vec<Value>> {
     let loc = b.loc.clone();
@@ -36,7 +36,7 @@ fn node_into(
     from: &Graph,
     node: &Node,
     args: &[Value],
-    claims: Claims<'_>,
+    claims: CompositePredicate<'_>,
     remat: bool,
 ) -> Result<Values> {
     let stays = match &node.op {
@@ -49,18 +49,18 @@ fn node_into(
     };
     if let (false, Semantics::Inline(body)) = (stays, node.op.semantics()) {
         if let Op::Remat(_) = node.op {
-            return Ok(body_into(b, node, &late(&body), args, claims, remat)?.into());
+            return Ok(body_into(b, node, &sink_nodes(&body), args, claims, remat)?.into());
         }
         return Ok(body_into(b, node, &body, args, claims, remat)?.into());
     }
-    super::copied(b, from, node, args, &mut |g| inline(g, claims, remat))
+    super::copy_node(b, from, node, args, &mut |g| inline(g, claims, remat))
 }
 
 /// The same graph with each node right before the first that needs it.
 ///
 /// A body that computes forward again lists all of that first. In that order all of it would live at once; in this one a
 /// part is there when backward has come to it.
-fn late(graph: &Graph) -> Graph {
+fn sink_nodes(graph: &Graph) -> Graph {
     let nodes = graph.nodes();
     let mut needed = vec![usize::MAX; graph.num_values()];
     let mut order: Vec<(usize, usize)> = (0..nodes.len()).map(|i| (i, i)).collect();
@@ -74,7 +74,7 @@ fn late(graph: &Graph) -> Graph {
         }
     }
     order.sort_unstable();
-    let (mut g, inputs) = graph.like();
+    let (mut g, inputs) = graph.with_inputs_of();
     let mut map = vec![Value(u32::MAX); graph.num_values()];
     graph.inputs().iter().zip(inputs).for_each(|(v, new)| map[v.0 as usize] = new);
     for (_, i) in order {

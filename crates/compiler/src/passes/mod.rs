@@ -12,7 +12,7 @@ mod transpose_folding;
 pub(crate) mod update_to_scatter;
 
 use crate::target::Target;
-use inline::Claims;
+use inline::CompositePredicate;
 use ir::{Builder, Graph, Node, Op, Value, Values};
 use std::sync::Arc;
 
@@ -30,36 +30,36 @@ pub enum Pass {
     /// Rematerialised bodies are opened: from here on nothing is merged.
     OpenRemat,
     /// Products with packed weights become one op, where the backend has it.
-    Packed,
+    QuantizedMatmul,
     /// Products of numbers rounded to 8 bits become one op, where the backend has it.
-    Narrow,
+    Fp8Matmul,
     /// Contractions get their axes in order.
-    Dots,
+    CanonicalizeDot,
     /// Long reductions go through partial results.
-    Partials,
+    SplitReduction,
     /// Distant readers of cheap values get copies of their own.
-    Recompute,
+    RematerializeCheap,
 }
 
 impl Pass {
     /// All passes, in the order they run.
-    pub const ORDER: [Pass; 11] = [
+    pub const PIPELINE: [Pass; 11] = [
         Pass::Inline,
         Pass::Simplify,
         Pass::Cse,
         Pass::OpenRemat,
-        Pass::Packed,
-        Pass::Narrow,
+        Pass::QuantizedMatmul,
+        Pass::Fp8Matmul,
         Pass::Simplify,
-        Pass::Dots,
+        Pass::CanonicalizeDot,
         Pass::Simplify,
-        Pass::Partials,
-        Pass::Recompute,
+        Pass::SplitReduction,
+        Pass::RematerializeCheap,
     ];
 
     /// The pass of a name.
-    pub fn named(name: &str) -> Option<Pass> {
-        Pass::ORDER.into_iter().find(|p| p.name() == name)
+    pub fn from_name(name: &str) -> Option<Pass> {
+        Pass::PIPELINE.into_iter().find(|p| p.name() == name)
     }
 
     /// Its name.
@@ -69,36 +69,36 @@ impl Pass {
             Pass::Simplify => "simplify",
             Pass::Cse => "cse",
             Pass::OpenRemat => "open-remat",
-            Pass::Packed => "packed",
-            Pass::Narrow => "narrow",
-            Pass::Dots => "dots",
-            Pass::Partials => "partials",
-            Pass::Recompute => "recompute",
+            Pass::QuantizedMatmul => "packed",
+            Pass::Fp8Matmul => "narrow",
+            Pass::CanonicalizeDot => "dots",
+            Pass::SplitReduction => "partials",
+            Pass::RematerializeCheap => "recompute",
         }
     }
 
     /// Runs it.
-    pub fn run(self, graph: &Graph, claims: Claims<'_>, target: &Target) -> Result<Graph> {
+    pub fn run(self, graph: &Graph, claims: CompositePredicate<'_>, target: &Target) -> Result<Graph> {
         match self {
             Pass::Inline => inline::inline(graph, claims, false),
-            Pass::Simplify => simplify::simplify(graph, target.parts()),
+            Pass::Simplify => simplify::simplify(graph, target.max_concat_operands()),
             Pass::Cse => cse::cse(graph),
             Pass::OpenRemat => inline::inline(graph, claims, true),
-            Pass::Packed => quantized_matmul::packed(graph, claims),
-            Pass::Narrow => fp8_matmul::narrow(graph, claims),
-            Pass::Dots => canonicalize_dot::dots(graph, &target.products),
-            Pass::Partials => split_reduction::partials(graph, &target.partials),
-            Pass::Recompute => Ok(crate::products::recompute(graph, target)),
+            Pass::QuantizedMatmul => quantized_matmul::form_quantized_matmuls(graph, claims),
+            Pass::Fp8Matmul => fp8_matmul::form_fp8_matmuls(graph, claims),
+            Pass::CanonicalizeDot => canonicalize_dot::canonicalize_dots(graph, &target.matmul),
+            Pass::SplitReduction => split_reduction::split_reductions(graph, &target.split_reduction),
+            Pass::RematerializeCheap => Ok(crate::matmul_operands::recompute(graph, target)),
         }
     }
 }
 
 /// The graph as `rule` writes its nodes, given their operands; each value has the type that it had.
-pub(crate) fn rewritten(
+pub(crate) fn rewrite_graph(
     graph: &Graph,
     mut rule: impl FnMut(&mut Builder, &Node, &[Value]) -> Result<Values>,
 ) -> Result<Graph> {
-    let (into, args) = graph.like();
+    let (into, args) = graph.with_inputs_of();
     let mut b = Builder { graph: into, ..Builder::new() };
     let outs = graph.inline_with(&args, |node, operands| {
         b.loc = node.loc.clone();
@@ -108,7 +108,7 @@ pub(crate) fn rewritten(
 }
 
 /// A node of `from` as it is, but for its sub-graphs, of which `f` makes others.
-pub(crate) fn copied(
+pub(crate) fn copy_node(
     b: &mut Builder,
     from: &Graph,
     node: &Node,

@@ -1,39 +1,39 @@
 //! Products with packed weights: `dot(x, dequantize(w))` becomes one `packed_dot`, where the backend claims it, so that the wide
 //! weights are in no memory. Conversions of `x` from a narrower float go inside: the product decodes it as it reads.
 
-use super::inline::Claims;
-use ir::composites::quantized::{Packing, packed_dot};
+use super::inline::CompositePredicate;
+use ir::composites::quantized::{QuantScheme, packed_dot};
 use ir::ops::{Cast, Dot};
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Result, Shape, Type, Value, Values};
 use rustc_hash::FxHashMap;
 
 /// What a value was made of.
 #[derive(Clone)]
-enum Made {
+enum ValueOrigin {
     /// Dequantised from these parts.
-    Packed(Packing, Values),
+    Packed(QuantScheme, Values),
     /// Widened from a narrower float.
-    Widened(Value),
+    Upcast(Value),
 }
 
 /// Forms the products.
-pub fn packed(graph: &Graph, claims: Claims<'_>) -> Result<Graph> {
-    let mut made: FxHashMap<Value, Made> = FxHashMap::default();
-    let formed = super::rewritten(graph, |b, node, operands| {
+pub fn form_quantized_matmuls(graph: &Graph, claims: CompositePredicate<'_>) -> Result<Graph> {
+    let mut made: FxHashMap<Value, ValueOrigin> = FxHashMap::default();
+    let formed = super::rewrite_graph(graph, |b, node, operands| {
         if let Op::Dot(dot) = &node.op
             && let Some(y) = product(b, dot, operands, &made, claims)?
         {
             return Ok(Values::from_slice(&[y]));
         }
-        let outs = super::copied(b, graph, node, operands, &mut |g| packed(g, claims))?;
+        let outs = super::copy_node(b, graph, node, operands, &mut |g| form_quantized_matmuls(g, claims))?;
         match &node.op {
             Op::Composite(c) if c.name == "dequantize" => {
-                if let (Some(packing), DType::F32) = (Packing::of(c), b.ty(outs[0]).dtype) {
-                    made.insert(outs[0], Made::Packed(packing, Values::from_slice(operands)));
+                if let (Some(packing), DType::F32) = (QuantScheme::from_composite(c), b.ty(outs[0]).dtype) {
+                    made.insert(outs[0], ValueOrigin::Packed(packing, Values::from_slice(operands)));
                 }
             }
             Op::Cast(Cast(DType::F32)) if matches!(b.ty(operands[0]).dtype, DType::BF16 | DType::F16) => {
-                made.insert(outs[0], Made::Widened(operands[0]));
+                made.insert(outs[0], ValueOrigin::Upcast(operands[0]));
             }
             _ => {}
         }
@@ -47,8 +47,8 @@ fn product(
     b: &mut Builder,
     dot: &Dot,
     operands: &[Value],
-    made: &FxHashMap<Value, Made>,
-    claims: Claims<'_>,
+    made: &FxHashMap<Value, ValueOrigin>,
+    claims: CompositePredicate<'_>,
 ) -> Result<Option<Value>> {
     if dot.acc != DType::F32 || dot.out != DType::F32 || !dot.lhs_batch.is_empty() {
         return Ok(None);
@@ -56,12 +56,12 @@ fn product(
     let sides = [(0, &dot.lhs_contract, &dot.rhs_contract), (1, &dot.rhs_contract, &dot.lhs_contract)];
     for (side, own, others) in sides {
         let (w, x) = (operands[side], operands[1 - side]);
-        let Some(Made::Packed(packing, parts)) = made.get(&w) else { continue };
+        let Some(ValueOrigin::Packed(packing, parts)) = made.get(&w) else { continue };
         if b.ty(w).rank() != 2 || own.len() != 1 {
             continue;
         }
         let x = match made.get(&x) {
-            Some(Made::Widened(narrow)) => *narrow,
+            Some(ValueOrigin::Upcast(narrow)) => *narrow,
             _ => x,
         };
         // The contracted axis last.

@@ -12,7 +12,7 @@ use rustc_hash::FxHashSet;
 /// Gives distant readers of cheap values copies of their own. `kept` says which values would be in memory and what each
 /// costs, `heavy` which nodes are steps of their own, `operand` which value such a node reads from memory, `keep` what is
 /// cheap and what is distant on this target.
-pub fn recompute(
+pub fn rematerialize_cheap(
     graph: &Graph,
     (kept, cost): &(Vec<bool>, Vec<u32>),
     heavy: &dyn Fn(&Node) -> bool,
@@ -51,8 +51,8 @@ pub fn recompute(
             let v = Value(i as u32);
             kept[i]
                 && !fixed[i]
-                && cost[i] <= keep.cheap
-                && last[i] > made[i] + keep.distant
+                && cost[i] <= keep.max_recompute_cost
+                && last[i] > made[i] + keep.min_distance
                 && graph.node_of(v).is_some_and(|node| {
                     node.outs.len() == 1
                         && !matches!(node.op.semantics(), ir::Semantics::Reduce(..))
@@ -64,7 +64,7 @@ pub fn recompute(
         return graph.clone();
     }
 
-    let (mut g, inputs) = graph.like();
+    let (mut g, inputs) = graph.with_inputs_of();
     let mut map: Vec<Option<Value>> = vec![None; n];
     let mut copies: Vec<Option<Value>> = vec![None; n];
     graph.inputs().iter().zip(inputs).for_each(|(v, new)| map[v.0 as usize] = Some(new));
@@ -78,8 +78,8 @@ pub fn recompute(
     for (k, node) in graph.nodes().iter().enumerate() {
         let mut args = Values::new();
         for &a in &node.args {
-            let distant = before[k] > made[a.0 as usize] + keep.distant && touched[a.0 as usize];
-            args.push(if distant { rebuild.again(a) } else { rebuild.map[a.0 as usize].expect("in order") });
+            let distant = before[k] > made[a.0 as usize] + keep.min_distance && touched[a.0 as usize];
+            args.push(if distant { rebuild.recompute_value(a) } else { rebuild.map[a.0 as usize].expect("in order") });
         }
         let outs = rebuild.g.push_like(graph, node, node.op.clone(), &args, node.loc.clone());
         for (o, new) in node.outs.iter().zip(outs) {
@@ -125,7 +125,7 @@ struct Rebuild<'a> {
 
 impl Rebuild<'_> {
     /// The value, computed a second time as far as it is not in memory.
-    fn again(&mut self, v: Value) -> Value {
+    fn recompute_value(&mut self, v: Value) -> Value {
         if let Some(t) = self.copies[v.0 as usize] {
             return t;
         }
@@ -134,7 +134,7 @@ impl Rebuild<'_> {
         }
         let graph = self.graph;
         let node = graph.node_of(v).expect("chosen values are computed");
-        let args: Values = node.args.iter().map(|&a| self.again(a)).collect();
+        let args: Values = node.args.iter().map(|&a| self.recompute_value(a)).collect();
         let new = self.g.push_like(graph, node, node.op.clone(), &args, node.loc.clone())[0];
         self.copies[v.0 as usize] = Some(new);
         new

@@ -5,9 +5,9 @@ use ir::{Binary, Builder, Graph, GraphBuilder, Op, Result, Scalar, Shape, Unary,
 
 /// Applies the rules until nothing changes, in sub-graphs too. `wide` is how many operands a concatenation may have.
 pub fn simplify(graph: &Graph, wide: usize) -> Result<Graph> {
-    let simple = super::rewritten(graph, |b, node, args| match rewrite(b, &node.op, args, wide)? {
+    let simple = super::rewrite_graph(graph, |b, node, args| match rewrite(b, &node.op, args, wide)? {
         Some(v) => Ok(Values::from_slice(&[v])),
-        None => super::copied(b, graph, node, args, &mut |g| simplify(g, wide)),
+        None => super::copy_node(b, graph, node, args, &mut |g| simplify(g, wide)),
     })?;
     Ok(simple.pruned())
 }
@@ -17,13 +17,13 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
     Ok(match op {
         Op::Binary(k) => binary(b, *k, args[0], args[1])?,
         // --x = x
-        Op::Unary(Unary::Neg) => negated(b, args[0]),
+        Op::Unary(Unary::Neg) => negated_operand(b, args[0]),
         // cast to its own dtype = x
         Op::Cast(c) if b.ty(args[0]).dtype == c.0 => Some(args[0]),
         // Marks for transforms; nothing to compute.
         Op::Name(name) if name.is_nofuse() => None,
         Op::StopGradient(_) | Op::Name(_) => Some(args[0]),
-        Op::Collective(c) if c.kind == ir::ops::CollectiveKind::Vary => Some(args[0]),
+        Op::Collective(c) if c.kind == ir::ops::CollectiveKind::PVary => Some(args[0]),
         // A reduction over nothing is its identity, whatever else the shape is.
         Op::Reduce(r) if b.ty(args[0]).numel() == 0 => {
             let ty = b.ty(args[0]);
@@ -68,7 +68,7 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
                 Some(b.permute(inner, &perm)?)
             }
             // permute(f(permute(x))) = f'(x)
-            _ => super::transpose_folding::renamed(b, args[0], &p.perm)?,
+            _ => super::transpose_folding::fold_permutation(b, args[0], &p.perm)?,
         },
         Op::Broadcast(o) => match def(b, args[0]) {
             _ if b.ty(args[0]).shape == o.shape => Some(args[0]),
@@ -107,13 +107,13 @@ fn binary(b: &mut Builder, op: Binary, x: Value, y: Value) -> Result<Option<Valu
         Binary::Add if d.is_int() && is(cy, 0.0) => Some(x),
         Binary::Add if d.is_int() && is(cx, 0.0) => Some(y),
         // x + (−y) = x − y
-        Binary::Add => match (negated(b, x), negated(b, y)) {
+        Binary::Add => match (negated_operand(b, x), negated_operand(b, y)) {
             (_, Some(y)) => Some(b.sub(x, y)?),
             (Some(x), _) => Some(b.sub(y, x)?),
             _ => None,
         },
         // x − (−y) = x + y
-        Binary::Sub => match negated(b, y) {
+        Binary::Sub => match negated_operand(b, y) {
             Some(y) => Some(b.add(x, y)?),
             _ => None,
         },
@@ -129,7 +129,7 @@ fn def(b: &Builder, v: Value) -> Option<(&Op, &[Value])> {
 }
 
 /// What a value is the negative of.
-fn negated(b: &Builder, v: Value) -> Option<Value> {
+fn negated_operand(b: &Builder, v: Value) -> Option<Value> {
     match def(b, v) {
         Some((Op::Unary(Unary::Neg), &[x])) => Some(x),
         _ => None,

@@ -7,19 +7,19 @@ use ir::ops::ReduceKind;
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Result, Shape, Value, Values};
 
 /// Long reductions everywhere, in sub-graphs too, through partial results.
-pub fn partials(graph: &Graph, target: &SplitReduction) -> Result<Graph> {
-    super::rewritten(graph, |b, node, operands| {
+pub fn split_reductions(graph: &Graph, target: &SplitReduction) -> Result<Graph> {
+    super::rewrite_graph(graph, |b, node, operands| {
         if let Op::Reduce(r) = &node.op
-            && let Some(v) = cut(b, r.kind, operands[0], &r.axes, target, target.stages)?
+            && let Some(v) = split_reduction(b, r.kind, operands[0], &r.axes, target, target.max_stages)?
         {
             return Ok(Values::from_slice(&[v]));
         }
-        super::copied(b, graph, node, operands, &mut |g| partials(g, target))
+        super::copy_node(b, graph, node, operands, &mut |g| split_reductions(g, target))
     })
 }
 
 /// The reduction through partial results, if it is one that gains by it, in so many stages at most.
-fn cut(
+fn split_reduction(
     b: &mut Builder,
     kind: ReduceKind,
     x: Value,
@@ -33,8 +33,8 @@ fn cut(
     let kept: usize = (0..ty.rank()).filter(|&a| !reduced(a)).map(|a| ty.shape[a]).product();
     let Some(last) = ty.rank().checked_sub(1) else { return Ok(None) };
     let shares = if reduced(last) { kept } else { kept / ty.shape[last].max(1) * (ty.shape[last] / 64).max(1) };
-    let short = shares >= target.min_parallel_results && total / shares.max(1) < target.each;
-    if stages < 2 || total < target.least || shares >= target.few || short {
+    let short = shares >= target.min_parallel_results && total / shares.max(1) < target.min_elements_per_share;
+    if stages < 2 || total < target.min_elements || shares >= target.saturating_results || short {
         return Ok(None);
     }
     // The longest run of neighbouring reduced axes becomes one axis, and that is cut.
@@ -74,7 +74,7 @@ fn cut(
         .collect();
     let mut total = reduce_as(b, kind, wide, main, &inner)?;
     let kept_before = (0..run.start).filter(|&a| !reduced(a)).count();
-    total = match cut(b, kind, total, &[kept_before], target, stages - 1)? {
+    total = match split_reduction(b, kind, total, &[kept_before], target, stages - 1)? {
         Some(v) => v,
         None => b.reduce(kind, total, &[kept_before])?,
     };

@@ -8,19 +8,19 @@ use ir::{Builder, GraphBuilder, Op, Result, Semantics, Shape, Value};
 use rustc_hash::FxHashMap;
 
 /// Most nodes that are looked at.
-const LIMIT: usize = 64;
+const MAX_NODES: usize = 64;
 
 /// `permute(v, perm)` without a permutation, if the value is made of permutations that this one undoes, of values that are
 /// repeated along axes, and of elementwise functions and reductions of such.
-pub(super) fn renamed(b: &mut Builder, v: Value, perm: &[usize]) -> Result<Option<Value>> {
-    let mut look = Look { perm: perm.into(), seen: 0, undone: false, renamed: FxHashMap::default() };
+pub(super) fn fold_permutation(b: &mut Builder, v: Value, perm: &[usize]) -> Result<Option<Value>> {
+    let mut look = PermutationSearch { perm: perm.into(), seen: 0, undone: false, renamed: FxHashMap::default() };
     if !look.possible(b, v, &mut FxHashMap::default()) || !look.undone {
         return Ok(None);
     }
     look.rename(b, v).map(Some)
 }
 
-struct Look {
+struct PermutationSearch {
     perm: Shape,
     seen: usize,
     /// Some permutation is undone.
@@ -28,7 +28,7 @@ struct Look {
     renamed: FxHashMap<Value, Value>,
 }
 
-impl Look {
+impl PermutationSearch {
     /// Where an axis goes.
     fn place(&self, axis: usize) -> Option<usize> {
         self.perm.iter().position(|&a| a == axis)
@@ -45,7 +45,7 @@ impl Look {
             return k;
         }
         self.seen += 1;
-        let Some(node) = b.graph.node_of(v).filter(|_| self.seen < LIMIT) else { return false };
+        let Some(node) = b.graph.node_of(v).filter(|_| self.seen < MAX_NODES) else { return false };
         let args = &node.args;
         let can = match &node.op {
             Op::Permute(q) => {
@@ -71,7 +71,7 @@ impl Look {
         }
         self.seen += 1;
         let Some(node) = b.graph.node_of(v) else { return true };
-        if self.seen >= LIMIT {
+        if self.seen >= MAX_NODES {
             return false;
         }
         let args = &node.args;

@@ -6,16 +6,16 @@ use ir::ops::{Scatter, ScatterKind, ScatterMode, SliceDims};
 use ir::{Builder, DType, Graph, GraphBuilder, Node, Op, Shape, Value, Values};
 
 /// Slices that are at least so many times smaller than what they are written into.
-const SMALLER: usize = 2;
+const MIN_SIZE_RATIO: usize = 2;
 
 /// Rewrites updates of `replaced` pairs of an input and an output.
-pub(crate) fn updates(graph: &Graph, replaced: &[(usize, usize)], overwrites: &dyn Fn(&Op) -> bool) -> Result<Graph> {
+pub(crate) fn updates_to_scatters(graph: &Graph, replaced: &[(usize, usize)], overwrites: &dyn Fn(&Op) -> bool) -> Result<Graph> {
     let is_replaced = |node: &Node| {
         replaced
             .iter()
             .any(|&(i, o)| graph.inputs().get(i) == node.args.first() && graph.outputs().get(o) == node.outs.first())
     };
-    super::rewritten(graph, |b, node, operands| {
+    super::rewrite_graph(graph, |b, node, operands| {
         if matches!(node.op, Op::DynamicUpdateSlice(_))
             && is_replaced(node)
             && let Some(v) = scattered(b, operands, overwrites)?
@@ -36,7 +36,7 @@ fn scattered(b: &mut Builder, operands: &[Value], overwrites: &dyn Fn(&Op) -> bo
     let known = free.iter().all(|&a| matches!(b.ty(starts[a]).dtype, DType::I32 | DType::I64));
     let dims = SliceDims { offset: (0..whole.rank()).collect(), index_map: free.clone(), ..SliceDims::default() };
     let op: Op = Scatter { kind: ScatterKind::Set, dims, mode: ScatterMode::Clip }.into();
-    let small = part.numel() > 0 && part.numel().saturating_mul(SMALLER) <= whole.numel();
+    let small = part.numel() > 0 && part.numel().saturating_mul(MIN_SIZE_RATIO) <= whole.numel();
     if free.is_empty() || !known || !small || !overwrites(&op) {
         return Ok(None);
     }

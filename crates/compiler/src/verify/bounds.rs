@@ -5,9 +5,9 @@
 //! roots; a few of these in a row are enough for what the compiler writes. What is bounded is the form as a whole number: the address is
 //! equal to it modulo 2⁶⁴, so partial sums may wrap.
 
-use crate::loops::index_analysis::{IndexAnalysis, LaunchInfo, Linear, Root, Site};
-use crate::loops::range::Range;
-use crate::loops::{self, Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, Mode, Op, Reg, Size, Stmt, Var};
+use crate::loops::index_analysis::{IndexAnalysis, LaunchInfo, Linear, IndexVar, MemoryAccess};
+use crate::loops::range::IntRange;
+use crate::loops::{self, Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, AccessMode, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, Compare, DType, Unary};
 use std::cell::Cell;
 
@@ -24,7 +24,7 @@ pub(super) struct Tile {
 }
 
 /// Arguments of a tile's kernel, as registers of the kernel that is looked at.
-struct Arguments {
+struct TileArguments {
     tile: Tile,
     /// Batch entry, first row, first column, rows, columns.
     regs: [Reg; 5],
@@ -37,21 +37,21 @@ const COLS: usize = 4;
 const STRIDE: u32 = 5;
 
 /// An access that is not known to be inside.
-pub(super) struct Outside {
+pub(super) struct OutOfBounds {
     pub(super) buf: Buf,
     pub(super) store: bool,
     pub(super) index: String,
 }
 
 /// Inequalities that are tried one after another for one bound.
-const DEPTH: usize = 5;
+const MAX_CHAINED_INEQUALITIES: usize = 5;
 /// Sums that are tried for one bound.
-const TRIES: usize = 4000;
+const MAX_SUMS: usize = 4000;
 
 /// Whether every access of a verified kernel to buffer `i` is to an element below `limits[i]`. With a tile, its buffer is the first, and its
 /// limit is not looked at.
-pub(super) fn inside(kernel: &Kernel, limits: &[i64], tile: Option<Tile>) -> Result<(), Outside> {
-    let unknown = |buf| Outside { buf, store: false, index: "an index with sizes that are not known".into() };
+pub(super) fn is_in_bounds(kernel: &Kernel, limits: &[i64], tile: Option<Tile>) -> Result<(), OutOfBounds> {
+    let unknown = |buf| OutOfBounds { buf, store: false, index: "an index with sizes that are not known".into() };
     let mut own = std::borrow::Cow::Borrowed(kernel);
     let mut arguments = None;
     match tile {
@@ -64,20 +64,20 @@ pub(super) fn inside(kernel: &Kernel, limits: &[i64], tile: Option<Tile>) -> Res
     }
     let given = LaunchInfo::default();
     let known = arguments.as_ref().map_or(Vec::new(), |a| a.ranges());
-    let facts = IndexAnalysis::with(&own, &given, &known);
+    let facts = IndexAnalysis::with_ranges(&own, &given, &known);
     let mut prover = Prover { facts: &facts, always: Vec::new(), tries: Cell::new(0) };
     prover.definitions(&own, arguments.as_ref());
-    for site in &facts.sites {
-        if site.loops.iter().any(|v| facts.vars[v.0 as usize].most <= 0) {
+    for site in &facts.accesses {
+        if site.loops.iter().any(|v| facts.vars[v.0 as usize].max_trip_count <= 0) {
             continue;
         }
         let limit = match (&arguments, site.buf) {
-            (Some(a), Buf(0)) => End::Before(a.regs[COLS]),
-            (_, Buf(i)) => End::Number(limits.get(i as usize).copied().unwrap_or(0)),
+            (Some(a), Buf(0)) => UpperBound::BelowReg(a.regs[COLS]),
+            (_, Buf(i)) => UpperBound::Number(limits.get(i as usize).copied().unwrap_or(0)),
         };
         if !prover.site(site, limit) {
             let index = site.form.as_ref().map_or("an index that overflows".into(), show);
-            return Err(Outside { buf: site.buf, store: site.store, index });
+            return Err(OutOfBounds { buf: site.buf, store: site.store, index });
         }
     }
     Ok(())
@@ -87,20 +87,20 @@ fn show(form: &Linear) -> String {
     let mut text = form.offset.to_string();
     for (root, stride) in &form.terms {
         match root {
-            Root::Var(v) => text += &format!(" + {stride}·v{}", v.0),
-            Root::Reg(r) => text += &format!(" + {stride}·r{}", r.0),
+            IndexVar::Var(v) => text += &format!(" + {stride}·v{}", v.0),
+            IndexVar::Reg(r) => text += &format!(" + {stride}·r{}", r.0),
         }
     }
     text
 }
 
-impl Arguments {
-    fn ranges(&self) -> Vec<(Reg, Range)> {
+impl TileArguments {
+    fn ranges(&self) -> Vec<(Reg, IntRange)> {
         let Tile { batch, rows, cols, whole_rows } = self.tile;
-        let first = |n: i64| Range::new(0, (n as i128 - 1).max(0));
+        let first = |n: i64| IntRange::new(0, (n as i128 - 1).max(0));
         let columns =
-            if whole_rows { (Range::point(0), Range::point(cols)) } else { (first(cols), Range::new(1, cols as i128)) };
-        let of = [first(batch), first(rows), columns.0, Range::new(1, rows as i128), columns.1];
+            if whole_rows { (IntRange::single(0), IntRange::single(cols)) } else { (first(cols), IntRange::new(1, cols as i128)) };
+        let of = [first(batch), first(rows), columns.0, IntRange::new(1, rows as i128), columns.1];
         self.regs.into_iter().zip(of).collect()
     }
 
@@ -108,30 +108,30 @@ impl Arguments {
     fn inequalities(&self) -> impl Iterator<Item = Linear> {
         let both = |first: Reg, count: Reg, of: i64| Linear {
             offset: of,
-            terms: [(Root::Reg(first), -1), (Root::Reg(count), -1)].into(),
+            terms: [(IndexVar::Reg(first), -1), (IndexVar::Reg(count), -1)].into(),
         };
         let ends =
             [both(self.regs[1], self.regs[ROWS], self.tile.rows), both(self.regs[2], self.regs[COLS], self.tile.cols)];
         let counts = self
             .loops
             .iter()
-            .map(|&(var, count)| Linear { offset: -1, terms: [(Root::Reg(count), 1), (Root::Var(var), -1)].into() });
+            .map(|&(var, count)| Linear { offset: -1, terms: [(IndexVar::Reg(count), 1), (IndexVar::Var(var), -1)].into() });
         ends.into_iter().chain(counts).collect::<Vec<_>>().into_iter()
     }
 }
 
 /// Makes registers of the arguments of a kernel over tiles. The row stride stands in indices of the tile alone, for its rows, and is left out
 /// there: what remains is the column.
-fn substitute(kernel: &mut Kernel, tile: Tile) -> Result<Arguments, Buf> {
+fn substitute(kernel: &mut Kernel, tile: Tile) -> Result<TileArguments, Buf> {
     let first = kernel.regs.len() as u32;
     kernel.regs.extend([DType::I64; 5]);
     let regs = [0, 1, 2, 3, 4].map(|k| Reg(first + k));
-    let mut a = Arguments { tile, regs, loops: Vec::new() };
+    let mut a = TileArguments { tile, regs, loops: Vec::new() };
     a.block(&mut kernel.body)?;
     Ok(a)
 }
 
-impl Arguments {
+impl TileArguments {
     fn block(&mut self, body: &mut [Stmt]) -> Result<(), Buf> {
         for s in body {
             match s {
@@ -187,14 +187,14 @@ impl Arguments {
 
 /// What an index stays below.
 #[derive(Clone, Copy)]
-enum End {
+enum UpperBound {
     Number(i64),
     /// The value of a register.
-    Before(Reg),
+    BelowReg(Reg),
 }
 
 /// What is known where a walk over a kernel is.
-struct Walk<'k, 'a> {
+struct WalkState<'k, 'a> {
     ops: &'a mut [Option<&'k Op>],
     /// Scratch whose first element is stored once in the kernel, earlier in this block or one around it, and the value there.
     counts: Vec<(Buf, Reg)>,
@@ -210,7 +210,7 @@ struct Prover<'a> {
 }
 
 impl Prover<'_> {
-    fn site(&self, site: &Site, end: End) -> bool {
+    fn site(&self, site: &MemoryAccess, end: UpperBound) -> bool {
         let Some(form) = &site.form else { return false };
         let mut inequalities = self.always.clone();
         if let Some(mask) = site.mask {
@@ -221,12 +221,12 @@ impl Prover<'_> {
             return false;
         }
         let (below, limit) = match end {
-            End::Number(n) => (Some(form.clone()), n as i128 - 1),
-            End::Before(r) => (minus(form, &Linear::root(Root::Reg(r))), -1),
+            UpperBound::Number(n) => (Some(form.clone()), n as i128 - 1),
+            UpperBound::BelowReg(r) => (minus(form, &Linear::root(IndexVar::Reg(r))), -1),
         };
         let at_most = |form: &Linear, limit: i128| {
-            self.tries.set(TRIES);
-            self.at_most(form, &inequalities, limit, DEPTH)
+            self.tries.set(MAX_SUMS);
+            self.at_most(form, &inequalities, limit, MAX_CHAINED_INEQUALITIES)
         };
         at_most(&above, 0) && below.is_some_and(|below| at_most(&below, limit))
     }
@@ -261,20 +261,20 @@ impl Prover<'_> {
         false
     }
 
-    fn root(&self, root: Root) -> Range {
+    fn root(&self, root: IndexVar) -> IntRange {
         match root {
-            Root::Var(v) => self.facts.var_range(v),
-            Root::Reg(r) => self.facts.regs[r.0 as usize].range,
+            IndexVar::Var(v) => self.facts.var_range(v),
+            IndexVar::Reg(r) => self.facts.regs[r.0 as usize].range,
         }
     }
 
     /// The values of a form as a whole number.
-    fn range(&self, form: &Linear) -> Option<Range> {
-        let mut sum = Range::point(form.offset);
+    fn range(&self, form: &Linear) -> Option<IntRange> {
+        let mut sum = IntRange::single(form.offset);
         for (root, stride) in &form.terms {
             let (r, s) = (self.root(*root), *stride as i128);
             let (a, b) = (r.lo.checked_mul(s)?, r.hi.checked_mul(s)?);
-            sum = Range::new(sum.lo.checked_add(a.min(b))?, sum.hi.checked_add(a.max(b))?);
+            sum = IntRange::new(sum.lo.checked_add(a.min(b))?, sum.hi.checked_add(a.max(b))?);
         }
         Some(sum)
     }
@@ -282,7 +282,7 @@ impl Prover<'_> {
     /// The form of a register that is equal to it, not only modulo 2⁶⁴.
     fn exact(&self, r: Reg) -> Option<&Linear> {
         let form = self.facts.regs[r.0 as usize].form.as_ref()?;
-        self.range(form)?.within(Range::all(DType::I64)).then_some(form)
+        self.range(form)?.is_within(IntRange::of_dtype(DType::I64)).then_some(form)
     }
 
     /// What is known where a mask is true, or where it is false.
@@ -304,7 +304,7 @@ impl Prover<'_> {
                     (Compare::Eq, true) => Compare::Ne,
                     (Compare::Ne, true) => Compare::Eq,
                 };
-                let mut push = |large, small, by| found.extend(apart(large, small, by));
+                let mut push = |large, small, by| found.extend(difference_at_least(large, small, by));
                 match op {
                     Compare::Ge => push(a, b, 0),
                     Compare::Gt => push(a, b, 1),
@@ -322,17 +322,17 @@ impl Prover<'_> {
     }
 
     /// Inequalities of all registers and loops.
-    fn definitions(&mut self, kernel: &Kernel, arguments: Option<&Arguments>) {
+    fn definitions(&mut self, kernel: &Kernel, arguments: Option<&TileArguments>) {
         let mut found = Vec::new();
         if let Some(a) = arguments {
             found.extend(a.inequalities());
         }
         let mut ops: Vec<Option<&Op>> = vec![None; kernel.regs.len()];
-        self.walk(&kernel.body, kernel, &mut Walk { ops: &mut ops, counts: Vec::new(), vector: false }, &mut found);
+        self.walk(&kernel.body, kernel, &mut WalkState { ops: &mut ops, counts: Vec::new(), vector: false }, &mut found);
         self.always = found;
     }
 
-    fn walk<'k>(&self, body: &'k [Stmt], kernel: &Kernel, w: &mut Walk<'k, '_>, found: &mut Vec<Linear>) {
+    fn walk<'k>(&self, body: &'k [Stmt], kernel: &Kernel, w: &mut WalkState<'k, '_>, found: &mut Vec<Linear>) {
         let mark = w.counts.len();
         for s in body {
             match s {
@@ -341,8 +341,8 @@ impl Prover<'_> {
                     self.definition(*dst, op, found);
                 }
                 Stmt::Store { buf, index, value, mask } => {
-                    let private = matches!(kernel.buffers[buf.0 as usize].mode, Mode::Scratch(_));
-                    let once = self.facts.sites.iter().filter(|s| s.store && s.buf == *buf).count() == 1;
+                    let private = matches!(kernel.buffers[buf.0 as usize].mode, AccessMode::Scratch(_));
+                    let once = self.facts.accesses.iter().filter(|s| s.store && s.buf == *buf).count() == 1;
                     if private && once && !w.vector && mask.is_none() && *index == Index::default() {
                         w.counts.push((*buf, *value));
                     }
@@ -360,7 +360,7 @@ impl Prover<'_> {
     }
 
     /// What a loop's count is known to be no more than.
-    fn bounded(&self, l: &Loop, w: &Walk<'_, '_>, found: &mut Vec<Linear>) {
+    fn bounded(&self, l: &Loop, w: &WalkState<'_, '_>, found: &mut Vec<Linear>) {
         let Extent::Bounded { buf, index, .. } = &l.extent else { return };
         let Some((_, value)) = w.counts.iter().find(|c| c.0 == *buf) else { return };
         if *index != Index::default() {
@@ -369,13 +369,13 @@ impl Prover<'_> {
         let op = |r: Reg| w.ops[r.0 as usize];
         // An i32 of an i64 that fits.
         let Some(Op::Cast(DType::I32, wide)) = op(*value) else { return };
-        if !self.facts.regs[wide.0 as usize].range.within(Range::all(DType::I32)) {
+        if !self.facts.regs[wide.0 as usize].range.is_within(IntRange::of_dtype(DType::I32)) {
             return;
         }
-        let var = Linear::root(Root::Var(l.var));
+        let var = Linear::root(IndexVar::Var(l.var));
         let mut open = vec![*wide];
         while let Some(r) = open.pop() {
-            found.extend(self.exact(r).and_then(|count| apart(count, &var, 1)));
+            found.extend(self.exact(r).and_then(|count| difference_at_least(count, &var, 1)));
             if let Some(Op::Binary(Binary::Min, a, b)) = op(r) {
                 open.extend([*a, *b]);
             }
@@ -383,7 +383,7 @@ impl Prover<'_> {
     }
 
     fn definition(&self, dst: Reg, op: &Op, found: &mut Vec<Linear>) {
-        let own = Linear::root(Root::Reg(dst));
+        let own = Linear::root(IndexVar::Reg(dst));
         if self.facts.kernel.regs[dst.0 as usize] != DType::I64 {
             return;
         }
@@ -391,18 +391,18 @@ impl Prover<'_> {
         let (Some(x), Some(y)) = (self.exact(*a), self.exact(*b)) else { return };
         match op {
             Binary::Min => {
-                found.extend(apart(x, &own, 0));
-                found.extend(apart(y, &own, 0));
+                found.extend(difference_at_least(x, &own, 0));
+                found.extend(difference_at_least(y, &own, 0));
             }
             Binary::Max => {
-                found.extend(apart(&own, x, 0));
-                found.extend(apart(&own, y, 0));
+                found.extend(difference_at_least(&own, x, 0));
+                found.extend(difference_at_least(&own, y, 0));
             }
             // n·q ≤ x < n·q + n.
             Binary::Div if y.terms.is_empty() && y.offset > 0 && self.range(x).is_some_and(|r| r.lo >= 0) => {
                 let n = y.offset;
                 let Some(scaled) = times(&own, n) else { return };
-                found.extend(apart(x, &scaled, 0));
+                found.extend(difference_at_least(x, &scaled, 0));
                 found.extend(minus(&scaled, x).and_then(|mut l| {
                     l.offset = l.offset.checked_add(n - 1)?;
                     Some(l)
@@ -410,7 +410,7 @@ impl Prover<'_> {
             }
             // The rest is no more than what is divided.
             Binary::Rem if y.terms.is_empty() && y.offset > 0 && self.range(x).is_some_and(|r| r.lo >= 0) => {
-                found.extend(apart(x, &own, 0));
+                found.extend(difference_at_least(x, &own, 0));
             }
             _ => {}
         }
@@ -430,7 +430,7 @@ fn minus(a: &Linear, b: &Linear) -> Option<Linear> {
 }
 
 /// `large ≥ small + by` as a form.
-fn apart(large: &Linear, small: &Linear, by: i64) -> Option<Linear> {
+fn difference_at_least(large: &Linear, small: &Linear, by: i64) -> Option<Linear> {
     let mut l = minus(large, small)?;
     l.offset = l.offset.checked_sub(by)?;
     Some(l)
@@ -448,7 +448,7 @@ pub(super) fn valid(kernel: &Kernel) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loops::Builder;
+    use crate::loops::KernelBuilder;
     use ir::Scalar;
 
     const N: Size = Size::Const(10);
@@ -458,12 +458,12 @@ mod tests {
         Index { offset, terms: all, ..Index::default() }
     }
 
-    fn number(b: &mut Builder, n: i64) -> Reg {
+    fn number(b: &mut KernelBuilder, n: i64) -> Reg {
         b.constant(Scalar::from_i64(DType::I64, n))
     }
 
     /// `x[.. ] = 1` in a loop over 0..10, and the least number of elements for which it is inside; none if no number is enough.
-    type Case = (&'static str, Option<i64>, fn(&mut Builder, Buf, Buf, Var));
+    type Case = (&'static str, Option<i64>, fn(&mut KernelBuilder, Buf, Buf, Var));
 
     const CASES: &[Case] = &[
         ("a loop", Some(10), |b, x, _, i| store(b, x, i.into())),
@@ -484,7 +484,7 @@ mod tests {
         ("what a quotient leaves", Some(3), |b, x, _, i| {
             let (own, three) = (b.index(i), number(b, 3));
             let q = b.binary(Binary::Div, own, three);
-            store(b, x, Index::from(i).term(Atom::Reg(q), Size::Const(-3)));
+            store(b, x, Index::from(i).add_atom(Atom::Reg(q), Size::Const(-3)));
         }),
         ("an index from memory", None, |b, x, at, i| {
             let raw = b.load(at, i);
@@ -511,7 +511,7 @@ mod tests {
             let (zero, five) = (number(b, 0), number(b, 5));
             let (low, high) = (b.compare(Compare::Ge, inner, zero), b.compare(Compare::Lt, inner, five));
             let both = b.binary(Binary::And, low, high);
-            let one = b.number(DType::F32, 1.0);
+            let one = b.constant_from_f64(DType::F32, 1.0);
             b.store_masked(x, inner, one, both);
         }),
         ("under one of two masks", None, |b, x, _, i| {
@@ -519,7 +519,7 @@ mod tests {
             let (zero, five) = (number(b, 0), number(b, 5));
             let (low, high) = (b.compare(Compare::Ge, inner, zero), b.compare(Compare::Lt, inner, five));
             let either = b.binary(Binary::Or, low, high);
-            let one = b.number(DType::F32, 1.0);
+            let one = b.constant_from_f64(DType::F32, 1.0);
             b.store_masked(x, inner, one, either);
         }),
         ("blocks of three, the last of which has fewer", Some(29), |b, x, _, i| {
@@ -527,14 +527,14 @@ mod tests {
         }),
     ];
 
-    fn store(b: &mut Builder, x: Buf, at: Index) {
-        let one = b.number(DType::F32, 1.0);
+    fn store(b: &mut KernelBuilder, x: Buf, at: Index) {
+        let one = b.constant_from_f64(DType::F32, 1.0);
         b.store(x, at, one);
     }
 
     /// `x[3 i + k] = 1` for k below a count in scratch, which is `min(29 - 3 i, 3)`.
-    fn blocks(b: &mut Builder, x: Buf, i: Var) {
-        let count = b.buffer(DType::I32, Mode::Scratch(1));
+    fn blocks(b: &mut KernelBuilder, x: Buf, i: Var) {
+        let count = b.buffer(DType::I32, AccessMode::Scratch(1));
         let (start, all, three) = (b.index(index(&[(i, 3)], 0)), number(b, 29), number(b, 3));
         let left = b.binary(Binary::Sub, all, start);
         let here = b.binary(Binary::Min, left, three);
@@ -542,7 +542,7 @@ mod tests {
         b.store(count, 0, here);
         let extent = Extent::Bounded { bound: Size::Const(3), buf: count, index: Index::default() };
         b.loop_(LoopKind::Serial, extent, &[], |b, k, _| {
-            store(b, x, Index::from(start).plus(k, 1));
+            store(b, x, Index::from(start).add_var(k, 1));
             vec![]
         });
     }
@@ -550,13 +550,13 @@ mod tests {
     #[test]
     fn the_least_buffer_is_found() {
         for (what, least, body) in CASES {
-            let mut b = Builder::new(what);
-            let x = b.buffer(DType::F32, Mode::Write);
-            let at = b.buffer(DType::I32, Mode::Read);
-            b.each(LoopKind::Serial, N, |b, i| body(b, x, at, i));
+            let mut b = KernelBuilder::new(what);
+            let x = b.buffer(DType::F32, AccessMode::Write);
+            let at = b.buffer(DType::I32, AccessMode::Read);
+            b.for_loop(LoopKind::Serial, N, |b, i| body(b, x, at, i));
             let kernel = b.finish();
             assert_eq!(valid(&kernel), Ok(()), "{what}");
-            let fits = |n: i64| inside(&kernel, &[n, 10, 1], None).is_ok();
+            let fits = |n: i64| is_in_bounds(&kernel, &[n, 10, 1], None).is_ok();
             match least {
                 Some(n) => assert!(fits(*n) && !fits(n - 1), "{what}: {} {}", fits(*n), fits(n - 1)),
                 None => assert!(!fits(i64::MAX), "{what}"),
@@ -567,24 +567,24 @@ mod tests {
     #[test]
     fn tiles_reach_as_far_as_their_matrix() {
         // out[(row0 + r) * 20 + col0 + c] = tile[r * stride + c]
-        let mut b = Builder::new("tile");
-        let tile = b.buffer(DType::F32, Mode::Read);
-        let out = b.buffer(DType::F32, Mode::Write);
+        let mut b = KernelBuilder::new("tile");
+        let tile = b.buffer(DType::F32, AccessMode::Read);
+        let out = b.buffer(DType::F32, AccessMode::Write);
         let args: Vec<Size> = (0..6).map(|_| b.size()).collect();
-        b.each(LoopKind::Serial, args[3], |b, r| {
-            b.each(LoopKind::Vector, args[4], |b, c| {
+        b.for_loop(LoopKind::Serial, args[3], |b, r| {
+            b.for_loop(LoopKind::Vector, args[4], |b, c| {
                 let terms = vec![(Atom::Var(r), Size::Arg(5)), (Atom::Var(c), Size::Const(1))];
                 let x = b.load(tile, Index { terms, ..Index::default() });
                 let row = b.index(Index { offset_args: vec![1], ..index(&[(r, 1)], 0) });
-                let at = Index { offset_args: vec![2], ..index(&[(c, 1)], 0) }.term(Atom::Reg(row), Size::Const(20));
+                let at = Index { offset_args: vec![2], ..index(&[(c, 1)], 0) }.add_atom(Atom::Reg(row), Size::Const(20));
                 b.store(out, at, x);
             });
         });
         let kernel = b.finish();
         let of = |rows, cols| Tile { batch: 1, rows, cols, whole_rows: false };
-        assert!(inside(&kernel, &[0, 300], Some(of(15, 20))).is_ok());
-        assert!(inside(&kernel, &[0, 299], Some(of(15, 20))).is_err());
-        assert!(inside(&kernel, &[0, 300], Some(of(16, 20))).is_err());
-        assert!(inside(&kernel, &[0, 300], Some(of(15, 21))).is_err());
+        assert!(is_in_bounds(&kernel, &[0, 300], Some(of(15, 20))).is_ok());
+        assert!(is_in_bounds(&kernel, &[0, 299], Some(of(15, 20))).is_err());
+        assert!(is_in_bounds(&kernel, &[0, 300], Some(of(16, 20))).is_err());
+        assert!(is_in_bounds(&kernel, &[0, 300], Some(of(15, 21))).is_err());
     }
 }

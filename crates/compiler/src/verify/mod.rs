@@ -10,10 +10,10 @@
 
 mod bounds;
 
-use crate::loops::{Buffer, Kernel, Mode};
+use crate::loops::{Buffer, Kernel, AccessMode};
 use crate::plan::ALIGN;
 use crate::program::{
-    BufferId, BufferKind, BufferRef, BufferSlice, Epilogue, KernelArg, LoopStep, Matmul, MatmulOperand, Parts,
+    BufferId, BufferKind, BufferRef, BufferSlice, Epilogue, KernelArg, LoopStep, Matmul, MatmulOperand, ProgramParts,
     Prologue, Step, TripCount,
 };
 use crate::{Error, Result};
@@ -25,30 +25,30 @@ use rustc_hash::FxHashSet;
 type Check = std::result::Result<(), String>;
 
 /// Bytes of a program's arena and of a worker's scratch, and products of sizes, at most: what is added to them stays in range.
-const MOST: usize = isize::MAX as usize >> 8;
+const MAX_BYTES: usize = isize::MAX as usize >> 8;
 
 /// Proves that a run of the program stays inside its buffers.
-pub(crate) fn verify(p: &Parts) -> Result<()> {
+pub(crate) fn verify(p: &ProgramParts) -> Result<()> {
     header(p).map_err(Error::Program)?;
-    let mut v = Verifier { p, loops: vec![None; p.levels.min(u8::MAX.into())], path: Vec::new(), dead: false };
+    let mut v = Verifier { p, loops: vec![None; p.max_loop_depth.min(u8::MAX.into())], path: Vec::new(), dead: false };
     v.steps(&p.steps)
 }
 
 /// Types, buffers and donations fit together.
-fn header(p: &Parts) -> Check {
-    if p.arena > MOST {
-        return Err(format!("an arena of {} bytes", p.arena));
+fn header(p: &ProgramParts) -> Check {
+    if p.arena_bytes > MAX_BYTES {
+        return Err(format!("an arena of {} bytes", p.arena_bytes));
     }
     let types = p.inputs.iter().chain(&p.outputs).chain(p.buffers.iter().map(|b| &b.ty));
     types.map(checked).collect::<Check>()?;
     for (i, b) in p.buffers.iter().enumerate() {
-        let fits = match &b.class {
+        let fits = match &b.kind {
             BufferKind::Input(n) => p.inputs.get(*n) == Some(&b.ty),
             BufferKind::Output(n) => p.outputs.get(*n) == Some(&b.ty),
             BufferKind::Constant(l) => *l.ty() == b.ty,
             BufferKind::Activation => {
                 let end = b.offset.checked_add(b.ty.bytes());
-                b.live.is_none() || (b.offset.is_multiple_of(ALIGN) && end.is_some_and(|end| end <= p.arena))
+                b.lifetime.is_none() || (b.offset.is_multiple_of(ALIGN) && end.is_some_and(|end| end <= p.arena_bytes))
             }
         };
         if !fits {
@@ -70,7 +70,7 @@ fn checked(ty: &Type) -> Check {
 }
 
 struct Verifier<'a> {
-    p: &'a Parts,
+    p: &'a ProgramParts,
     /// For each level the last index of the loop that is open there; as high as can be where nothing bounds it.
     loops: Vec<Option<i64>>,
     /// Numbers of the steps around this one.
@@ -86,10 +86,10 @@ impl Verifier<'_> {
             match step {
                 Step::Loop(l) => self.loop_(l)?,
                 Step::Branch { index, branches } => {
-                    self.touch(index, 0, 4, 1, false).map_err(|e| self.fault(step, e))?;
+                    self.check_access(index, 0, 4, 1, false).map_err(|e| self.fault(step, e))?;
                     branches.iter().try_for_each(|b| self.steps(b))?;
                 }
-                _ => self.leaf(step).map_err(|e| self.fault(step, e))?,
+                _ => self.verify_step(step).map_err(|e| self.fault(step, e))?,
             }
             self.path.pop();
         }
@@ -106,51 +106,51 @@ impl Verifier<'_> {
             let path: Vec<String> = v.path.iter().map(usize::to_string).collect();
             Error::Program(format!("step {} (loop): {e}", path.join(".")))
         };
-        match self.loops.get(l.level) {
+        match self.loops.get(l.depth) {
             Some(None) => {}
             _ => {
                 return Err(whole(
                     self,
-                    format!("level {} is another loop's, or deeper than the program says", l.level),
+                    format!("level {} is another loop's, or deeper than the program says", l.depth),
                 ));
             }
         }
-        let (most, count) = match &l.trip {
+        let (most, count) = match &l.trip_count {
             TripCount::Exact(n) => (*n, None),
             TripCount::Bounded { bound, count } => (*bound, Some(count)),
             TripCount::While { .. } => (usize::MAX, None),
         };
         if let Some(count) = count {
-            self.touch(count, 0, 4, 1, false).map_err(|e| whole(self, e))?;
+            self.check_access(count, 0, 4, 1, false).map_err(|e| whole(self, e))?;
         }
         let outer = self.dead;
         self.dead |= most == 0;
-        self.loops[l.level] = Some(i64::try_from(most).unwrap_or(i64::MAX).saturating_sub(1).max(0));
-        if let TripCount::While { test, flag } = &l.trip {
+        self.loops[l.depth] = Some(i64::try_from(most).unwrap_or(i64::MAX).saturating_sub(1).max(0));
+        if let TripCount::While { test, flag } = &l.trip_count {
             self.steps(test)?;
-            self.touch(flag, 0, 1, 1, false).map_err(|e| whole(self, e))?;
+            self.check_access(flag, 0, 1, 1, false).map_err(|e| whole(self, e))?;
         }
         self.steps(&l.body)?;
-        self.loops[l.level] = None;
+        self.loops[l.depth] = None;
         self.dead = outer;
-        for (from, to, bytes) in &l.after {
+        for (from, to, bytes) in &l.copies_after {
             self.copy(from, to, *bytes).map_err(|e| whole(self, e))?;
         }
         Ok(())
     }
 
     fn copy(&self, from: &BufferSlice, to: &BufferSlice, bytes: usize) -> Check {
-        self.touch(from, 0, bytes as i128, 1, false)?;
-        self.touch(to, 0, bytes as i128, 1, true)
+        self.check_access(from, 0, bytes as i128, 1, false)?;
+        self.check_access(to, 0, bytes as i128, 1, true)
     }
 
-    fn leaf(&self, step: &Step) -> Check {
+    fn verify_step(&self, step: &Step) -> Check {
         match step {
             Step::Kernel { kernel, args, parallel } => self.kernel(kernel, args, *parallel),
             Step::Matmul { shape, a, b, c, epilogue } => self.matmul(shape, [a, b], c.as_ref(), epilogue.as_ref()),
             Step::Library { op, args, outs } => self.library(op, args, outs),
             Step::Copy { from, to, bytes } => self.copy(from, to, *bytes),
-            Step::Zero { to, bytes } => self.touch(to, 0, *bytes as i128, 1, true),
+            Step::Zero { to, bytes } => self.check_access(to, 0, *bytes as i128, 1, true),
             Step::Loop(_) | Step::Branch { .. } => Ok(()),
         }
     }
@@ -176,7 +176,7 @@ impl Verifier<'_> {
 
     /// The buffers of a place, and bytes of the smallest. Those that take turns are of one size.
     fn buffers(&self, place: &BufferSlice, write: bool) -> std::result::Result<usize, String> {
-        if let BufferRef::DoubleBuffered(level, ..) = place.slot
+        if let BufferRef::DoubleBuffered(level, ..) = place.buffer
             && level >= self.loops.len()
         {
             return Err(format!("{place} follows a loop that the program doesn't have"));
@@ -184,11 +184,11 @@ impl Verifier<'_> {
         let mut bytes = None;
         for id in place.buffers() {
             let buffer = self.p.buffers.get(id.0 as usize).ok_or_else(|| format!("{place} is no buffer"))?;
-            match buffer.class {
+            match buffer.kind {
                 BufferKind::Input(_) | BufferKind::Constant(_) if write => {
                     return Err(format!("b{} is written, and is an input or a constant", id.0));
                 }
-                BufferKind::Activation if buffer.live.is_none() => {
+                BufferKind::Activation if buffer.lifetime.is_none() => {
                     return Err(format!("b{} is used, and has no place in the arena", id.0));
                 }
                 _ => {}
@@ -202,30 +202,30 @@ impl Verifier<'_> {
     }
 
     /// Whether no step here touches a place.
-    fn never(&self, place: &BufferSlice) -> bool {
-        let constant = |id: BufferId| matches!(self.p.buffers[id.0 as usize].class, BufferKind::Constant(_));
+    fn never_accessed(&self, place: &BufferSlice) -> bool {
+        let constant = |id: BufferId| matches!(self.p.buffers[id.0 as usize].kind, BufferKind::Constant(_));
         self.dead && !(place.strides.is_empty() && place.buffers().any(constant))
     }
 
     /// The bytes `from..to` of a place, counted from its start, are in its buffers, and elements of `size` bytes are aligned.
-    fn touch(&self, place: &BufferSlice, from: i128, to: i128, size: usize, write: bool) -> Check {
+    fn check_access(&self, place: &BufferSlice, from: i128, to: i128, size: usize, write: bool) -> Check {
         let bytes = self.buffers(place, write)?;
         let (lo, hi) = self.span(place)?;
-        if self.never(place) {
+        if self.never_accessed(place) {
             return Ok(());
         }
         if lo < 0 || hi > bytes as i128 || (from < to && (lo + from < 0 || hi + to > bytes as i128)) {
             let (b, what) = (place, if write { "written" } else { "read" });
             return Err(format!("{b} is {what} from byte {} to {}, and has {bytes}", lo + from.min(0), hi + to));
         }
-        self.aligned(place, size)
+        self.is_aligned(place, size)
     }
 
     /// Addresses are multiples of an element's size, as far as memory of the caller's is of its own.
-    fn aligned(&self, place: &BufferSlice, size: usize) -> Check {
+    fn is_aligned(&self, place: &BufferSlice, size: usize) -> Check {
         let multiple = |n: i64| n.unsigned_abs().is_multiple_of(size as u64);
         let base = |id: BufferId| match &self.p.buffers[id.0 as usize] {
-            b if matches!(b.class, BufferKind::Input(_) | BufferKind::Output(_)) => b.ty.dtype.size(),
+            b if matches!(b.kind, BufferKind::Input(_) | BufferKind::Output(_)) => b.ty.dtype.size(),
             _ => ALIGN,
         };
         let fits = place.buffers().all(|id| base(id).is_multiple_of(size))
@@ -237,15 +237,15 @@ impl Verifier<'_> {
     /// Elements of a kernel's buffer that are there, wherever the loops around it are.
     fn elements(&self, place: &BufferSlice, buffer: &Buffer) -> std::result::Result<i64, String> {
         let size = buffer.dtype.size();
-        let bytes = self.buffers(place, buffer.mode != Mode::Read)?;
+        let bytes = self.buffers(place, buffer.mode != AccessMode::Read)?;
         let (lo, hi) = self.span(place)?;
-        if self.never(place) {
+        if self.never_accessed(place) {
             return Ok(0);
         }
         if lo < 0 || hi > bytes as i128 {
             return Err(format!("{place} is outside of its buffer of {bytes} bytes"));
         }
-        self.aligned(place, size)?;
+        self.is_aligned(place, size)?;
         Ok(((bytes as i128 - hi) / size as i128) as i64)
     }
 
@@ -267,15 +267,15 @@ impl Verifier<'_> {
         let (mut limits, mut scratch) = (Vec::with_capacity(args.len()), 0usize);
         for (arg, buffer) in args.iter().zip(&kernel.buffers) {
             limits.push(match (arg, buffer.mode) {
-                (KernelArg::Scratch(bytes), Mode::Scratch(elements)) => {
+                (KernelArg::Scratch(bytes), AccessMode::Scratch(elements)) => {
                     let size = buffer.dtype.size();
                     scratch = scratch.saturating_add(*bytes).saturating_add(ALIGN);
-                    if scratch > MOST || elements.checked_mul(size).is_none_or(|n| n > *bytes) {
+                    if scratch > MAX_BYTES || elements.checked_mul(size).is_none_or(|n| n > *bytes) {
                         return Err(format!("{bytes} bytes of scratch for {elements} elements of {size}"));
                     }
                     (bytes / size) as i64
                 }
-                (KernelArg::Place(place), Mode::Read | Mode::Write | Mode::ReadWrite) => {
+                (KernelArg::Place(place), AccessMode::Read | AccessMode::Write | AccessMode::ReadWrite) => {
                     self.elements(place, buffer)?
                 }
                 _ => return Err("memory where the kernel has scratch, or scratch where it has memory".into()),
@@ -284,7 +284,7 @@ impl Verifier<'_> {
         if self.dead {
             return Ok(());
         }
-        bounds::inside(kernel, &limits, None).map_err(|o| {
+        bounds::is_in_bounds(kernel, &limits, None).map_err(|o| {
             let arg = match args.get(o.buf.0 as usize) {
                 Some(KernelArg::Place(place)) => place.to_string(),
                 _ => "scratch".to_string(),
@@ -299,13 +299,13 @@ impl Verifier<'_> {
         let Some((first, others)) = kernel.buffers.split_first() else {
             return Err("a tile's kernel without a tile".into());
         };
-        let mode = if written { first.mode == Mode::Write } else { first.mode != Mode::Write };
-        if first.dtype != dtype || !mode || matches!(first.mode, Mode::Scratch(_)) || kernel.sizes != 6 {
+        let mode = if written { first.mode == AccessMode::Write } else { first.mode != AccessMode::Write };
+        if first.dtype != dtype || !mode || matches!(first.mode, AccessMode::Scratch(_)) || kernel.sizes != 6 {
             return Err(format!("{} doesn't fit tiles of {dtype}", kernel.name));
         }
         let alone =
             matches!(&kernel.body[..], [crate::loops::Stmt::Loop(l)] if l.kind == crate::loops::LoopKind::Parallel);
-        if others.len() != args.len() || alone || others.iter().any(|b| matches!(b.mode, Mode::Scratch(_))) {
+        if others.len() != args.len() || alone || others.iter().any(|b| matches!(b.mode, AccessMode::Scratch(_))) {
             return Err(format!("wrong arguments for {}", kernel.name));
         }
         let mut limits = vec![0];
@@ -316,7 +316,7 @@ impl Verifier<'_> {
         if self.dead || tile.batch == 0 || tile.rows == 0 || tile.cols == 0 {
             return Ok(());
         }
-        bounds::inside(kernel, &limits, Some(tile)).map_err(|o| {
+        bounds::is_in_bounds(kernel, &limits, Some(tile)).map_err(|o| {
             let arg = match o.buf.0 {
                 0 => "its tile".to_string(),
                 n => args.get(n as usize - 1).map_or("an index".into(), BufferSlice::to_string),
@@ -333,8 +333,8 @@ impl Verifier<'_> {
         epilogue: Option<&Epilogue>,
     ) -> Check {
         let sizes = [s.batch, s.m, s.n, s.k].map(|n| n.max(1));
-        let work = sizes.iter().try_fold(16usize, |n, s| n.checked_mul(*s)).filter(|n| *n <= MOST);
-        let far = |stride: &isize| stride.unsigned_abs() > MOST;
+        let work = sizes.iter().try_fold(16usize, |n, s| n.checked_mul(*s)).filter(|n| *n <= MAX_BYTES);
+        let far = |stride: &isize| stride.unsigned_abs() > MAX_BYTES;
         if work.is_none() || s.a.iter().chain(&s.b).any(far) {
             return Err(format!("a product of {}×[{}·{}·{}]", s.batch, s.m, s.k, s.n));
         }
@@ -344,8 +344,8 @@ impl Verifier<'_> {
             match factor {
                 MatmulOperand::Memory(place) => {
                     let size = s.dtype.size() as i128;
-                    let (lo, hi) = reach(sizes, strides);
-                    self.touch(place, lo * size, hi * size, s.dtype.size(), false)?;
+                    let (lo, hi) = matmul_access_range(sizes, strides);
+                    self.check_access(place, lo * size, hi * size, s.dtype.size(), false)?;
                 }
                 MatmulOperand::Computed(c) => {
                     let Prologue { kernel, args } = &**c;
@@ -355,7 +355,7 @@ impl Verifier<'_> {
         }
         match (c, epilogue) {
             (_, Some(e)) => {
-                let tile = Tile { batch, rows: m, cols: n, whole_rows: e.whole_rows };
+                let tile = Tile { batch, rows: m, cols: n, whole_rows: e.needs_full_rows };
                 self.tile(&e.kernel, &e.args, tile, (accumulator(s.dtype), false))
             }
             (Some(c), None) => {
@@ -364,7 +364,7 @@ impl Verifier<'_> {
                     return Err("the result of a product is not dense".into());
                 }
                 let bytes = (s.batch * s.m * s.n * s.out.size()) as i128;
-                self.touch(c, 0, bytes, s.out.size(), true)
+                self.check_access(c, 0, bytes, s.out.size(), true)
             }
             (None, None) => Err("a product without a result".into()),
         }
@@ -374,7 +374,7 @@ impl Verifier<'_> {
         for (list, write) in [(args, false), (outs, true)] {
             for (place, ty) in list {
                 checked(ty)?;
-                self.touch(place, 0, ty.bytes() as i128, ty.dtype.size(), write)?;
+                self.check_access(place, 0, ty.bytes() as i128, ty.dtype.size(), write)?;
             }
         }
         for (o, (to, ty)) in outs.iter().enumerate().filter(|_| !self.dead) {
@@ -384,7 +384,7 @@ impl Verifier<'_> {
                 args.iter().enumerate().filter(|(i, (from, t))| !(over && *i == 0 && t == ty && self.one(from, to)));
             let before = outs[..o].iter();
             if let Some((from, _)) =
-                others.map(|(_, a)| a).chain(before).find(|(from, t)| self.meet((from, t.bytes()), (to, ty.bytes())))
+                others.map(|(_, a)| a).chain(before).find(|(from, t)| self.may_overlap((from, t.bytes()), (to, ty.bytes())))
             {
                 return Err(format!("{to} is written, and {from} is the same memory"));
             }
@@ -394,13 +394,13 @@ impl Verifier<'_> {
 
     /// Whether two places are one: the same buffer, or an input and the output that it is donated to.
     fn one(&self, a: &BufferSlice, b: &BufferSlice) -> bool {
-        let (BufferRef::Fixed(x), BufferRef::Fixed(y)) = (a.slot, b.slot) else { return a == b };
+        let (BufferRef::Fixed(x), BufferRef::Fixed(y)) = (a.buffer, b.buffer) else { return a == b };
         let rest = a.offset == b.offset && a.strides == b.strides;
         rest && (x == y || self.donated(x, y))
     }
 
     fn donated(&self, x: BufferId, y: BufferId) -> bool {
-        match (&self.p.buffers[x.0 as usize].class, &self.p.buffers[y.0 as usize].class) {
+        match (&self.p.buffers[x.0 as usize].kind, &self.p.buffers[y.0 as usize].kind) {
             (BufferKind::Input(i), BufferKind::Output(o)) | (BufferKind::Output(o), BufferKind::Input(i)) => {
                 self.p.donated.contains(&(*i, *o))
             }
@@ -409,15 +409,15 @@ impl Verifier<'_> {
     }
 
     /// Whether bytes of two places may be the same memory.
-    fn meet(&self, (a, m): (&BufferSlice, usize), (b, n): (&BufferSlice, usize)) -> bool {
+    fn may_overlap(&self, (a, m): (&BufferSlice, usize), (b, n): (&BufferSlice, usize)) -> bool {
         if m == 0 || n == 0 {
             return false;
         }
-        let levels = [a, b].map(|p| match p.slot {
+        let levels = [a, b].map(|p| match p.buffer {
             BufferRef::Fixed(_) => None,
             BufferRef::DoubleBuffered(level, ..) => Some(level),
         });
-        let of = |p: &BufferSlice, odd: bool| match p.slot {
+        let of = |p: &BufferSlice, odd: bool| match p.buffer {
             BufferRef::Fixed(id) => id,
             BufferRef::DoubleBuffered(_, x, y) => {
                 if odd {
@@ -442,7 +442,7 @@ impl Verifier<'_> {
                     || b.offset as i128 + n as i128 <= a.offset as i128);
             return !apart;
         }
-        match (&p.class, &q.class) {
+        match (&p.kind, &q.kind) {
             (BufferKind::Activation, BufferKind::Activation) => {
                 p.offset < q.offset + q.ty.bytes() && q.offset < p.offset + p.ty.bytes()
             }
@@ -462,7 +462,7 @@ fn accumulator(dtype: DType) -> DType {
 }
 
 /// The first element that a matrix product reads of an operand, and the one behind the last.
-fn reach(sizes: [usize; 3], strides: [isize; 3]) -> (i128, i128) {
+fn matmul_access_range(sizes: [usize; 3], strides: [isize; 3]) -> (i128, i128) {
     if sizes.contains(&0) {
         return (0, 0);
     }
@@ -471,7 +471,7 @@ fn reach(sizes: [usize; 3], strides: [isize; 3]) -> (i128, i128) {
     (lo, hi + 1)
 }
 
-fn outside(o: &bounds::Outside, arg: &str, limits: &[i64]) -> String {
+fn outside(o: &bounds::OutOfBounds, arg: &str, limits: &[i64]) -> String {
     let what = if o.store { "written" } else { "read" };
     let limit = limits.get(o.buf.0 as usize).copied().unwrap_or(0);
     format!("{arg} (buffer {}) is {what} at {}, which can't be shown to be below {limit}", o.buf.0, o.index)

@@ -2,7 +2,7 @@
 
 use compiler::program::Program;
 use compiler::target::{
-    CpuSchedule, Epilogues, KernelLimits, Products, Prologues, RecomputePolicy, Schedule, SplitReduction, Target,
+    CpuSchedule, EpilogueLimits, KernelLimits, MatmulTarget, PrologueLimits, RecomputePolicy, LoopSchedule, SplitReduction, Target,
 };
 use compiler::{Backend, DeviceBuffer, Error, Executable, Result};
 use ir::ops::Composite;
@@ -18,41 +18,41 @@ pub(crate) const TARGET: Target = Target {
     host_memory: true,
     kernel: KernelLimits {
         buffers: 40,
-        reads: 24,
-        results: 24,
-        binding: isize::MAX as usize,
+        max_operands: 24,
+        max_results: 24,
+        max_binding_bytes: isize::MAX as usize,
         max_space_splits: 16,
         min_launch_elements: 1,
-        row_scratch: 128 << 10,
+        row_scratch_bytes: 128 << 10,
     },
-    keep: RecomputePolicy { costly: 12, cheap: 48, distant: 6 },
-    partials: SplitReduction {
-        least: 1 << 18,
-        few: 32,
-        each: 1 << 18,
+    recompute: RecomputePolicy { max_duplicate_cost: 12, max_recompute_cost: 48, min_distance: 6 },
+    split_reduction: SplitReduction {
+        min_elements: 1 << 18,
+        saturating_results: 32,
+        min_elements_per_share: 1 << 18,
         min_parallel_results: 8,
         blocks: 128,
         block: (1 << 13, 1 << 16),
-        stages: 2,
+        max_stages: 2,
     },
-    schedule: Schedule::Workers(CpuSchedule {
+    schedule: LoopSchedule::Workers(CpuSchedule {
         parallel_work: 40_000,
-        chunks: 64,
+        target_chunks: 64,
         chunk_elements: 256,
-        few_rows: 8,
+        min_parallel_rows: 8,
         block: (512, 8192),
-        block_of_sums: 64,
-        row_vector: 16,
+        reduction_block: 64,
+        vector_width: 16,
         interleaved_rows: (32, 2048),
-        parts: 64,
-        scan_lanes: 512,
-        scan_block: 1024,
-        scan_whole: 8192,
+        max_concat_operands: 64,
+        max_register_scan_lanes: 512,
+        scan_block_lanes: 1024,
+        max_single_block_scan_lanes: 8192,
     }),
-    products: Products {
+    matmul: MatmulTarget {
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
-        prologues: Some(Prologues { elements: 4096, cost: 12 }),
-        epilogues: Some(Epilogues { whole_row: 1024 }),
+        prologues: Some(PrologueLimits { min_elements: 4096, max_element_cost: 12 }),
+        epilogues: Some(EpilogueLimits { max_row_columns: 1024 }),
     },
 };
 

@@ -1,12 +1,12 @@
 //! The graph of a case.
 
 use crate::case::Case;
-use ir::composites::attention::{Attention, attention};
+use ir::composites::attention::{AttentionOptions, attention};
 use ir::composites::{activation, embedding, loss, norm, softmax};
 use ir::ops::{
     Cholesky, Clamp, Conv, Dot, Eigh, Fft, FftKind, GatherMode, Lu, Qr, ReduceKind, ScatterKind, ScatterMode,
 };
-use ir::ops::{SliceDims, Sort, Svd, TopK, TriangularSolve, Windows};
+use ir::ops::{SliceDims, Sort, Svd, TopK, TriangularSolve, WindowConfig};
 use ir::{Binary, Builder, Compare, DType, Error, Graph, GraphBuilder, Result, Scalar, Type, Unary, Value};
 
 const I: DType = DType::I32;
@@ -205,7 +205,7 @@ fn outputs(c: &Case, b: &mut Builder) -> Result<Vec<Value>> {
         "attention" => {
             let t = Type::new(d, &s);
             let args: Vec<Value> = (0..3).map(|_| b.input(d, &s)).collect();
-            let options = Attention { causal: c.number("causal") == 1, ..Attention::default() };
+            let options = AttentionOptions { causal: c.number("causal") == 1, ..AttentionOptions::default() };
             vec![b.emit(attention(&t, &t, &t, &options)?.into(), &args)?[0]]
         }
         _ => return linear(c, b),
@@ -237,7 +237,7 @@ fn moments(b: &mut Builder, x: Value, axes: &[usize]) -> Result<(Value, Value)> 
     let n: usize = axes.iter().map(|&a| ty.shape[a]).product();
     let sum = b.sum(x, axes)?;
     let mean = b.scale(sum, 1.0 / n as f64)?;
-    let wide = b.unreduce(mean, &ty.shape, axes)?;
+    let wide = b.expand_reduced(mean, &ty.shape, axes)?;
     let centred = b.sub(x, wide)?;
     let square = b.mul(centred, centred)?;
     let sum = b.sum(square, axes)?;
@@ -258,7 +258,7 @@ fn channel_norm(c: &Case, b: &mut Builder) -> Result<Value> {
     let var = b.offset(var, 1e-5)?;
     let scale = b.unary(Unary::Rsqrt, var)?;
     let shape = b.ty(x).shape;
-    let scale = b.unreduce(scale, &shape, &axes)?;
+    let scale = b.expand_reduced(scale, &shape, &axes)?;
     let y = b.mul(centred, scale)?;
     let y = b.reshape(y, s)?;
     let (w, bias) = (b.broadcast(w, s, &[1])?, b.broadcast(bias, s, &[1])?);
@@ -289,7 +289,7 @@ fn pool(c: &Case, b: &mut Builder, kind: ReduceKind) -> Result<Value> {
     for a in s.len() - spatial..s.len() {
         (window[a], strides[a]) = (c.number("window"), c.number("stride"));
     }
-    b.reduce_window(kind, x, &window, Windows::strided(&strides, &vec![0; s.len()]))
+    b.reduce_window(kind, x, &window, WindowConfig::strided(&strides, &vec![0; s.len()]))
 }
 
 fn scatter(c: &Case, b: &mut Builder, how: &str) -> Result<Value> {
@@ -343,11 +343,11 @@ fn conv(c: &Case, b: &mut Builder) -> Result<Value> {
         // The cotangent of a convolution of this stride without padding.
         "conv_transpose" => {
             let edge = vec![k as i64 - 1; spatial];
-            Windows { base_dilation: vec![stride; spatial][..].into(), ..Windows::strided(&vec![1; spatial], &edge) }
+            WindowConfig { base_dilation: vec![stride; spatial][..].into(), ..WindowConfig::strided(&vec![1; spatial], &edge) }
         }
         _ => {
-            let plain = Windows::strided(&vec![stride; spatial], &vec![(k / 2) as i64; spatial]);
-            Windows { window_dilation: vec![c.number("dilation"); spatial][..].into(), ..plain }
+            let plain = WindowConfig::strided(&vec![stride; spatial], &vec![(k / 2) as i64; spatial]);
+            WindowConfig { window_dilation: vec![c.number("dilation"); spatial][..].into(), ..plain }
         }
     };
     b.one(Conv { groups, ..Conv::new(d, windows) }.into(), &[x, w])

@@ -1,13 +1,13 @@
 //! The cases, generated from the tables of ops: dtypes, short and long rows, odd sizes, all axes, forward and backward.
 
 use crate::case::Case;
-use ir::{Binary, Compare, DType, Domain, Unary};
+use ir::{Binary, Compare, DType, DTypeDomain, Unary};
 
 const F: DType = DType::F32;
 const D: DType = DType::F64;
 const H: DType = DType::BF16;
 
-fn takes(domain: Domain, d: DType) -> bool {
+fn takes(domain: DTypeDomain, d: DType) -> bool {
     domain.contains(d)
 }
 

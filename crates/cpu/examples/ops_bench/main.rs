@@ -56,7 +56,7 @@ fn main() {
     let (reps, threads) = (number("--reps", 5usize).max(1), number("--threads", 2usize).max(1));
     let cpu = match words.iter().any(|w| w == "--avx2") {
         true => Cpu::with_target(threads, Some(Target::Avx2)),
-        false => Cpu::flushing_denormals(threads),
+        false => Cpu::with_flush_denormals(threads),
     };
     let mut known = BTreeMap::new();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {

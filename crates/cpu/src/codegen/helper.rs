@@ -6,13 +6,13 @@
 //! The same call turns blocks of rows into columns and back ([`turn_code`]).
 
 use compiler::loops::{Op, Reg};
-use ir::{Binary, Class, Compare, DType, Scalar, Unary};
+use ir::{Binary, DTypeKind, Compare, DType, Scalar, Unary};
 
 /// Where the result is written.
 pub(crate) const OUT: usize = 192;
 
 /// Packs an op for the helper, or `None` for ops that are no arithmetic.
-pub(crate) fn code(op: &Op, arg: DType, lanes: usize) -> Option<u32> {
+pub(crate) fn op_code(op: &Op, arg: DType, lanes: usize) -> Option<u32> {
     let (kind, which, out) = match *op {
         Op::Unary(op, _) => (0, Unary::ALL.iter().position(|&o| o == op)?, op.result(arg)),
         Op::Binary(op, ..) => (1, Binary::ALL.iter().position(|&o| o == op)?, arg),
@@ -34,7 +34,7 @@ const TURN: u32 = 7;
 /// rather than read. The area has, as words, where it is read and written, how many rows and columns it has, and how many
 /// elements rows are apart outside and columns inside.
 #[cfg(all(unix, target_arch = "x86_64"))]
-pub(crate) fn turn_code(bytes: usize, back: bool, wide: bool) -> u32 {
+pub(crate) fn transpose_code(bytes: usize, back: bool, wide: bool) -> u32 {
     bytes as u32 | TURN << 13 | u32::from(back) << 17 | u32::from(wide) << 18
 }
 
@@ -61,9 +61,9 @@ fn read(area: &[u8; 256], at: usize, d: DType) -> Scalar {
     }
     let mut b = [0; 4];
     b.copy_from_slice(&area[at..at + 4]);
-    match d.class() {
-        Class::Float => Scalar::from_f64(d, f32::from_le_bytes(b) as f64),
-        Class::Bool => Scalar::bool(u32::from_le_bytes(b) != 0),
+    match d.kind() {
+        DTypeKind::Float => Scalar::from_f64(d, f32::from_le_bytes(b) as f64),
+        DTypeKind::Bool => Scalar::bool(u32::from_le_bytes(b) != 0),
         _ => Scalar::from_bits(d, u32::from_le_bytes(b) as u64),
     }
 }
@@ -74,9 +74,9 @@ fn write(area: &mut [u8; 256], at: usize, s: Scalar) {
         area[at..at + 8].copy_from_slice(&s.bits().to_le_bytes());
         return;
     }
-    let b = match d.class() {
-        Class::Float => (s.to_f64() as f32).to_le_bytes(),
-        Class::Bool => (0u32.wrapping_sub(s.bits() as u32)).to_le_bytes(),
+    let b = match d.kind() {
+        DTypeKind::Float => (s.to_f64() as f32).to_le_bytes(),
+        DTypeKind::Bool => (0u32.wrapping_sub(s.bits() as u32)).to_le_bytes(),
         _ => (s.to_i64() as i32).to_le_bytes(),
     };
     area[at..at + 4].copy_from_slice(&b);
@@ -140,7 +140,7 @@ unsafe fn turn(area: &[u8; 256], code: u32) {
     let (rows, columns) = (word(2).max(0) as usize, word(3).max(0) as usize);
     let isa = if code >> 18 & 1 == 1 { Isa::Avx512 } else { Isa::Avx2 };
     let block =
-        crate::library::Turn { rows, columns, outside: word(4), inside: word(5), back: code >> 17 & 1 == 1, isa };
+        crate::library::TransposeRoutine { rows, columns, outside: word(4), inside: word(5), back: code >> 17 & 1 == 1, isa };
     // SAFETY: the caller's promise.
     unsafe { block.run((code & 31) as usize, word(0) as *const u8, word(1) as *mut u8) }
 }

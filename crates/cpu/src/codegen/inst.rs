@@ -153,7 +153,7 @@ pub(crate) enum Inst {
         scale: u8,
     },
     /// AVX-512's lanes of `dst` and `b`, which follow it, by number.
-    Pick {
+    Permute {
         enc: &'static Enc,
         w: W,
         dst: V,
@@ -311,7 +311,7 @@ impl Inst {
                 f(*mask, Role::LateUse);
                 f(*dst, Role::UseDef);
             }
-            Inst::Pick { dst, index, b, .. } => {
+            Inst::Permute { dst, index, b, .. } => {
                 f(*index, Role::LateUse);
                 rm(b, &mut |v, _| f(v, Role::LateUse));
                 f(*dst, Role::UseDef);

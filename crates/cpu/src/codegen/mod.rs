@@ -101,7 +101,7 @@ impl Target {
             match (avx2, avx512) {
                 (true, true) => Some(Target::Avx512),
                 (true, false) => Some(Target::Avx2),
-                _ => Target::otherwise(),
+                _ => Target::fallback_target(),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -109,7 +109,7 @@ impl Target {
     }
 
     /// What is left without an instruction set that the generator knows.
-    fn otherwise() -> Option<Target> {
+    fn fallback_target() -> Option<Target> {
         #[cfg(target_arch = "wasm32")]
         return Some(Target::Wasm);
         #[cfg(not(target_arch = "wasm32"))]
@@ -120,7 +120,7 @@ impl Target {
     pub fn available() -> Vec<Target> {
         let best = Target::detect();
         let lesser = (best == Some(Target::Avx512)).then_some(Target::Avx2);
-        let other = Target::otherwise().filter(|&t| best != Some(t));
+        let other = Target::fallback_target().filter(|&t| best != Some(t));
         other.into_iter().chain(lesser).chain(best).collect()
     }
 }

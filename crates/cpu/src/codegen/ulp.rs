@@ -1,7 +1,7 @@
 //! Measuring the accuracy of the inline functions: shared by `tests/ulp.rs`, `examples/ulp_sweep.rs` and `examples/ulp_points.rs`.
 
 use super::{Target, compile};
-use compiler::loops::{Builder, Kernel, LoopKind, Mode};
+use compiler::loops::{KernelBuilder, Kernel, LoopKind, AccessMode};
 use ir::{Binary, DType, Unary};
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ pub fn bound_f64(name: &str) -> Option<f64> {
 
 /// An f64 function at points whose results are known beyond f64.
 #[derive(Default)]
-pub struct Points {
+pub struct ReferencePoints {
     /// Both arguments; functions of one number have the first.
     pub args: [Vec<f64>; 2],
     /// The nearest results, and by how many of their units in the last place the exact ones are above.
@@ -85,8 +85,8 @@ pub struct Points {
 }
 
 /// Reads the lines of `golden/ulp.py`.
-pub fn points(text: impl Iterator<Item = String>) -> Result<BTreeMap<String, Points>, String> {
-    let mut found: BTreeMap<String, Points> = BTreeMap::new();
+pub fn parse_points(text: impl Iterator<Item = String>) -> Result<BTreeMap<String, ReferencePoints>, String> {
+    let mut found: BTreeMap<String, ReferencePoints> = BTreeMap::new();
     for line in text {
         let bad = || format!("no `op args result offset`: {line}");
         let words: Vec<&str> = line.split(' ').collect();
@@ -101,7 +101,7 @@ pub fn points(text: impl Iterator<Item = String>) -> Result<BTreeMap<String, Poi
     Ok(found)
 }
 
-impl Points {
+impl ReferencePoints {
     /// The results of a code generator, or of the reference.
     pub fn results(&self, name: &str, target: Option<Target>) -> Vec<f64> {
         let (one, two) = (Unary::from_name(name), Binary::from_name(name));
@@ -114,11 +114,11 @@ impl Points {
                 _ => Vec::new(),
             };
         };
-        let mut b = Builder::new(name);
-        let (p, q) = (b.buffer(DType::F64, Mode::Read), b.buffer(DType::F64, Mode::Read));
-        let r = b.buffer(DType::F64, Mode::Write);
+        let mut b = KernelBuilder::new(name);
+        let (p, q) = (b.buffer(DType::F64, AccessMode::Read), b.buffer(DType::F64, AccessMode::Read));
+        let r = b.buffer(DType::F64, AccessMode::Write);
         let n = b.size();
-        b.each(LoopKind::Vector, n, |b, i| {
+        b.for_loop(LoopKind::Vector, n, |b, i| {
             let v = b.load(p, i);
             let z = match (one, two) {
                 (Some(op), _) => b.unary(op, v),
@@ -139,7 +139,7 @@ impl Points {
     }
 
     /// The largest error in units in the last place, and where it is.
-    pub fn worst(&self, name: &str, results: &[f64]) -> (f64, usize) {
+    pub fn max_error(&self, name: &str, results: &[f64]) -> (f64, usize) {
         let least = if matches!(name, "lgamma" | "digamma") { 1.0 } else { 0.0 };
         let error = |(i, &got): (usize, &f64)| {
             let (y, off) = self.exact[i];
@@ -157,11 +157,11 @@ fn ulp_f64(x: f64) -> f64 {
 
 /// `y[i] = op(x[i])` over a run-time length.
 pub fn kernel(op: Unary, dtype: DType) -> Kernel {
-    let mut b = Builder::new(op.name());
-    let x = b.buffer(dtype, Mode::Read);
-    let y = b.buffer(dtype, Mode::Write);
+    let mut b = KernelBuilder::new(op.name());
+    let x = b.buffer(dtype, AccessMode::Read);
+    let y = b.buffer(dtype, AccessMode::Write);
     let n = b.size();
-    b.each(LoopKind::Vector, n, |b, i| {
+    b.for_loop(LoopKind::Vector, n, |b, i| {
         let v = b.load(x, i);
         let w = b.unary(op, v);
         b.store(y, i, w);
@@ -170,7 +170,7 @@ pub fn kernel(op: Unary, dtype: DType) -> Kernel {
 }
 
 /// The error of `got` in units in the last place of the exact value; infinite if a special case is wrong.
-pub fn distance(got: f32, exact: f64) -> f64 {
+pub fn ulp_error(got: f32, exact: f64) -> f64 {
     let rounded = exact as f32;
     if got.to_bits() == rounded.to_bits() || (got.is_nan() && exact.is_nan()) {
         return if exact.is_finite() && rounded.is_finite() { (got as f64 - exact).abs() / ulp(exact) } else { 0.0 };

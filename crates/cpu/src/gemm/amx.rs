@@ -5,20 +5,20 @@
 //! C holds. Instructions are written as text, since
 //! the language has no names for them yet; without such a machine [`emulate`] puts plain code in their place.
 
-use super::kernel::{Kernels, Micro, Tile};
+use super::kernel::{Kernels, MicroKernelFn, Tile};
 use super::vector::Float;
-use super::vnni_packing::{Groups, Join};
+use super::vnni_packing::{VnniFormat, PackGroupsFn};
 use ir::DType;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Rows, columns and packed elements of k of a tile.
-pub(crate) const SIDE: usize = 16;
+pub(crate) const TILE_SIDE: usize = 16;
 /// Rows and columns that a kernel takes.
-pub(super) const BOTH: usize = 2 * SIDE;
+pub(super) const TILE_PAIR: usize = 2 * TILE_SIDE;
 
 /// What a kernel on tiles needs around it.
 pub(crate) struct TileUse<T: 'static> {
-    pub(super) micro: Micro<T>,
+    pub(super) micro: MicroKernelFn<T>,
     /// Before the first tile of a thread's part, and after the last.
     pub(super) begin: unsafe fn(),
     pub(super) end: unsafe fn(),
@@ -29,7 +29,7 @@ static EMULATED: AtomicBool = AtomicBool::new(false);
 /// From now on, products that are planned take the way of tiles, with plain code instead of the instructions where the machine has none.
 /// For tests; says whether the machine has them.
 #[doc(hidden)]
-pub fn emulate() -> bool {
+pub fn emulate_amx() -> bool {
     EMULATED.store(true, Ordering::Relaxed);
     hardware(DType::BF16)
 }
@@ -84,10 +84,10 @@ trait Sums {
 #[inline(always)]
 fn each_tile<T>(t: &Tile<T>, mut f: impl FnMut(usize, usize, usize, *mut T)) {
     for which in 0..4 {
-        let (row, col) = (which / 2 * SIDE, which % 2 * SIDE);
+        let (row, col) = (which / 2 * TILE_SIDE, which % 2 * TILE_SIDE);
         if row < t.rows && col < t.cols {
             let c = t.c.wrapping_offset(row as isize * t.c_row).wrapping_add(col);
-            f(which, (t.rows - row).min(SIDE), (t.cols - col).min(SIDE), c);
+            f(which, (t.rows - row).min(TILE_SIDE), (t.cols - col).min(TILE_SIDE), c);
         }
     }
 }
@@ -97,7 +97,7 @@ fn each_tile<T>(t: &Tile<T>, mut f: impl FnMut(usize, usize, usize, *mut T)) {
 unsafe fn product<S: Sums>(t: &Tile<S::Elem>) {
     // SAFETY: the caller vouches for packed operands of `t.k`, a multiple of `SIDE`, and for C.
     unsafe {
-        let sums = match (t.rows > SIDE, t.cols > SIDE) {
+        let sums = match (t.rows > TILE_SIDE, t.cols > TILE_SIDE) {
             (false, false) => steps::<S, false, false>(t),
             (false, true) => steps::<S, false, true>(t),
             (true, false) => steps::<S, true, false>(t),
@@ -105,12 +105,12 @@ unsafe fn product<S: Sums>(t: &Tile<S::Elem>) {
         };
         let plain = t.alpha == S::Elem::ONE;
         each_tile(t, |which, rows, cols, c| {
-            if plain && rows == SIDE && cols == SIDE {
+            if plain && rows == TILE_SIDE && cols == TILE_SIDE {
                 return sums.store(which, c, t.c_row);
             }
-            let mut own = [S::Elem::default(); SIDE * SIDE];
-            sums.store(which, own.as_mut_ptr(), SIDE as isize);
-            for (i, line) in own.chunks_exact(SIDE).enumerate().take(rows) {
+            let mut own = [S::Elem::default(); TILE_SIDE * TILE_SIDE];
+            sums.store(which, own.as_mut_ptr(), TILE_SIDE as isize);
+            for (i, line) in own.chunks_exact(TILE_SIDE).enumerate().take(rows) {
                 let c = std::slice::from_raw_parts_mut(c.offset(i as isize * t.c_row), cols);
                 for (c, &x) in c.iter_mut().zip(line) {
                     *c = match (plain, t.add) {
@@ -131,18 +131,18 @@ unsafe fn steps<S: Sums, const TALL: bool, const WIDE: bool>(t: &Tile<S::Elem>) 
         let mut sums = S::zero();
         if t.add && t.alpha == S::Elem::ONE {
             each_tile(t, |which, rows, cols, c| {
-                if rows == SIDE && cols == SIDE {
+                if rows == TILE_SIDE && cols == TILE_SIDE {
                     return sums.load(which, c, t.c_row);
                 }
-                let mut own = [S::Elem::default(); SIDE * SIDE];
-                for (i, line) in own.chunks_exact_mut(SIDE).enumerate().take(rows) {
+                let mut own = [S::Elem::default(); TILE_SIDE * TILE_SIDE];
+                for (i, line) in own.chunks_exact_mut(TILE_SIDE).enumerate().take(rows) {
                     std::ptr::copy_nonoverlapping(c.offset(i as isize * t.c_row), line.as_mut_ptr(), cols);
                 }
-                sums.load(which, own.as_ptr(), SIDE as isize);
+                sums.load(which, own.as_ptr(), TILE_SIDE as isize);
             });
         }
-        for k in (0..t.k).step_by(SIDE) {
-            sums.step::<TALL, WIDE>(t.a.add(k * BOTH), t.b.add(k * BOTH));
+        for k in (0..t.k).step_by(TILE_SIDE) {
+            sums.step::<TALL, WIDE>(t.a.add(k * TILE_PAIR), t.b.add(k * TILE_PAIR));
         }
         sums
     }
@@ -158,7 +158,7 @@ unsafe fn rows<S: Copy + Default, const PER: usize>(
     valid: usize,
     depth: usize,
 ) {
-    let each = SIDE * PER;
+    let each = TILE_SIDE * PER;
     // SAFETY: the caller vouches for `valid × depth` elements at `src`, and for `width` rows of whole tiles at `dst`.
     unsafe {
         for k in (0..depth).step_by(each) {
@@ -169,7 +169,7 @@ unsafe fn rows<S: Copy + Default, const PER: usize>(
                 let from = src.offset(w.min(valid - 1) as isize * along + k as isize * deep);
                 if deep == 1 && there == each {
                     // A row of a tile has 64 bytes, whatever it holds.
-                    line.cast::<[u8; 4 * SIDE]>().write_unaligned(from.cast::<[u8; 4 * SIDE]>().read_unaligned());
+                    line.cast::<[u8; 4 * TILE_SIDE]>().write_unaligned(from.cast::<[u8; 4 * TILE_SIDE]>().read_unaligned());
                 } else if deep == 1 {
                     std::ptr::copy_nonoverlapping(from, line, there);
                 } else {
@@ -184,7 +184,7 @@ unsafe fn rows<S: Copy + Default, const PER: usize>(
 /// Fills a panel of B up to a whole tile.
 #[inline(always)]
 unsafe fn fill_up(dst: *mut u32, width: usize, groups: usize) {
-    for d in groups..groups.next_multiple_of(SIDE) {
+    for d in groups..groups.next_multiple_of(TILE_SIDE) {
         // SAFETY: the caller vouches for whole tiles at `dst`.
         unsafe { dst.add(d * width).write_bytes(0, width) };
     }
@@ -235,11 +235,11 @@ macro_rules! tiles {
 }
 
 mod plain {
-    use super::super::vnni_packing::join;
+    use super::super::vnni_packing::pack_groups;
     use super::*;
 
     /// Tiles in memory.
-    struct Emulated<T, const I8: bool>([[T; SIDE * SIDE]; 4]);
+    struct EmulatedTiles<T, const I8: bool>([[T; TILE_SIDE * TILE_SIDE]; 4]);
 
     /// The sum of the products of a group of bf16, and of one of i8.
     fn bf16_pair(a: u32, b: u32) -> f32 {
@@ -302,15 +302,15 @@ mod plain {
     unsafe fn pairs(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
         let group = |[a, b]: [u16; 2]| a as u32 | (b as u32) << 16;
         // SAFETY: the caller's promise is the same.
-        unsafe { join(dst, width, src.cast(), by, valid, depth, group, |_, _, _, _, _, _| 0, |_, _, _| 0) }
+        unsafe { pack_groups(dst, width, src.cast(), by, valid, depth, group, |_, _, _, _, _, _| 0, |_, _, _| 0) }
     }
 
     unsafe fn quads(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
         // SAFETY: the caller's promise is the same.
-        unsafe { join(dst, width, src.cast(), by, valid, depth, u32::from_le_bytes, |_, _, _, _, _, _| 0, |_, _, _| 0) }
+        unsafe { pack_groups(dst, width, src.cast(), by, valid, depth, u32::from_le_bytes, |_, _, _, _, _, _| 0, |_, _, _| 0) }
     }
 
-    tiles!(Emulated<f32, false>, Emulated<i32, true>, (nothing, nothing), (pairs, quads));
+    tiles!(EmulatedTiles<f32, false>, EmulatedTiles<i32, true>, (nothing, nothing), (pairs, quads));
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -333,7 +333,7 @@ mod x86 {
         let (mut bytes, mut rows) = ([0; 16], [0; 16]);
         let mut tile = 0;
         while tile < 8 {
-            (bytes[tile], rows[tile]) = (64, SIDE as u8);
+            (bytes[tile], rows[tile]) = (64, TILE_SIDE as u8);
             tile += 1;
         }
         Shapes { palette: 1, start: 0, reserved: [0; 14], bytes, rows }
@@ -351,7 +351,7 @@ mod x86 {
         unsafe { asm!("tilerelease", options(nostack, preserves_flags)) }
     }
 
-    struct Hardware<T, const I8: bool>(std::marker::PhantomData<T>);
+    struct AmxTiles<T, const I8: bool>(std::marker::PhantomData<T>);
 
     macro_rules! hardware {
         ($t:ty, $i8:literal, $dot:literal) => {
@@ -439,7 +439,7 @@ mod x86 {
     hardware!(f32, false, "tdpbf16ps");
     hardware!(i32, true, "tdpbssd");
 
-    tiles!(Hardware<f32, false>, Hardware<i32, true>, (begin, end), (BF16_PAIRS.right, I8_QUADS.right), "avx512f,avx512vl,avx512dq,avx512bw");
+    tiles!(AmxTiles<f32, false>, AmxTiles<i32, true>, (begin, end), (BF16_PAIRS.right, I8_QUADS.right), "avx512f,avx512vl,avx512dq,avx512bw");
 
     /// Whether the machine multiplies tiles of bf16 and of i8, and the system lets us use them: it has to save them when it
     /// switches threads, and is asked once for the process.

@@ -15,7 +15,7 @@ const _: () = assert!(ALONG.is_multiple_of(REGISTER));
 /// # Safety
 /// `x` is good for `k` elements, and the machine has AVX-512.
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
-pub(super) unsafe fn arrange(x: *mut f32, k: usize) {
+pub(super) unsafe fn deinterleave(x: *mut f32, k: usize) {
     let evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     let odds = _mm512_or_si512(evens, _mm512_set1_epi32(1));
     for d in (0..k / REGISTER * REGISTER).step_by(REGISTER) {
@@ -33,7 +33,7 @@ pub(super) unsafe fn arrange(x: *mut f32, k: usize) {
 /// # Safety
 /// As for [`super::gemv::HasGemv::gemv`].
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
-pub(super) unsafe fn product(p: &Product<f32>) {
+pub(super) unsafe fn bf16_gemv(p: &Product<f32>) {
     for j in 0..p.n {
         // SAFETY: the caller vouches for vector, rows and results.
         unsafe {

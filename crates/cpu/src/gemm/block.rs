@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
-use super::amx::SIDE;
-use super::epilogue::{Finished, finish};
+use super::amx::TILE_SIDE;
+use super::epilogue::{FinishedTile, write_tile};
 use super::kernel::{HasKernels, Tile};
-use super::problem::{Output, Target};
+use super::problem::{GemmOutput, OutputKind};
 use super::row_panels::{PackedRows, Panels};
-use super::run::Run;
+use super::run::GemmRun;
 
 /// What one part computes of one matrix.
 pub(super) struct Region<T> {
@@ -27,7 +27,7 @@ pub(super) struct Region<T> {
 /// Rows are split over parts in multiples of this: finer than a tile, so that parts are even, but
 /// not so fine that tiles get flat.
 pub(super) fn row_unit(mr: usize) -> usize {
-    if mr.is_multiple_of(SIDE) { SIDE } else { mr.div_ceil(3) }
+    if mr.is_multiple_of(TILE_SIDE) { TILE_SIDE } else { mr.div_ceil(3) }
 }
 
 /// Where the tiles of a strip go.
@@ -43,19 +43,19 @@ struct Destination<T> {
 
 /// What tiles ask the second cache for while they work.
 #[derive(Clone, Copy)]
-enum Ahead<T> {
+enum Prefetch<T> {
     Nothing,
     /// The panel of B beside theirs: the first row of tiles asks, the rows below find it.
-    Beside,
+    NextPanel,
     /// The panels of the next block, each tile for as much: they are in the shared cache or in that of the core which packed them, too
     /// far for one row of tiles to fetch them all.
-    Share {
+    NextBlock {
         at: *const T,
         each: usize,
     },
 }
 
-impl<T: HasKernels> Run<'_, T> {
+impl<T: HasKernels> GemmRun<'_, T> {
     /// Computes a region of one matrix.
     ///
     /// # Safety
@@ -120,7 +120,7 @@ impl<T: HasKernels> Run<'_, T> {
         loop {
             let depth = plan.kc.min(k - k0);
             let (next_k, next) = if k0 + depth < k { (k0 + depth, &cols) } else { (0, &then) };
-            let mut ahead = self.ahead(region, next_k, next, rows.len().div_ceil(mr) * cols.len().div_ceil(nr));
+            let mut ahead = self.prefetch_plan(region, next_k, next, rows.len().div_ceil(mr) * cols.len().div_ceil(nr));
             for i in (0..rows.len()).step_by(mr) {
                 let height = mr.min(rows.len() - i);
                 let c_at = if c.reused { c.at } else { c.at.wrapping_offset(i as isize * c.row) };
@@ -144,14 +144,14 @@ impl<T: HasKernels> Run<'_, T> {
                         ..Tile::EMPTY
                     };
                     self.row_of_tiles(region, tile, height, k0, &cols, c_at, &mut ahead);
-                    if let Ahead::Beside = ahead {
-                        ahead = Ahead::Nothing;
+                    if let Prefetch::NextPanel = ahead {
+                        ahead = Prefetch::Nothing;
                     }
                     if plan.tiled && !plan.late && k0 + depth == k {
                         let (row0, col0) = (rows.start + i, cols.start);
                         let (acc, row_stride) = (c_at, c.row as usize);
-                        let tile = Finished { batch, row0, col0, rows: height, cols: cols.len(), acc, row_stride };
-                        finish(plan, self.out, &tile);
+                        let tile = FinishedTile { batch, row0, col0, rows: height, cols: cols.len(), acc, row_stride };
+                        write_tile(plan, self.out, &tile);
                     }
                 }
             }
@@ -163,14 +163,14 @@ impl<T: HasKernels> Run<'_, T> {
     }
 
     /// What the tiles of a block ask for, so many of them, if the next block has these columns and this first k.
-    fn ahead(&self, region: &Region<T>, k0: usize, cols: &Range<usize>, tiles: usize) -> Ahead<T> {
+    fn prefetch_plan(&self, region: &Region<T>, k0: usize, cols: &Range<usize>, tiles: usize) -> Prefetch<T> {
         match region.b {
-            Panels::Direct { .. } => Ahead::Beside,
-            Panels::Packed { .. } if cols.is_empty() => Ahead::Nothing,
+            Panels::Direct { .. } => Prefetch::NextPanel,
+            Panels::Packed { .. } if cols.is_empty() => Prefetch::Nothing,
             Panels::Packed { at, columns } => {
                 let depth = self.plan.kc.min(self.plan.depth - k0);
                 let at = at.wrapping_add(k0 * columns + (cols.start - region.col_base) * depth);
-                Ahead::Share { at, each: (cols.len() * depth).div_ceil(tiles) }
+                Prefetch::NextBlock { at, each: (cols.len() * depth).div_ceil(tiles) }
             }
         }
     }
@@ -186,7 +186,7 @@ impl<T: HasKernels> Run<'_, T> {
         k0: usize,
         cols: &Range<usize>,
         c: *mut T,
-        ahead: &mut Ahead<T>,
+        ahead: &mut Prefetch<T>,
     ) {
         let nr = self.kernels.nr;
         for j in (0..cols.len()).step_by(nr) {
@@ -196,9 +196,9 @@ impl<T: HasKernels> Run<'_, T> {
                 Panels::Direct { at, row } => (at.wrapping_offset(k0 as isize * row + col as isize), row, false),
             };
             (tile.ahead, tile.ahead_k) = match ahead {
-                Ahead::Nothing => (tile.a, 0),
-                Ahead::Beside => (tile.b.wrapping_add(nr), tile.b_k),
-                Ahead::Share { at, each } => {
+                Prefetch::Nothing => (tile.a, 0),
+                Prefetch::NextPanel => (tile.b.wrapping_add(nr), tile.b_k),
+                Prefetch::NextBlock { at, each } => {
                     let from = *at;
                     *at = at.wrapping_add(*each);
                     (from, each.div_ceil(tile.k.max(1)).min(nr) as isize)
@@ -223,7 +223,7 @@ impl<T: HasKernels> Run<'_, T> {
         // SAFETY: the caller of `Plan::run` vouches for C and for scratch.
         unsafe {
             match (plan.problem.c, self.out) {
-                (Target::Memory { layout, accumulate, .. }, Output::Memory(c)) if !plan.tiled => {
+                (OutputKind::Memory { layout, accumulate, .. }, GemmOutput::Memory(c)) if !plan.tiled => {
                     let offset = plan.problem.batch_offset(&layout, region.batch)
                         + rows.start as isize * layout.row
                         + cols.start as isize;
@@ -231,7 +231,7 @@ impl<T: HasKernels> Run<'_, T> {
                 }
                 _ if plan.late => {
                     let row = self.late_row();
-                    let at = self.late().add(rows.start * row + cols.start);
+                    let at = self.deferred_rows().add(rows.start * row + cols.start);
                     Destination { at, row: row as isize, accumulate: false, reused: false }
                 }
                 _ => Destination {

@@ -4,14 +4,14 @@
 use half::{bf16, f16};
 use ir::DType;
 
-use super::plan::Plan;
-use super::problem::{Layout, Output, Target};
+use super::plan::GemmPlan;
+use super::problem::{MatrixLayout, GemmOutput, OutputKind};
 use super::vector::Float;
 #[cfg(target_arch = "x86_64")]
 use super::vector::Isa;
 
 /// A finished tile in the accumulator's dtype.
-pub(super) struct Finished<T> {
+pub(super) struct FinishedTile<T> {
     pub(super) batch: usize,
     pub(super) row0: usize,
     pub(super) col0: usize,
@@ -25,15 +25,15 @@ pub(super) struct Finished<T> {
 ///
 /// # Safety
 /// `out` must be what the plan's target describes, and the tile inside the result.
-pub(super) unsafe fn finish<T: Float>(plan: &Plan, out: Output, tile: &Finished<T>) {
+pub(super) unsafe fn write_tile<T: Float>(plan: &GemmPlan, out: GemmOutput, tile: &FinishedTile<T>) {
     let problem = &plan.problem;
     match (problem.c, out) {
         // SAFETY: the caller vouches for the function and its context.
-        (_, Output::Epilogue { f, ctx }) => unsafe {
+        (_, GemmOutput::Epilogue { f, ctx }) => unsafe {
             let (batch, row0, col0) = (tile.batch, tile.row0, tile.col0);
             f(ctx, batch, row0, col0, tile.rows, tile.cols, tile.acc.cast(), tile.row_stride)
         },
-        (Target::Memory { dtype, layout, accumulate }, Output::Memory(c)) => {
+        (OutputKind::Memory { dtype, layout, accumulate }, GemmOutput::Memory(c)) => {
             let base = problem.batch_offset(&layout, tile.batch)
                 + tile.row0 as isize * layout.row
                 + tile.col0 as isize * layout.col;
@@ -49,13 +49,13 @@ pub(super) unsafe fn finish<T: Float>(plan: &Plan, out: Output, tile: &Finished<
                 }
             }
         }
-        (Target::Epilogue { .. }, Output::Memory(_)) => unreachable!("checked by Plan::run"),
+        (OutputKind::Epilogue { .. }, GemmOutput::Memory(_)) => unreachable!("checked by Plan::run"),
     }
 }
 
 /// Stores the rows of a tile from its first element on.
 #[inline(always)]
-unsafe fn rows<T: Float>(dtype: DType, to: *mut u8, layout: &Layout, tile: &Finished<T>, accumulate: bool) {
+unsafe fn rows<T: Float>(dtype: DType, to: *mut u8, layout: &MatrixLayout, tile: &FinishedTile<T>, accumulate: bool) {
     for i in 0..tile.rows {
         // SAFETY: the caller vouches for the tile's elements of C.
         unsafe {
@@ -67,14 +67,14 @@ unsafe fn rows<T: Float>(dtype: DType, to: *mut u8, layout: &Layout, tile: &Fini
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
-unsafe fn rows_avx512<T: Float>(dtype: DType, to: *mut u8, layout: &Layout, tile: &Finished<T>, accumulate: bool) {
+unsafe fn rows_avx512<T: Float>(dtype: DType, to: *mut u8, layout: &MatrixLayout, tile: &FinishedTile<T>, accumulate: bool) {
     // SAFETY: the caller's promise.
     unsafe { rows(dtype, to, layout, tile, accumulate) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn rows_avx2<T: Float>(dtype: DType, to: *mut u8, layout: &Layout, tile: &Finished<T>, accumulate: bool) {
+unsafe fn rows_avx2<T: Float>(dtype: DType, to: *mut u8, layout: &MatrixLayout, tile: &FinishedTile<T>, accumulate: bool) {
     // SAFETY: the caller's promise.
     unsafe { rows(dtype, to, layout, tile, accumulate) }
 }

@@ -7,7 +7,7 @@
 use std::arch::asm;
 use std::arch::x86_64::{__m512, __m512d};
 
-use super::kernel::{Tile, ask_for, store};
+use super::kernel::{Tile, prefetch_tile, store};
 use super::vector::Vector;
 
 /// Rows of a whole tile.

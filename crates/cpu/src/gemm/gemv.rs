@@ -12,13 +12,13 @@ use ir::DType;
 
 #[cfg(target_arch = "x86_64")]
 use super::bf16_gemv;
-use super::epilogue::{Finished, finish};
+use super::epilogue::{FinishedTile, write_tile};
 use super::kernel::HasKernels;
-use super::pack::widen;
-use super::problem::{Operand, Problem, Source, Target};
-use super::run::Run;
+use super::pack::upcast;
+use super::problem::{GemmOperand, GemmProblem, OperandSource, OutputKind};
+use super::run::GemmRun;
 use super::vector::{Float, Isa, Load, Plain32, Plain64, PlainI32, Vector};
-use crate::pool::{Pool, share};
+use crate::pool::{ThreadPool, contiguous_share};
 use crate::thresholds::Threshold;
 use std::ops::Range;
 
@@ -69,7 +69,7 @@ pub(crate) struct Product<T> {
 ///
 /// # Safety
 /// As for [`super::Plan::run`]; the plan's path is `Gemv`.
-pub(crate) unsafe fn run<T: HasKernels>(run: &Run<T>, batch: usize, part: usize) {
+pub(crate) unsafe fn run<T: HasKernels>(run: &GemmRun<T>, batch: usize, part: usize) {
     // SAFETY: the caller's promises are the ones asked for.
     unsafe {
         let y = results(run, part);
@@ -83,8 +83,8 @@ pub(crate) unsafe fn run<T: HasKernels>(run: &Run<T>, batch: usize, part: usize)
 ///
 /// # Safety
 /// As for [`run`].
-pub(crate) unsafe fn run_split<T: HasKernels>(run: &Run<T>, pool: &Pool, batch: usize, team: usize) {
-    let whole_rows = matches!(run.plan.problem.c, Target::Epilogue { whole_rows: true });
+pub(crate) unsafe fn run_split<T: HasKernels>(run: &GemmRun<T>, pool: &ThreadPool, batch: usize, team: usize) {
+    let whole_rows = matches!(run.plan.problem.c, OutputKind::Epilogue { whole_rows: true });
     let together = whole_rows && vector_left(&run.plan.problem);
     // SAFETY: the caller's promises; parts write disjoint results, and all have written theirs when the pool returns.
     unsafe {
@@ -102,30 +102,30 @@ pub(crate) unsafe fn run_split<T: HasKernels>(run: &Run<T>, pool: &Pool, batch: 
 }
 
 /// Where a part's results are; there is room for all of them.
-unsafe fn results<T: HasKernels>(run: &Run<T>, part: usize) -> *mut T {
+unsafe fn results<T: HasKernels>(run: &GemmRun<T>, part: usize) -> *mut T {
     // SAFETY: the caller of `Plan::run` vouches for scratch.
     unsafe { run.part(part).add(run.plan.scratch.tile).cast() }
 }
 
 /// Whether the left operand is the vector; else the right one is.
-fn vector_left(problem: &Problem) -> bool {
-    matches!(problem.b, Source::Memory(b) if problem.m == 1 && (b.row == 1 || b.col == 1))
+fn vector_left(problem: &GemmProblem) -> bool {
+    matches!(problem.b, OperandSource::Memory(b) if problem.m == 1 && (b.row == 1 || b.col == 1))
 }
 
 /// The `index`-th of `team` shares of the results, each at its own place in `y`.
 unsafe fn compute<T: HasKernels>(
-    run: &Run<T>,
+    run: &GemmRun<T>,
     batch: usize,
     (index, team): (usize, usize),
     part: usize,
     y: *mut T,
 ) -> Range<usize> {
     let problem = &run.plan.problem;
-    let Problem { m, k, .. } = *problem;
-    let (Source::Memory(a), Source::Memory(b)) = (problem.a, problem.b) else {
+    let GemmProblem { m, k, .. } = *problem;
+    let (OperandSource::Memory(a), OperandSource::Memory(b)) = (problem.a, problem.b) else {
         unreachable!("gemv is planned for operands in memory")
     };
-    let (Operand::Memory(a_at), Operand::Memory(b_at)) = (run.a.operand, run.b.operand) else {
+    let (GemmOperand::Memory(a_at), GemmOperand::Memory(b_at)) = (run.a.operand, run.b.operand) else {
         unreachable!("checked by Plan::run")
     };
     let size = problem.dtype.size() as isize;
@@ -138,7 +138,7 @@ unsafe fn compute<T: HasKernels>(
         } else {
             (b_at, b.row, a_at, a.col, a.row, m)
         };
-        let chunks = share(n.div_ceil(16), team, index);
+        let chunks = contiguous_share(n.div_ceil(16), team, index);
         let (start, end) = (n.min(chunks.start * 16), n.min(chunks.end * 16));
         if start >= end {
             return start..start;
@@ -147,7 +147,7 @@ unsafe fn compute<T: HasKernels>(
         let x = if x_step == 1 && problem.dtype == T::DTYPE {
             x.cast::<T>()
         } else {
-            widen(problem.dtype, x, x_step, wide, k);
+            upcast(problem.dtype, x, x_step, wide, k);
             T::arrange(run.plan.isa, problem.dtype, along_y, wide, k);
             wide.cast_const()
         };
@@ -161,17 +161,17 @@ unsafe fn compute<T: HasKernels>(
 }
 
 /// Hands finished results on.
-unsafe fn hand_on<T: HasKernels>(run: &Run<T>, batch: usize, done: Range<usize>, y: *mut T) {
+unsafe fn hand_on<T: HasKernels>(run: &GemmRun<T>, batch: usize, done: Range<usize>, y: *mut T) {
     let n = done.len();
     // SAFETY: the caller vouches for the results.
     unsafe {
         let acc = y.add(done.start);
         let tile = if vector_left(&run.plan.problem) {
-            Finished { batch, row0: 0, col0: done.start, rows: 1, cols: n, acc, row_stride: n }
+            FinishedTile { batch, row0: 0, col0: done.start, rows: 1, cols: n, acc, row_stride: n }
         } else {
-            Finished { batch, row0: done.start, col0: 0, rows: n, cols: 1, acc, row_stride: 1 }
+            FinishedTile { batch, row0: done.start, col0: 0, rows: n, cols: 1, acc, row_stride: 1 }
         };
-        finish(run.plan, run.out, &tile);
+        write_tile(run.plan, run.out, &tile);
     }
 }
 
@@ -383,7 +383,7 @@ impl HasGemv for f32 {
         #[cfg(target_arch = "x86_64")]
         if (isa, dtype) == (Isa::Avx512, DType::BF16) && along_y != 1 {
             // SAFETY: the caller's promise is the same.
-            unsafe { bf16_gemv::arrange(x, k) }
+            unsafe { bf16_gemv::deinterleave(x, k) }
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (isa, dtype, along_y, x, k);
@@ -394,7 +394,7 @@ impl HasGemv for f32 {
         unsafe {
             match (isa, dtype) {
                 #[cfg(target_arch = "x86_64")]
-                (Isa::Avx512, DType::BF16) if p.along_y != 1 => bf16_gemv::product(p),
+                (Isa::Avx512, DType::BF16) if p.along_y != 1 => bf16_gemv::bf16_gemv(p),
                 #[cfg(target_arch = "x86_64")]
                 (Isa::Avx512, DType::BF16) => avx512_f32::<bf16>(p),
                 #[cfg(target_arch = "x86_64")]
@@ -474,9 +474,9 @@ mod bytes {
                 let raised = x[..k].iter().map(|&x| x as i32).sum::<i32>().wrapping_mul(128);
                 let matrix = p.matrix.cast::<i8>().offset(first as isize * p.along_k);
                 if p.along_y == 1 {
-                    across(p, matrix, &x, k, raised);
+                    gemv_columns(p, matrix, &x, k, raised);
                 } else {
-                    along(p, matrix, &x, k, raised);
+                    gemv_rows(p, matrix, &x, k, raised);
                 }
             }
         }
@@ -484,7 +484,7 @@ mod bytes {
 
     /// Results side by side: four rows of the matrix become groups.
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni")]
-    unsafe fn across(p: &Product<i32>, matrix: *const i8, x: &[i8; PART], k: usize, raised: i32) {
+    unsafe fn gemv_columns(p: &Product<i32>, matrix: *const i8, x: &[i8; PART], k: usize, raised: i32) {
         let up = _mm512_set1_epi8(-128);
         for first in (0..p.n).step_by(64) {
             let count = (p.n - first).min(64);
@@ -531,7 +531,7 @@ mod bytes {
 
     /// Rows of the matrix along the vector.
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni")]
-    unsafe fn along(p: &Product<i32>, matrix: *const i8, x: &[i8; PART], k: usize, raised: i32) {
+    unsafe fn gemv_rows(p: &Product<i32>, matrix: *const i8, x: &[i8; PART], k: usize, raised: i32) {
         let up = _mm512_set1_epi8(-128);
         for j in 0..p.n {
             let row = matrix.wrapping_offset(j as isize * p.along_y);

@@ -9,11 +9,11 @@
 
 use ir::DType;
 
-use super::amx::{self, BOTH, SIDE, TileUse};
+use super::amx::{self, TILE_PAIR, TILE_SIDE, TileUse};
 use super::gemv::HasGemv;
-use super::pack::{pack_panel, widen};
+use super::pack::{pack_panel, upcast};
 use super::vector::{Float, Isa, PLAIN_ROWS, Plain32, Plain64, PlainI32, Vector};
-use super::vnni_packing::Groups;
+use super::vnni_packing::VnniFormat;
 
 /// One call of a micro-kernel. `b` points at a row of at least `cols` elements for each k.
 pub(crate) struct Tile<T> {
@@ -66,13 +66,13 @@ impl<T: Float> Tile<T> {
 /// # Safety
 /// The pointers of the tile must be good for the strides it names, and the machine must have the
 /// kernel's instruction set.
-pub(crate) type Micro<T> = unsafe fn(&Tile<T>);
+pub(crate) type MicroKernelFn<T> = unsafe fn(&Tile<T>);
 
 /// [`pack_panel`] for an instruction set, with its safety conditions.
-pub(crate) type Pack<T> = unsafe fn(*mut T, usize, *const T, (isize, isize), usize, usize);
+pub(crate) type PackFn<T> = unsafe fn(*mut T, usize, *const T, (isize, isize), usize, usize);
 
 /// [`widen`] for an instruction set, with its safety conditions.
-pub(crate) type Widen<T> = unsafe fn(DType, *const u8, isize, *mut T, usize);
+pub(crate) type UpcastFn<T> = unsafe fn(DType, *const u8, isize, *mut T, usize);
 
 /// Rows of the tallest kernel of any instruction set.
 pub(crate) const MAX_MR: usize = 14;
@@ -87,25 +87,25 @@ pub(crate) struct Kernels<T: 'static> {
     pub(crate) nr: usize,
     pub(crate) lanes: usize,
     /// Packs a panel, see [`pack_panel`].
-    pub(crate) pack: Pack<T>,
+    pub(crate) pack: PackFn<T>,
     /// Copies a line of another dtype, see [`widen`].
-    pub(crate) widen: Widen<T>,
+    pub(crate) widen: UpcastFn<T>,
     /// Elements that a packed element is a group of, and how they are packed; `None` if each is one of `T`.
-    pub(crate) groups: Option<&'static Groups>,
+    pub(crate) groups: Option<&'static VnniFormat>,
     /// One kernel on tiles of the machine, instead of the tables.
     pub(crate) tiles: Option<TileUse<T>>,
     /// By rows − 1, then vectors − 1: elements of a column of A are adjacent (packed A, or Aᵀ).
-    adjacent: [[Micro<T>; MAX_NV]; MAX_MR],
+    adjacent: [[MicroKernelFn<T>; MAX_NV]; MAX_MR],
     /// The same for any strides of A.
-    strided: [[Micro<T>; MAX_NV]; MAX_MR],
+    strided: [[MicroKernelFn<T>; MAX_NV]; MAX_MR],
     /// A kernel for whole tiles whose A is packed.
-    whole: Option<Micro<T>>,
+    whole: Option<MicroKernelFn<T>>,
 }
 
 impl<T> Kernels<T> {
     /// The kernel for a tile of `rows × cols`.
     #[inline]
-    pub(crate) fn get(&self, rows: usize, cols: usize, a_adjacent: bool) -> Micro<T> {
+    pub(crate) fn get(&self, rows: usize, cols: usize, a_adjacent: bool) -> MicroKernelFn<T> {
         if let Some(tiles) = &self.tiles {
             return tiles.micro;
         }
@@ -115,7 +115,7 @@ impl<T> Kernels<T> {
 
     /// The same where A is packed.
     #[inline]
-    pub(crate) fn of_packed(&self, rows: usize, cols: usize) -> Micro<T> {
+    pub(crate) fn of_packed(&self, rows: usize, cols: usize) -> MicroKernelFn<T> {
         match self.whole {
             Some(whole) if rows == self.mr && cols == self.nr => whole,
             _ => self.get(rows, cols, true),
@@ -124,18 +124,18 @@ impl<T> Kernels<T> {
 
     /// Packed elements of k of which there is a whole number.
     pub(crate) fn step(&self) -> usize {
-        if self.tiles.is_some() { SIDE } else { 1 }
+        if self.tiles.is_some() { TILE_SIDE } else { 1 }
     }
 
     /// A kernel on tiles of groups.
-    pub(super) const fn of_tiles(tiles: TileUse<T>, groups: &'static Groups) -> Kernels<T> {
+    pub(super) const fn of_tiles(tiles: TileUse<T>, groups: &'static VnniFormat) -> Kernels<T> {
         unsafe fn no_pack<T>(_: *mut T, _: usize, _: *const T, _: (isize, isize), _: usize, _: usize) {}
         unsafe fn no_widen<T>(_: DType, _: *const u8, _: isize, _: *mut T, _: usize) {}
         let table = [[tiles.micro; MAX_NV]; MAX_MR];
         Kernels {
-            mr: BOTH,
-            nr: BOTH,
-            lanes: SIDE,
+            mr: TILE_PAIR,
+            nr: TILE_PAIR,
+            lanes: TILE_SIDE,
             pack: no_pack::<T>,
             widen: no_widen::<T>,
             groups: Some(groups),
@@ -164,7 +164,7 @@ unsafe fn tile<V: Vector, const R: usize, const N: usize, const ADJACENT: bool>(
     // SAFETY: the caller vouches for the pointers; only the first `last` lanes of the last vector
     // are touched where memory ends there.
     unsafe {
-        ask_for::<V, R, N>(t);
+        prefetch_tile::<V, R, N>(t);
         // One piece of code where a mask costs nothing.
         let acc = if V::MASKS {
             products::<V, R, N, ADJACENT, false>(t, last)
@@ -179,7 +179,7 @@ unsafe fn tile<V: Vector, const R: usize, const N: usize, const ADJACENT: bool>(
 
 /// Asks the first cache for a tile of C.
 #[inline(always)]
-pub(super) unsafe fn ask_for<V: Vector, const R: usize, const N: usize>(t: &Tile<V::Elem>) {
+pub(super) unsafe fn prefetch_tile<V: Vector, const R: usize, const N: usize>(t: &Tile<V::Elem>) {
     for i in 0..R {
         let c = t.c.wrapping_offset(i as isize * t.c_row);
         for j in 0..N {

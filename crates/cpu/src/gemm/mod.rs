@@ -58,7 +58,7 @@ pub(crate) fn thresholds() -> Vec<crate::thresholds::Threshold> {
 }
 
 #[doc(hidden)]
-pub use amx::emulate as emulate_tiles;
-pub use plan::Plan;
-pub use problem::{BATCH_AXES, EpilogueFn, GenerateFn, Layout, Operand, Output, PlanError, Problem, Source, Target};
+pub use amx::emulate_amx as emulate_tiles;
+pub use plan::GemmPlan;
+pub use problem::{BATCH_AXES, EpilogueFn, GenerateFn, MatrixLayout, GemmOperand, GemmOutput, PlanError, GemmProblem, OperandSource, OutputKind};
 pub use vector::Isa;

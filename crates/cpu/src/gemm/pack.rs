@@ -7,25 +7,25 @@
 use half::{bf16, f16};
 use ir::DType;
 
-use super::kernel::Widen;
-use super::problem::{Layout, Operand, Problem};
+use super::kernel::UpcastFn;
+use super::problem::{MatrixLayout, GemmOperand, GemmProblem};
 use super::vector::{Float, Vector};
 
 /// Elements of the temporary block that widened or generated operands pass through.
 pub(super) const TEMP: usize = 8192;
 
 /// Lines of a panel that are transposed together.
-pub(super) const SIXTEEN: usize = 16;
+pub(super) const PANEL_LINES: usize = 16;
 
 /// Bytes of scratch behind a temporary block: as accumulators, and before that as operands.
 pub(super) const TEMP_BYTES: usize = TEMP * 8 + TEMP * 2;
 
 /// An operand at run time, together with what the plan knows about it.
 #[derive(Clone, Copy)]
-pub(super) struct Feed {
-    pub(super) operand: Operand,
+pub(super) struct OperandReader {
+    pub(super) operand: GemmOperand,
     /// Meaningful for operands in memory.
-    pub(super) layout: Layout,
+    pub(super) layout: MatrixLayout,
     pub(super) dtype: DType,
 }
 
@@ -37,39 +37,39 @@ pub(super) struct View<T> {
     pub(super) col: isize,
 }
 
-impl Feed {
+impl OperandReader {
     /// The operand from element `(row, col)` of batch entry `batch` on, read in place.
     ///
     /// # Safety
     /// The operand is [`Feed::in_place`] and has that element.
     #[inline]
-    pub(super) unsafe fn view<T>(&self, problem: &Problem, batch: usize, row: usize, col: usize) -> View<T> {
-        let (Operand::Memory(at) | Operand::Packed(at)) = self.operand else {
+    pub(super) unsafe fn view<T>(&self, problem: &GemmProblem, batch: usize, row: usize, col: usize) -> View<T> {
+        let (GemmOperand::Memory(at) | GemmOperand::Packed(at)) = self.operand else {
             unreachable!("only operands in memory are read in place")
         };
         let layout = &self.layout;
         let offset = problem.batch_offset(layout, batch) + row as isize * layout.row + col as isize * layout.col;
         // SAFETY: the caller vouches for the element.
         let at = unsafe { at.cast::<T>().offset(offset) };
-        let Layout { row, col, .. } = *layout;
+        let MatrixLayout { row, col, .. } = *layout;
         View { at, row, col }
     }
 
     /// Whether the kernels can read the operand's elements where they are.
     pub(super) fn in_place<T: Float>(&self) -> bool {
-        matches!(self.operand, Operand::Memory(_)) && self.dtype == T::DTYPE
+        matches!(self.operand, GemmOperand::Memory(_)) && self.dtype == T::DTYPE
     }
 
     /// A view of the block `[row0, row0+rows) × [col0, col0+cols)`: in place, or widened or
     /// generated into `temp`, which holds [`TEMP_BYTES`].
     pub(super) unsafe fn block<T: Float>(
         &self,
-        problem: &Problem,
+        problem: &GemmProblem,
         batch: usize,
         (row0, rows): (usize, usize),
         (col0, cols): (usize, usize),
         temp: *mut u8,
-        widen: Widen<T>,
+        widen: UpcastFn<T>,
     ) -> View<T> {
         debug_assert!(self.in_place::<T>() || rows * cols <= TEMP);
         // SAFETY: the caller vouches for the operand and for `temp`; `raw` is the part of `temp`
@@ -78,7 +78,7 @@ impl Feed {
             let wide = temp.cast::<T>();
             let raw = temp.add(TEMP * 8);
             match self.operand {
-                Operand::Generated { f, ctx } => {
+                GemmOperand::Generated { f, ctx } => {
                     let dst = if self.dtype == T::DTYPE { temp } else { raw };
                     f(ctx, batch, row0, col0, rows, cols, dst, cols);
                     if self.dtype != T::DTYPE {
@@ -86,8 +86,8 @@ impl Feed {
                     }
                     View { at: wide, row: cols as isize, col: 1 }
                 }
-                Operand::Memory(at) | Operand::Packed(at) => {
-                    let Layout { row, col, .. } = self.layout;
+                GemmOperand::Memory(at) | GemmOperand::Packed(at) => {
+                    let MatrixLayout { row, col, .. } = self.layout;
                     let offset = problem.batch_offset(&self.layout, batch) + row0 as isize * row + col0 as isize * col;
                     let at = at.offset(offset * self.dtype.size() as isize);
                     if self.dtype == T::DTYPE {
@@ -112,29 +112,29 @@ impl Feed {
     }
 }
 
-impl Feed {
+impl OperandReader {
     /// The block in the operand's own dtype: in place, or generated into `temp`.
     ///
     /// # Safety
     /// As for [`Feed::block`]; the block's bytes are no more than [`TEMP_BYTES`].
     pub(super) unsafe fn own(
         &self,
-        problem: &Problem,
+        problem: &GemmProblem,
         batch: usize,
         (row0, rows): (usize, usize),
         (col0, cols): (usize, usize),
         temp: *mut u8,
     ) -> View<u8> {
-        debug_assert!(matches!(self.operand, Operand::Memory(_)) || rows * cols * self.dtype.size() <= TEMP_BYTES);
+        debug_assert!(matches!(self.operand, GemmOperand::Memory(_)) || rows * cols * self.dtype.size() <= TEMP_BYTES);
         // SAFETY: the caller vouches for the operand and for `temp`.
         unsafe {
             match self.operand {
-                Operand::Generated { f, ctx } => {
+                GemmOperand::Generated { f, ctx } => {
                     f(ctx, batch, row0, col0, rows, cols, temp, cols);
                     View { at: temp, row: cols as isize, col: 1 }
                 }
-                Operand::Memory(at) | Operand::Packed(at) => {
-                    let Layout { row, col, .. } = self.layout;
+                GemmOperand::Memory(at) | GemmOperand::Packed(at) => {
+                    let MatrixLayout { row, col, .. } = self.layout;
                     let offset = problem.batch_offset(&self.layout, batch) + row0 as isize * row + col0 as isize * col;
                     View { at: at.offset(offset * self.dtype.size() as isize), row, col }
                 }
@@ -145,7 +145,7 @@ impl Feed {
 
 /// Copies `n` elements, `stride` apart, to adjacent ones of the accumulator's dtype. Inlined where there are vectors.
 #[inline(always)]
-pub(super) unsafe fn widen<T: Float>(dtype: DType, src: *const u8, stride: isize, dst: *mut T, n: usize) {
+pub(super) unsafe fn upcast<T: Float>(dtype: DType, src: *const u8, stride: isize, dst: *mut T, n: usize) {
     // SAFETY: the caller vouches for both ends; 16-bit floats are only ever widened to f32, i8 to i32.
     unsafe {
         match dtype {
@@ -206,9 +206,9 @@ pub(super) unsafe fn pack_panel<V: Vector>(
                 }
             }
         } else if deep == 1 {
-            for first in (0..valid).step_by(SIXTEEN) {
+            for first in (0..valid).step_by(PANEL_LINES) {
                 let (dst, src, lines) =
-                    (dst.add(first), src.offset(first as isize * along), SIXTEEN.min(valid - first));
+                    (dst.add(first), src.offset(first as isize * along), PANEL_LINES.min(valid - first));
                 let done = V::transpose_16(dst, width, src, along, lines, depth);
                 let (dst, src, depth) = (dst.add(done * width), src.add(done), depth - done);
                 let quads = lines / 4 * 4;

@@ -1,7 +1,7 @@
 //! Up to sixteen lines of 32-bit elements become columns of a panel, by blocks of 16 × 16 in registers: each line of the cache is read
 //! and written once.
 
-use super::pack::SIXTEEN;
+use super::pack::PANEL_LINES;
 use std::arch::x86_64::*;
 
 /// Lines from which on a block is worth its shuffles; fewer go four at a time.
@@ -23,14 +23,14 @@ pub(super) unsafe fn columns(
     depth: usize,
     flip: u32,
 ) -> usize {
-    if !(LEAST_LINES..=SIXTEEN).contains(&lines) {
+    if !(LEAST_LINES..=PANEL_LINES).contains(&lines) {
         return 0;
     }
-    let whole = depth / SIXTEEN * SIXTEEN;
+    let whole = depth / PANEL_LINES * PANEL_LINES;
     let flip = _mm512_set1_epi32(flip as i32);
     let mask = (u32::MAX >> (32 - lines)) as __mmask16;
-    for d in (0..whole).step_by(SIXTEEN) {
-        let mut x = [_mm512_setzero_si512(); SIXTEEN];
+    for d in (0..whole).step_by(PANEL_LINES) {
+        let mut x = [_mm512_setzero_si512(); PANEL_LINES];
         // As many turns whatever the lines, so that blocks stay in registers.
         for (i, x) in x.iter_mut().enumerate() {
             if i < lines {
@@ -41,11 +41,11 @@ pub(super) unsafe fn columns(
         }
         // Pairs of lines, then fours: a quarter `l` of `x[4·q + c]` is column `4·l + c` of lines `4·q..4·q + 4`.
         let mut y = x;
-        for i in (0..SIXTEEN).step_by(2) {
+        for i in (0..PANEL_LINES).step_by(2) {
             y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
             y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
         }
-        for q in (0..SIXTEEN).step_by(4) {
+        for q in (0..PANEL_LINES).step_by(4) {
             x[q] = _mm512_unpacklo_epi64(y[q], y[q + 2]);
             x[q + 1] = _mm512_unpackhi_epi64(y[q], y[q + 2]);
             x[q + 2] = _mm512_unpacklo_epi64(y[q + 1], y[q + 3]);
@@ -67,7 +67,7 @@ pub(super) unsafe fn columns(
                 // SAFETY: the caller vouches for the panel; columns of other lines are left alone.
                 unsafe {
                     let to = dst.add((d + 4 * l + c) * width);
-                    if lines == SIXTEEN {
+                    if lines == PANEL_LINES {
                         _mm512_storeu_si512(to.cast(), column);
                     } else {
                         _mm512_mask_storeu_epi32(to.cast(), mask, column);

@@ -8,7 +8,7 @@ use ir::DType;
 use super::block::row_unit;
 use super::kernel::{HasKernels, Kernels};
 use super::pack::{TEMP, TEMP_BYTES};
-use super::problem::{BATCH_AXES, Layout, PlanError, Problem, Source, Target};
+use super::problem::{BATCH_AXES, MatrixLayout, PlanError, GemmProblem, OperandSource, OutputKind};
 use super::small_matmul;
 use super::vector::Isa;
 use crate::thresholds::Threshold;
@@ -90,7 +90,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
 
 /// How the work is split into parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Split {
+pub(super) enum WorkSplit {
     /// One part.
     Serial,
     /// Each part computes whole matrices.
@@ -102,11 +102,11 @@ pub(super) enum Split {
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Path {
+pub(super) enum GemmAlgorithm {
     /// A vector times a matrix, bound by the matrix's bandwidth.
     Gemv,
     /// A few elements, one by one.
-    Tiny,
+    Small,
     /// Packed (or direct) panels and register tiles.
     Blocked,
 }
@@ -131,13 +131,13 @@ pub(super) struct Scratch {
 
 /// How one [`Problem`] is computed: plain data, made once, run many times from any thread.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    pub(super) problem: Problem,
+pub struct GemmPlan {
+    pub(super) problem: GemmProblem,
     /// The problem is the transposed one: the caller's A is our B.
     pub(super) swapped: bool,
     pub(super) isa: Isa,
-    pub(super) path: Path,
-    pub(super) split: Split,
+    pub(super) path: GemmAlgorithm,
+    pub(super) split: WorkSplit,
     pub(super) parts: usize,
     pub(super) pack_a: bool,
     /// A is packed once for all parts.
@@ -158,14 +158,14 @@ pub struct Plan {
     pub(super) scratch: Scratch,
 }
 
-impl Plan {
+impl GemmPlan {
     /// Plans a problem for at most `threads` threads with this machine's widest instruction set.
-    pub fn new(problem: &Problem, threads: usize) -> Result<Plan, PlanError> {
-        Plan::with_isa(problem, threads, Isa::detect())
+    pub fn new(problem: &GemmProblem, threads: usize) -> Result<GemmPlan, PlanError> {
+        GemmPlan::with_isa(problem, threads, Isa::detect())
     }
 
     /// Plans a problem for an instruction set, which must be one of [`Isa::available`].
-    pub fn with_isa(problem: &Problem, threads: usize, isa: Isa) -> Result<Plan, PlanError> {
+    pub fn with_isa(problem: &GemmProblem, threads: usize, isa: Isa) -> Result<GemmPlan, PlanError> {
         assert!(Isa::available().contains(&isa), "{isa:?} is not available on this machine");
         check(problem)?;
         let (problem, swapped) = normalise(*problem);
@@ -207,33 +207,33 @@ impl Plan {
     }
 }
 
-fn check(problem: &Problem) -> Result<(), PlanError> {
+fn check(problem: &GemmProblem) -> Result<(), PlanError> {
     use DType::*;
     if !matches!(problem.dtype, F32 | F64 | BF16 | F16 | I8 | I32) {
         return Err(PlanError::Dtype(problem.dtype));
     }
-    if let Target::Memory { dtype, .. } = problem.c
+    if let OutputKind::Memory { dtype, .. } = problem.c
         && (dtype != problem.dtype || dtype == I8)
         && dtype != problem.accumulator()
     {
         return Err(PlanError::Result { operands: problem.dtype, result: dtype });
     }
-    if problem.a == Source::Packed {
+    if problem.a == OperandSource::Packed {
         return Err(PlanError::PackedLeft);
     }
     Ok(())
 }
 
 /// Rewrites a problem on memory into one that the kernels like better.
-fn normalise(mut p: Problem) -> (Problem, bool) {
-    let (Source::Memory(a), Source::Memory(b), Target::Memory { dtype, layout: c, accumulate }) = (p.a, p.b, p.c)
+fn normalise(mut p: GemmProblem) -> (GemmProblem, bool) {
+    let (OperandSource::Memory(a), OperandSource::Memory(b), OutputKind::Memory { dtype, layout: c, accumulate }) = (p.a, p.b, p.c)
     else {
         return (p, false);
     };
     let (mut a, mut b, mut c) = (a, b, c);
     // A·B with B the same for all entries of a batch axis = the entries of A stacked, times B.
     for axis in (0..BATCH_AXES).rev() {
-        let stacked = |x: Layout| x.batch[axis] == p.m as isize * x.row;
+        let stacked = |x: MatrixLayout| x.batch[axis] == p.m as isize * x.row;
         if b.batch[axis] == 0 && stacked(a) && stacked(c) {
             p.m *= p.batch[axis];
             p.batch[axis] = 1;
@@ -249,44 +249,44 @@ fn normalise(mut p: Problem) -> (Problem, bool) {
         (p.m, p.n) = (p.n, p.m);
         (a, b, c) = (b.transposed(), a.transposed(), c.transposed());
     }
-    p.a = Source::Memory(a);
-    p.b = Source::Memory(b);
-    p.c = Target::Memory { dtype, layout: c, accumulate };
+    p.a = OperandSource::Memory(a);
+    p.b = OperandSource::Memory(b);
+    p.c = OutputKind::Memory { dtype, layout: c, accumulate };
     (p, swapped)
 }
 
-fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa, kernels: &Kernels<T>) -> Plan {
-    let Problem { m, n, .. } = problem;
+fn plan<T: HasKernels>(problem: GemmProblem, swapped: bool, threads: usize, isa: Isa, kernels: &Kernels<T>) -> GemmPlan {
+    let GemmProblem { m, n, .. } = problem;
     let k = problem.k.div_ceil(kernels.per()).next_multiple_of(kernels.step());
     let (mr, nr) = (kernels.mr, kernels.nr);
     let size = size_of::<T>();
-    let direct = |source: Source| match source {
-        Source::Memory(layout) if problem.dtype == T::DTYPE => Some(layout),
+    let direct = |source: OperandSource| match source {
+        OperandSource::Memory(layout) if problem.dtype == T::DTYPE => Some(layout),
         _ => None,
     };
 
     let path = match () {
-        _ if small_matmul::fits(&problem) => Path::Tiny,
-        _ if gemv(&problem) => Path::Gemv,
-        _ => Path::Blocked,
+        _ if small_matmul::fits(&problem) => GemmAlgorithm::Small,
+        _ if gemv(&problem) => GemmAlgorithm::Gemv,
+        _ => GemmAlgorithm::Blocked,
     };
     // Tiles narrower than a cache line would read lines of B in parts, again and again.
     let narrow = nr * size < 64;
     let pack_a = match direct(problem.a) {
-        Some(a) => n > PACKED_A_COLUMNS && (narrow || k * size > KC_BYTES) && !(a.row == 1 && spread(a.col, size)),
+        Some(a) => n > PACKED_A_COLUMNS && (narrow || k * size > KC_BYTES) && !(a.row == 1 && stride_is_cache_friendly(a.col, size)),
         None => true,
     };
     let pack_b = match direct(problem.b) {
         Some(b) => {
-            let fits = spread(b.row, size) && k * n * size <= DIRECT_B_BYTES;
+            let fits = stride_is_cache_friendly(b.row, size) && k * n * size <= DIRECT_B_BYTES;
             let one_set = m > ONE_SET_ROWS && (b.row.unsigned_abs() * size).is_multiple_of(ONE_SET_BYTES);
             b.col != 1 || (m > 2 * mr && (narrow || !fits || one_set))
         }
-        None => problem.b != Source::Packed,
+        None => problem.b != OperandSource::Packed,
     };
     let (tiled, whole_rows) = match problem.c {
-        Target::Memory { dtype, layout, .. } => (dtype != T::DTYPE || layout.col != 1, false),
-        Target::Epilogue { whole_rows } => (true, whole_rows),
+        OutputKind::Memory { dtype, layout, .. } => (dtype != T::DTYPE || layout.col != 1, false),
+        OutputKind::Epilogue { whole_rows } => (true, whole_rows),
     };
 
     // Panels of tiles are wider.
@@ -297,20 +297,20 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     // A B that is the same for all matrices is packed once, if it fits.
     let again = problem.batches() > 1
         && match problem.b {
-            Source::Memory(layout) => layout.batch.iter().all(|stride| *stride == 0),
-            Source::Generated { batched } => !batched,
-            Source::Packed => false,
+            OperandSource::Memory(layout) => layout.batch.iter().all(|stride| *stride == 0),
+            OperandSource::Generated { batched } => !batched,
+            OperandSource::Packed => false,
         };
     let rows = if again { usize::MAX } else { m };
     let packed_bytes = rows.saturating_mul(PACKED_B_ROW_BYTES).clamp(PACKED_B_LEAST_BYTES, PACKED_B_BYTES);
     let late = whole_rows
         && pack_b
-        && path == Path::Blocked
+        && path == GemmAlgorithm::Blocked
         && problem.batches() == 1
         && n_padded.saturating_mul(k).saturating_mul(size) > packed_bytes
         && m.saturating_mul(late_stride(n, kernels.lanes)).saturating_mul(size) <= LATE_BYTES;
     let whole_rows = whole_rows && !late;
-    let whole_b = whole_rows || !pack_b || problem.b == Source::Packed;
+    let whole_b = whole_rows || !pack_b || problem.b == OperandSource::Packed;
     let most = (packed_bytes / (k.max(1) * size) / nr * nr).clamp(nr, n_padded.max(nr));
     // Turns of about as many columns each.
     let even = n_padded.div_ceil(n_padded.div_ceil(most).max(1)).next_multiple_of(nr);
@@ -322,12 +322,12 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         .min(if whole_rows { rows_in(WHOLE_ROWS_BYTES, n) } else { MC })
         .next_multiple_of(mr);
 
-    let mut plan = Plan {
+    let mut plan = GemmPlan {
         problem,
         swapped,
         isa,
         path,
-        split: Split::Serial,
+        split: WorkSplit::Serial,
         parts: 1,
         pack_a,
         // Tiles multiply so quickly that fetching what another core has packed takes longer than packing it once more.
@@ -347,25 +347,25 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         scratch: Scratch::default(),
     };
     plan.split = split(&plan, threads, (mr, nr), kernels.tiles.is_some(), whole_rows);
-    plan.share_a &= matches!(plan.split, Split::Grid { cols: 2.., .. }) && path == Path::Blocked;
-    if let (Some(_), Split::Grid { rows, cols }) = (&kernels.tiles, plan.split) {
+    plan.share_a &= matches!(plan.split, WorkSplit::Grid { cols: 2.., .. }) && path == GemmAlgorithm::Blocked;
+    if let (Some(_), WorkSplit::Grid { rows, cols }) = (&kernels.tiles, plan.split) {
         plan.own_b = own_columns(&plan, threads, nr, (rows, cols));
     }
     plan.parts = match plan.split {
-        Split::Serial => 1,
-        Split::Batch => threads.min(problem.batches()),
-        Split::Grid { rows, cols } => (rows * cols).min(threads),
+        WorkSplit::Serial => 1,
+        WorkSplit::Batch => threads.min(problem.batches()),
+        WorkSplit::Grid { rows, cols } => (rows * cols).min(threads),
     };
     plan.scratch = scratch::<T>(&plan, mr, kernels.lanes);
     plan
 }
 
 /// Columns of B that each part of a grid packs for itself, where tiles read them and that is little work beside the part's products.
-fn own_columns(plan: &Plan, threads: usize, nr: usize, (rows, cols): (usize, usize)) -> Option<usize> {
-    let Problem { m, n, b: Source::Memory(_), .. } = plan.problem else { return None };
+fn own_columns(plan: &GemmPlan, threads: usize, nr: usize, (rows, cols): (usize, usize)) -> Option<usize> {
+    let GemmProblem { m, n, b: OperandSource::Memory(_), .. } = plan.problem else { return None };
     let width = n.div_ceil(nr).div_ceil(cols) * nr;
     let little = rows == 1 || width <= OWN_B * m / rows;
-    let whole = plan.pack_b && plan.path == Path::Blocked && plan.problem.batches() == 1 && plan.nc >= n;
+    let whole = plan.pack_b && plan.path == GemmAlgorithm::Blocked && plan.problem.batches() == 1 && plan.nc >= n;
     (little && whole && rows * cols <= threads).then_some(width)
 }
 
@@ -375,32 +375,32 @@ pub(super) fn late_stride(columns: usize, lanes: usize) -> usize {
 }
 
 /// Whether lines of this stride spread over cache sets and pages well enough to be read in place.
-fn spread(stride: isize, size: usize) -> bool {
+fn stride_is_cache_friendly(stride: isize, size: usize) -> bool {
     stride.unsigned_abs() * size <= SPREAD_BYTES
 }
 
 /// Vector times matrix, the matrix in memory with one unit stride.
-fn gemv(problem: &Problem) -> bool {
-    let unit = |layout: Layout| layout.row == 1 || layout.col == 1;
-    let (Source::Memory(a), Source::Memory(b)) = (problem.a, problem.b) else {
+fn gemv(problem: &GemmProblem) -> bool {
+    let unit = |layout: MatrixLayout| layout.row == 1 || layout.col == 1;
+    let (OperandSource::Memory(a), OperandSource::Memory(b)) = (problem.a, problem.b) else {
         return false;
     };
     problem.k > 0 && ((problem.m == 1 && unit(b)) || (problem.n == 1 && unit(a)))
 }
 
-fn split(plan: &Plan, threads: usize, (mr, nr): (usize, usize), tiles: bool, whole_rows: bool) -> Split {
-    let (Problem { m, n, .. }, k) = (plan.problem, plan.depth);
+fn split(plan: &GemmPlan, threads: usize, (mr, nr): (usize, usize), tiles: bool, whole_rows: bool) -> WorkSplit {
+    let (GemmProblem { m, n, .. }, k) = (plan.problem, plan.depth);
     let (batches, work) = (plan.problem.batches(), m.saturating_mul(n).saturating_mul(k));
     if threads == 1 || work.saturating_mul(batches) < 2 * PARALLEL_WORK {
-        return Split::Serial;
+        return WorkSplit::Serial;
     }
     let even = batches.is_multiple_of(threads) || batches >= 4 * threads;
     if batches > 1 && (even || work < 2 * PARALLEL_WORK) {
-        return Split::Batch;
+        return WorkSplit::Batch;
     }
     let most = threads.min(work / PARALLEL_WORK).max(1);
-    if plan.path == Path::Gemv {
-        return Split::Grid { rows: 1, cols: most };
+    if plan.path == GemmAlgorithm::Gemv {
+        return WorkSplit::Grid { rows: 1, cols: most };
     }
     // The longest part, in cycles by a coarse model: multiply-adds on 16 lanes, packing A at one
     // element a cycle in every part that needs it, packing B together. Many parts wait for B, which others have packed; tiles
@@ -428,16 +428,16 @@ fn split(plan: &Plan, threads: usize, (mr, nr): (usize, usize), tiles: bool, who
         true => m.saturating_mul(k) / most / if tiles { 2 } else { 1 } + BLOCK_CYCLES,
         false => 0,
     };
-    let mut best = (usize::MAX, Split::Serial);
+    let mut best = (usize::MAX, WorkSplit::Serial);
     for cols in 1..=most {
         let rows = most / cols;
         let end = cost(rows, cols).saturating_add(before(cols));
         if (cols == 1 || !whole_rows) && end < best.0 {
-            best = (end, Split::Grid { rows, cols });
+            best = (end, WorkSplit::Grid { rows, cols });
         }
     }
     let own = |(rows, cols)| own_columns(plan, threads, nr, (rows, cols)).is_some();
-    if most < FEW_PARTS || (tiles && matches!(best.1, Split::Grid { rows, cols } if own((rows, cols)))) {
+    if most < FEW_PARTS || (tiles && matches!(best.1, WorkSplit::Grid { rows, cols } if own((rows, cols)))) {
         return best.1;
     }
     // Many threads are never equally fast: cores share units and memory with others, or are taken away for a while. Blocks
@@ -456,33 +456,33 @@ fn split(plan: &Plan, threads: usize, (mr, nr): (usize, usize), tiles: bool, who
             let block = cost(rows, cols) + BLOCK_CYCLES;
             let end = blocks.saturating_mul(block) / most + block / 2 + before(cols);
             if end < best.0 {
-                best = (end, Split::Grid { rows, cols });
+                best = (end, WorkSplit::Grid { rows, cols });
             }
         }
     }
     best.1
 }
 
-fn scratch<T>(plan: &Plan, mr: usize, lanes: usize) -> Scratch {
-    let Problem { m, n, k, .. } = plan.problem;
+fn scratch<T>(plan: &GemmPlan, mr: usize, lanes: usize) -> Scratch {
+    let GemmProblem { m, n, k, .. } = plan.problem;
     let bytes = |elements: usize| (elements * size_of::<T>()).next_multiple_of(64);
     let mut end = 0;
     let mut take = |elements: usize| {
         end += bytes(elements);
         end - bytes(elements)
     };
-    if plan.path == Path::Gemv {
+    if plan.path == GemmAlgorithm::Gemv {
         // `b` holds the widened vector, `tile` the results.
         let (b, tile) = (take(k), take(m.max(n)));
         return Scratch { part: end, b, tile, ..Scratch::default() };
     }
     let k = plan.depth;
     let packed_b = if plan.pack_b { plan.own_b.unwrap_or(plan.nc) * k } else { 0 };
-    let shared = matches!(plan.split, Split::Grid { .. });
+    let shared = matches!(plan.split, WorkSplit::Grid { .. });
     let rows = plan.mc.min(m.next_multiple_of(mr));
     let tile_rows = if k <= plan.kc { mr } else { rows };
     let widened = plan.problem.dtype != plan.problem.accumulator();
-    let generated = [plan.problem.a, plan.problem.b].iter().any(|x| matches!(x, Source::Generated { .. }));
+    let generated = [plan.problem.a, plan.problem.b].iter().any(|x| matches!(x, OperandSource::Generated { .. }));
     debug_assert!(plan.kc * mr <= TEMP);
 
     let apart = !shared || plan.own_b.is_some();

@@ -10,7 +10,7 @@ pub const BATCH_AXES: usize = 3;
 
 /// Strides of an operand, in elements. Any sign and size is allowed; zero broadcasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Layout {
+pub struct MatrixLayout {
     /// From one row to the next.
     pub row: isize,
     /// From one column to the next.
@@ -19,33 +19,33 @@ pub struct Layout {
     pub batch: [isize; BATCH_AXES],
 }
 
-impl Layout {
+impl MatrixLayout {
     /// A contiguous row-major matrix of `cols` columns; every batch entry is the same matrix.
-    pub fn row_major(cols: usize) -> Layout {
-        Layout { row: cols as isize, col: 1, batch: [0; BATCH_AXES] }
+    pub fn row_major(cols: usize) -> MatrixLayout {
+        MatrixLayout { row: cols as isize, col: 1, batch: [0; BATCH_AXES] }
     }
 
     /// A contiguous column-major matrix of `rows` rows: a row-major one, transposed.
-    pub fn col_major(rows: usize) -> Layout {
-        Layout { row: 1, col: rows as isize, batch: [0; BATCH_AXES] }
+    pub fn col_major(rows: usize) -> MatrixLayout {
+        MatrixLayout { row: 1, col: rows as isize, batch: [0; BATCH_AXES] }
     }
 
     /// The same matrix layout with batch strides.
-    pub fn batched(self, batch: [isize; BATCH_AXES]) -> Layout {
-        Layout { batch, ..self }
+    pub fn batched(self, batch: [isize; BATCH_AXES]) -> MatrixLayout {
+        MatrixLayout { batch, ..self }
     }
 
     /// The layout of the transposed matrix.
-    pub fn transposed(self) -> Layout {
-        Layout { row: self.col, col: self.row, batch: self.batch }
+    pub fn transposed(self) -> MatrixLayout {
+        MatrixLayout { row: self.col, col: self.row, batch: self.batch }
     }
 }
 
 /// Where an operand comes from, known when the plan is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum OperandSource {
     /// Elements in memory.
-    Memory(Layout),
+    Memory(MatrixLayout),
     /// Elements that a function writes block by block into the packing buffer (a prologue).
     Generated {
         /// Whether the matrix differs between batch entries.
@@ -57,13 +57,13 @@ pub enum Source {
 
 /// Where results go, known when the plan is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
+pub enum OutputKind {
     /// `C = alpha·A·B`, or `C += alpha·A·B`.
     Memory {
         /// The operands' dtype, or the accumulator's; i8 are never stored.
         dtype: DType,
         /// Strides of C.
-        layout: Layout,
+        layout: MatrixLayout,
         /// Add to what C holds.
         accumulate: bool,
     },
@@ -77,7 +77,7 @@ pub enum Target {
 /// A batched matrix product `[m, k]·[k, n]`, without its pointers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "m, n and k are what BLAS calls them")]
-pub struct Problem {
+pub struct GemmProblem {
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -86,27 +86,27 @@ pub struct Problem {
     /// Of A and B: f32, f64, bf16, f16, i32 or i8.
     pub dtype: DType,
     /// The left operand, `m × k`.
-    pub a: Source,
+    pub a: OperandSource,
     /// The right operand, `k × n`.
-    pub b: Source,
+    pub b: OperandSource,
     /// The result, `m × n`.
-    pub c: Target,
+    pub c: OutputKind,
     /// A factor on the product, rounded to the accumulator's dtype.
     pub alpha: f64,
 }
 
-impl Problem {
+impl GemmProblem {
     /// `C = A·B` of contiguous row-major matrices of one dtype.
-    pub fn new(m: usize, k: usize, n: usize, dtype: DType) -> Problem {
-        Problem {
+    pub fn new(m: usize, k: usize, n: usize, dtype: DType) -> GemmProblem {
+        GemmProblem {
             m,
             n,
             k,
             batch: [1; BATCH_AXES],
             dtype,
-            a: Source::Memory(Layout::row_major(k)),
-            b: Source::Memory(Layout::row_major(n)),
-            c: Target::Memory { dtype, layout: Layout::row_major(n), accumulate: false },
+            a: OperandSource::Memory(MatrixLayout::row_major(k)),
+            b: OperandSource::Memory(MatrixLayout::row_major(n)),
+            c: OutputKind::Memory { dtype, layout: MatrixLayout::row_major(n), accumulate: false },
             alpha: 1.0,
         }
     }
@@ -126,7 +126,7 @@ impl Problem {
     }
 
     /// The element offset of batch entry `index` (row-major over the batch axes).
-    pub(super) fn batch_offset(&self, layout: &Layout, index: usize) -> isize {
+    pub(super) fn batch_offset(&self, layout: &MatrixLayout, index: usize) -> isize {
         let [_, y, z] = self.batch;
         let at = [index / (y * z), index / z % y, index % z];
         (0..BATCH_AXES).map(|axis| at[axis] as isize * layout.batch[axis]).sum()
@@ -162,7 +162,7 @@ pub type EpilogueFn = unsafe extern "C" fn(
 
 /// An operand at run time; its variant must be the one its [`Source`] names.
 #[derive(Clone, Copy, Debug)]
-pub enum Operand {
+pub enum GemmOperand {
     /// The address of element (0, 0) of batch entry 0.
     Memory(*const u8),
     /// A function that writes blocks of the operand; called from several threads at once.
@@ -178,7 +178,7 @@ pub enum Operand {
 
 /// The result at run time; its variant must be the one its [`Target`] names.
 #[derive(Clone, Copy, Debug)]
-pub enum Output {
+pub enum GemmOutput {
     /// The address of element (0, 0) of batch entry 0.
     Memory(*mut u8),
     /// A function that takes finished tiles; called from several threads at once, exactly once for

@@ -2,9 +2,9 @@
 
 use super::kernel::HasKernels;
 use super::pack::TEMP;
-use super::problem::Operand;
-use super::run::Run;
-use crate::pool::share;
+use super::problem::GemmOperand;
+use super::run::GemmRun;
+use crate::pool::contiguous_share;
 use crate::thresholds::Threshold;
 
 /// Lines of B that are read at a time, where columns run along them. A whole number of tiles of the machine.
@@ -45,12 +45,12 @@ pub(super) struct Packing {
     pub(super) units: usize,
 }
 
-impl<T: HasKernels> Run<'_, T> {
+impl<T: HasKernels> GemmRun<'_, T> {
     /// Where B's columns `[col0, col0+cols)` are, `packed` being where they were packed, if they were.
     pub(super) unsafe fn panels(&self, batch: usize, (col0, cols): (usize, usize), packed: *const T) -> Panels<T> {
         let columns = cols.next_multiple_of(self.kernels.nr);
         match self.b.operand {
-            Operand::Packed(at) => Panels::Packed { at: at.cast(), columns },
+            GemmOperand::Packed(at) => Panels::Packed { at: at.cast(), columns },
             _ if self.plan.pack_b => Panels::Packed { at: packed, columns },
             _ => {
                 // SAFETY: the caller of `Plan::run` vouches for B, which is in place if not packed.
@@ -83,11 +83,11 @@ impl<T: HasKernels> Run<'_, T> {
         let (block, piece) = (unit / pieces, unit % pieces);
         let (k0, first) = (block / groups * kc, block % groups * GROUP);
         let depth = kc.min(self.plan.depth - k0);
-        let piece = share(depth.div_ceil(LINES), pieces, piece);
+        let piece = contiguous_share(depth.div_ceil(LINES), pieces, piece);
         let (begin, end) = (piece.start * LINES, depth.min(piece.end * LINES));
         let width = GROUP.min(cols - first);
         // Memory is packed in one go; what goes through `temp` in pieces that fit.
-        let memory = matches!(self.b.operand, Operand::Memory(_));
+        let memory = matches!(self.b.operand, GemmOperand::Memory(_));
         let whole = self.b.in_place::<T>() || (memory && self.kernels.groups.is_some());
         // Lines along which columns run are read once through: panel by panel each would be another page.
         let along = self.kernels.groups.is_none() && self.b.layout.col == 1;

@@ -3,17 +3,17 @@
 use ir::DType;
 
 use super::block::{Region, row_unit};
-use super::epilogue::{Finished, finish};
+use super::epilogue::{FinishedTile, write_tile};
 use super::gemv;
 use super::kernel::{HasKernels, Kernels};
-use super::pack::{Feed, TEMP_BYTES};
-use super::plan::{Path, Plan, Split, late_stride};
-use super::problem::{Layout, Operand, Output, Problem, Source, Target};
+use super::pack::{OperandReader, TEMP_BYTES};
+use super::plan::{GemmAlgorithm, GemmPlan, WorkSplit, late_stride};
+use super::problem::{MatrixLayout, GemmOperand, GemmOutput, GemmProblem, OperandSource, OutputKind};
 use super::row_panels::PackedRows;
-use crate::pool::{Pool, share};
+use crate::pool::{ThreadPool, contiguous_share};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-impl Plan {
+impl GemmPlan {
     /// Computes the product. Allocates nothing; the same bits for any pool and any `threads` of the
     /// plan.
     ///
@@ -26,7 +26,7 @@ impl Plan {
     ///
     /// # Panics
     /// When a variant is not the one that the problem names.
-    pub unsafe fn run(&self, pool: &Pool, a: Operand, b: Operand, out: Output, scratch: *mut u8) {
+    pub unsafe fn run(&self, pool: &ThreadPool, a: GemmOperand, b: GemmOperand, out: GemmOutput, scratch: *mut u8) {
         // SAFETY: the caller's promises are the ones asked for.
         unsafe {
             match self.problem.accumulator() {
@@ -45,8 +45,8 @@ impl Plan {
     ///
     /// # Panics
     /// When the plan's own B is not [`Source::Packed`].
-    pub unsafe fn prepack_b(&self, pool: &Pool, b: *const u8, layout: &Layout, dst: *mut u8) {
-        assert_eq!(self.problem.b, Source::Packed, "packing ahead needs a plan for a packed B");
+    pub unsafe fn prepack_b(&self, pool: &ThreadPool, b: *const u8, layout: &MatrixLayout, dst: *mut u8) {
+        assert_eq!(self.problem.b, OperandSource::Packed, "packing ahead needs a plan for a packed B");
         // SAFETY: the caller's promises are the ones asked for.
         unsafe {
             match self.problem.accumulator() {
@@ -57,16 +57,16 @@ impl Plan {
         }
     }
 
-    unsafe fn prepack_b_as<T: HasKernels>(&self, pool: &Pool, b: *const u8, layout: &Layout, dst: *mut u8) {
-        let b = Feed { operand: Operand::Memory(b), layout: *layout, dtype: self.problem.dtype };
-        let unused = Operand::Memory(std::ptr::null());
-        let run = Run::<T> {
+    unsafe fn prepack_b_as<T: HasKernels>(&self, pool: &ThreadPool, b: *const u8, layout: &MatrixLayout, dst: *mut u8) {
+        let b = OperandReader { operand: GemmOperand::Memory(b), layout: *layout, dtype: self.problem.dtype };
+        let unused = GemmOperand::Memory(std::ptr::null());
+        let run = GemmRun::<T> {
             plan: self,
             kernels: T::kernels(self.isa, self.problem.dtype),
             alpha: T::default(),
-            a: Feed { operand: unused, ..b },
+            a: OperandReader { operand: unused, ..b },
             b,
-            out: Output::Memory(std::ptr::null_mut()),
+            out: GemmOutput::Memory(std::ptr::null_mut()),
             scratch: dst,
         };
         let packing = run.packing((0, self.problem.n), pool.threads());
@@ -77,26 +77,26 @@ impl Plan {
         });
     }
 
-    unsafe fn run_as<T: HasKernels>(&self, pool: &Pool, a: Operand, b: Operand, out: Output, scratch: *mut u8) {
-        let Problem { m, n, dtype, .. } = self.problem;
+    unsafe fn run_as<T: HasKernels>(&self, pool: &ThreadPool, a: GemmOperand, b: GemmOperand, out: GemmOutput, scratch: *mut u8) {
+        let GemmProblem { m, n, dtype, .. } = self.problem;
         let (a, b) = if self.swapped { (b, a) } else { (a, b) };
         let feed = |operand, source| {
             let layout = match (source, operand) {
-                (Source::Memory(layout), Operand::Memory(_)) => layout,
-                (Source::Generated { .. }, Operand::Generated { .. }) | (Source::Packed, Operand::Packed(_)) => {
-                    Layout::row_major(0)
+                (OperandSource::Memory(layout), GemmOperand::Memory(_)) => layout,
+                (OperandSource::Generated { .. }, GemmOperand::Generated { .. }) | (OperandSource::Packed, GemmOperand::Packed(_)) => {
+                    MatrixLayout::row_major(0)
                 }
                 _ => panic!("a matmul planned for {source:?} was given {operand:?}"),
             };
-            Feed { operand, layout, dtype }
+            OperandReader { operand, layout, dtype }
         };
         assert_eq!(
-            matches!(self.problem.c, Target::Memory { .. }),
-            matches!(out, Output::Memory(_)),
+            matches!(self.problem.c, OutputKind::Memory { .. }),
+            matches!(out, GemmOutput::Memory(_)),
             "a matmul planned for {:?} was given {out:?}",
             self.problem.c
         );
-        let run = Run::<T> {
+        let run = GemmRun::<T> {
             plan: self,
             kernels: T::kernels(self.isa, self.problem.dtype),
             alpha: T::from_f64(self.problem.alpha),
@@ -112,19 +112,19 @@ impl Plan {
         // SAFETY: the caller's promises; parts touch disjoint scratch and disjoint results.
         unsafe {
             match (self.path, self.split) {
-                (path, Split::Serial) => run.matrices(path, 0..batches, 0),
-                (path, Split::Batch) => {
+                (path, WorkSplit::Serial) => run.run_batch(path, 0..batches, 0),
+                (path, WorkSplit::Batch) => {
                     let parts = self.parts;
-                    pool.run(parts, &|part, _| run.matrices(path, share(batches, parts, part), part));
+                    pool.run(parts, &|part, _| run.run_batch(path, contiguous_share(batches, parts, part), part));
                 }
-                (Path::Gemv, Split::Grid { .. }) => {
+                (GemmAlgorithm::Gemv, WorkSplit::Grid { .. }) => {
                     for batch in 0..batches {
                         gemv::run_split(&run, pool, batch, self.parts);
                     }
                 }
                 // So few elements are no grid.
-                (Path::Tiny, Split::Grid { .. }) => run.tiny(0..batches),
-                (Path::Blocked, Split::Grid { rows, cols }) => run.grids(pool, batches, rows, cols),
+                (GemmAlgorithm::Small, WorkSplit::Grid { .. }) => run.small_matmul(0..batches),
+                (GemmAlgorithm::Blocked, WorkSplit::Grid { rows, cols }) => run.run_grid(pool, batches, rows, cols),
             }
         }
     }
@@ -135,7 +135,7 @@ const PANELS: usize = 2;
 
 /// Runs `f(unit, part)` for all units. Where there are more than parts, who is through with one takes the next: the same bits, whoever
 /// that is.
-fn taking_turns(pool: &Pool, parts: usize, units: usize, f: &(dyn Fn(usize, usize) + Sync)) {
+fn taking_turns(pool: &ThreadPool, parts: usize, units: usize, f: &(dyn Fn(usize, usize) + Sync)) {
     if units == parts {
         return pool.run(parts, &|part, _| f(part, part));
     }
@@ -152,21 +152,21 @@ fn taking_turns(pool: &Pool, parts: usize, units: usize, f: &(dyn Fn(usize, usiz
 }
 
 /// One run of a plan.
-pub(super) struct Run<'a, T: HasKernels> {
-    pub(super) plan: &'a Plan,
+pub(super) struct GemmRun<'a, T: HasKernels> {
+    pub(super) plan: &'a GemmPlan,
     pub(super) kernels: &'static Kernels<T>,
     pub(super) alpha: T,
-    pub(super) a: Feed,
-    pub(super) b: Feed,
-    pub(super) out: Output,
+    pub(super) a: OperandReader,
+    pub(super) b: OperandReader,
+    pub(super) out: GemmOutput,
     pub(super) scratch: *mut u8,
 }
 
 // SAFETY: parts only read the operands, and write disjoint results and disjoint scratch; the caller
 // of `Plan::run` vouches that its functions may be called from any thread.
-unsafe impl<T: HasKernels> Sync for Run<'_, T> {}
+unsafe impl<T: HasKernels> Sync for GemmRun<'_, T> {}
 
-impl<T: HasKernels> Run<'_, T> {
+impl<T: HasKernels> GemmRun<'_, T> {
     /// The scratch of a part.
     pub(super) unsafe fn part(&self, part: usize) -> *mut u8 {
         // SAFETY: the caller of `Plan::run` vouches for scratch.
@@ -189,7 +189,7 @@ impl<T: HasKernels> Run<'_, T> {
     }
 
     /// Where results wait for the others of their rows.
-    pub(super) fn late(&self) -> *mut T {
+    pub(super) fn deferred_rows(&self) -> *mut T {
         self.scratch.wrapping_add(self.plan.scratch.late).cast()
     }
 
@@ -200,24 +200,24 @@ impl<T: HasKernels> Run<'_, T> {
 
     /// Finishes a panel of the rows that waited.
     unsafe fn finish_late(&self, batch: usize, panel: usize) {
-        let (Problem { m, n, .. }, mr, row_stride) = (self.plan.problem, self.kernels.mr, self.late_row());
+        let (GemmProblem { m, n, .. }, mr, row_stride) = (self.plan.problem, self.kernels.mr, self.late_row());
         let row0 = panel * mr;
-        let acc = self.late().wrapping_add(row0 * row_stride);
-        let tile = Finished { batch, row0, col0: 0, rows: mr.min(m - row0), cols: n, acc, row_stride };
+        let acc = self.deferred_rows().wrapping_add(row0 * row_stride);
+        let tile = FinishedTile { batch, row0, col0: 0, rows: mr.min(m - row0), cols: n, acc, row_stride };
         // SAFETY: the caller of `Plan::run` vouches for the output; all columns of the rows are there.
-        unsafe { finish(self.plan, self.out, &tile) };
+        unsafe { write_tile(self.plan, self.out, &tile) };
     }
 
     /// Whole matrices, one after another, by one part.
-    unsafe fn matrices(&self, path: Path, batches: std::ops::Range<usize>, part: usize) {
-        let Problem { m, n, .. } = self.plan.problem;
+    unsafe fn run_batch(&self, path: GemmAlgorithm, batches: std::ops::Range<usize>, part: usize) {
+        let GemmProblem { m, n, .. } = self.plan.problem;
         // SAFETY: as for `Plan::run`; a part has its own packed B.
         unsafe {
-            if path == Path::Gemv {
+            if path == GemmAlgorithm::Gemv {
                 return batches.for_each(|batch| gemv::run(self, batch, part));
             }
-            if path == Path::Tiny {
-                return self.tiny(batches);
+            if path == GemmAlgorithm::Small {
+                return self.small_matmul(batches);
             }
             let packed = self.part(part).add(self.plan.scratch.b);
             let mut held = None;
@@ -251,8 +251,8 @@ impl<T: HasKernels> Run<'_, T> {
     }
 
     /// The matrices one after another, each by all parts.
-    unsafe fn grids(&self, pool: &Pool, batches: usize, rows: usize, cols: usize) {
-        let Problem { m, n, .. } = self.plan.problem;
+    unsafe fn run_grid(&self, pool: &ThreadPool, batches: usize, rows: usize, cols: usize) {
+        let GemmProblem { m, n, .. } = self.plan.problem;
         let nr = self.kernels.nr;
         // Rows of a packed A that all share are met in whole panels.
         let unit = if self.plan.share_a { self.kernels.mr } else { row_unit(self.kernels.mr) };
@@ -280,8 +280,8 @@ impl<T: HasKernels> Run<'_, T> {
                         });
                     }
                     let block = |block: usize, part: usize| {
-                        let down = share(m.div_ceil(unit), rows, block / cols);
-                        let across = share(width.div_ceil(nr), cols, block % cols);
+                        let down = contiguous_share(m.div_ceil(unit), rows, block / cols);
+                        let across = contiguous_share(width.div_ceil(nr), cols, block % cols);
                         let rows = down.start * unit..m.min(down.end * unit);
                         let cols = col0 + across.start * nr..col0 + width.min(across.end * nr);
                         if rows.is_empty() || cols.is_empty() {
@@ -309,9 +309,9 @@ impl<T: HasKernels> Run<'_, T> {
     /// Equal for batch entries that have the same B.
     fn b_identity(&self, batch: usize) -> isize {
         match self.plan.problem.b {
-            Source::Memory(layout) => self.plan.problem.batch_offset(&layout, batch),
-            Source::Generated { batched: true } => batch as isize,
-            Source::Generated { batched: false } | Source::Packed => 0,
+            OperandSource::Memory(layout) => self.plan.problem.batch_offset(&layout, batch),
+            OperandSource::Generated { batched: true } => batch as isize,
+            OperandSource::Generated { batched: false } | OperandSource::Packed => 0,
         }
     }
 }

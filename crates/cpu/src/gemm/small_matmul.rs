@@ -1,28 +1,28 @@
 //! Products of matrices of a few elements, one by one. Packing, or tiles of which most is not there, would take far longer than that.
 
 use super::kernel::HasKernels;
-use super::problem::{Layout, Operand, Output, Problem, Source, Target};
-use super::run::Run;
+use super::problem::{MatrixLayout, GemmOperand, GemmOutput, GemmProblem, OperandSource, OutputKind};
+use super::run::GemmRun;
 use crate::thresholds::Threshold;
 use half::{bf16, f16};
 use ir::DType;
 use std::ops::Range;
 
 /// Rows, columns and depth of 16-bit floats, at most. Those of f32, which are multiplied where they lie, gain up to half of that.
-pub(super) const TINY: usize = 8;
+pub(super) const MAX_SMALL: usize = 8;
 
 pub(super) const THRESHOLDS: &[Threshold] =
-    &[Threshold::new("gemm.tiny", TINY, "rows, columns and depth of 16-bit floats: up to here they go one by one")];
+    &[Threshold::new("gemm.tiny", MAX_SMALL, "rows, columns and depth of 16-bit floats: up to here they go one by one")];
 
 /// Whether a product is one of these.
-pub(super) fn fits(p: &Problem) -> bool {
-    let memory = |s: Source| matches!(s, Source::Memory(_));
+pub(super) fn fits(p: &GemmProblem) -> bool {
+    let memory = |s: OperandSource| matches!(s, OperandSource::Memory(_));
     let most = match p.dtype {
-        DType::BF16 | DType::F16 => TINY,
-        DType::F32 => TINY / 2,
+        DType::BF16 | DType::F16 => MAX_SMALL,
+        DType::F32 => MAX_SMALL / 2,
         _ => 0,
     };
-    p.m.max(p.n).max(p.k) <= most && memory(p.a) && memory(p.b) && matches!(p.c, Target::Memory { .. })
+    p.m.max(p.n).max(p.k) <= most && memory(p.a) && memory(p.b) && matches!(p.c, OutputKind::Memory { .. })
 }
 
 /// A float that is summed in f32.
@@ -65,16 +65,16 @@ impl Narrow for f32 {
 }
 
 /// Where an element is from the first one.
-fn at(l: &Layout, row: usize, col: usize) -> isize {
+fn at(l: &MatrixLayout, row: usize, col: usize) -> isize {
     row as isize * l.row + col as isize * l.col
 }
 
-impl<T: HasKernels> Run<'_, T> {
+impl<T: HasKernels> GemmRun<'_, T> {
     /// Some matrices of the batch, one after another.
     ///
     /// # Safety
     /// As for `Plan::run`.
-    pub(super) unsafe fn tiny(&self, batches: Range<usize>) {
+    pub(super) unsafe fn small_matmul(&self, batches: Range<usize>) {
         // SAFETY: the caller's promise; the dtype is that of the operands.
         unsafe {
             match self.plan.problem.dtype {
@@ -87,26 +87,26 @@ impl<T: HasKernels> Run<'_, T> {
 
     unsafe fn tiny_of<N: Narrow>(&self, batches: Range<usize>) {
         let p = &self.plan.problem;
-        let (Operand::Memory(a), Operand::Memory(b), Output::Memory(c)) = (self.a.operand, self.b.operand, self.out)
+        let (GemmOperand::Memory(a), GemmOperand::Memory(b), GemmOutput::Memory(c)) = (self.a.operand, self.b.operand, self.out)
         else {
             return;
         };
-        let Target::Memory { dtype, layout, accumulate } = p.c else { return };
-        let (m, n, k) = (p.m.min(TINY), p.n.min(TINY), p.k.min(TINY));
+        let OutputKind::Memory { dtype, layout, accumulate } = p.c else { return };
+        let (m, n, k) = (p.m.min(MAX_SMALL), p.n.min(MAX_SMALL), p.k.min(MAX_SMALL));
         let alpha = p.alpha as f32;
         for batch in batches {
             let [la, lb, lc] = [&self.a.layout, &self.b.layout, &layout].map(|l| (l, p.batch_offset(l, batch)));
-            let mut rows = [[0f32; TINY]; TINY];
+            let mut rows = [[0f32; MAX_SMALL]; MAX_SMALL];
             // SAFETY: the caller of `Plan::run` vouches for operands and result.
             unsafe {
                 let a = a.cast::<N>().offset(la.1);
                 let b = b.cast::<N>().offset(lb.1);
                 for r in 0..k {
-                    let mut line = [0f32; TINY];
+                    let mut line = [0f32; MAX_SMALL];
                     (0..n).for_each(|j| line[j] = (*b.offset(at(lb.0, r, j))).wide());
                     for (i, row) in rows.iter_mut().enumerate().take(m) {
                         let x = (*a.offset(at(la.0, i, r))).wide();
-                        (0..TINY).for_each(|j| row[j] += x * line[j]);
+                        (0..MAX_SMALL).for_each(|j| row[j] += x * line[j]);
                     }
                 }
                 for (i, row) in rows.iter().enumerate().take(m) {

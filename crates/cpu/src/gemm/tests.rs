@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use ir::DType;
 
 use super::*;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 
 struct Rng(u64);
 
@@ -153,7 +153,7 @@ impl Case {
     }
 }
 
-fn layout(kind: usize, rows: usize, cols: usize, batch: [usize; 3], broadcast: bool) -> (Layout, usize) {
+fn layout(kind: usize, rows: usize, cols: usize, batch: [usize; 3], broadcast: bool) -> (MatrixLayout, usize) {
     let (row, col, len) = match kind {
         0 => (cols, 1, rows * cols),
         1 => (1, rows, rows * cols),
@@ -161,19 +161,19 @@ fn layout(kind: usize, rows: usize, cols: usize, batch: [usize; 3], broadcast: b
     };
     let strides = if broadcast { [0; 3] } else { [batch[1] * batch[2] * len, batch[2] * len, len] };
     let batches: usize = if broadcast { 1 } else { batch.iter().product() };
-    let layout = Layout { row: row as isize, col: col as isize, batch: strides.map(|s| s as isize) };
+    let layout = MatrixLayout { row: row as isize, col: col as isize, batch: strides.map(|s| s as isize) };
     (layout, (batches * len).max(1))
 }
 
-fn index(layout: &Layout, problem: &Problem, batch: usize, row: usize, col: usize) -> usize {
+fn index(layout: &MatrixLayout, problem: &GemmProblem, batch: usize, row: usize, col: usize) -> usize {
     (problem.batch_offset(layout, batch) + row as isize * layout.row + col as isize * layout.col) as usize
 }
 
 /// What prologues and epilogues of the tests know.
 struct Context {
-    problem: Problem,
+    problem: GemmProblem,
     memory: Memory,
-    layout: Layout,
+    layout: MatrixLayout,
     counts: Vec<AtomicU32>,
     whole_rows: bool,
 }
@@ -230,26 +230,26 @@ unsafe extern "C" fn epilogue(
 }
 
 /// Runs a case with `threads` threads; returns C's memory, and its layout and problem.
-fn compute(case: &Case, a: &Memory, b: &Memory, c: &Memory, threads: usize, pool: &Pool) -> Memory {
+fn compute(case: &Case, a: &Memory, b: &Memory, c: &Memory, threads: usize, pool: &ThreadPool) -> Memory {
     let [m, k, n] = case.shape;
     let batch = case.batch;
     let (la, _) = layout(case.layouts[0], m, k, batch, case.broadcast[0]);
     let (lb, _) = layout(case.layouts[1], k, n, batch, case.broadcast[1]);
     let (lc, _) = layout(case.layouts[2], m, n, batch, false);
-    let source = |from, layout: Layout| match from {
-        From::Memory => Source::Memory(layout),
-        From::Generated => Source::Generated { batched: layout.batch != [0; 3] },
-        From::Packed => Source::Packed,
+    let source = |from, layout: MatrixLayout| match from {
+        From::Memory => OperandSource::Memory(layout),
+        From::Generated => OperandSource::Generated { batched: layout.batch != [0; 3] },
+        From::Packed => OperandSource::Packed,
     };
     let target = match case.c {
-        To::Memory => Target::Memory { dtype: case.out, layout: lc, accumulate: case.accumulate },
-        To::Epilogue { whole_rows } => Target::Epilogue { whole_rows },
+        To::Memory => OutputKind::Memory { dtype: case.out, layout: lc, accumulate: case.accumulate },
+        To::Epilogue { whole_rows } => OutputKind::Epilogue { whole_rows },
     };
     let (sa, sb) = (source(case.a, la), source(case.b, lb));
-    let problem = Problem { m, n, k, batch, dtype: case.dtype, a: sa, b: sb, c: target, alpha: case.alpha };
-    let plan = Plan::with_isa(&problem, threads, case.isa).unwrap();
+    let problem = GemmProblem { m, n, k, batch, dtype: case.dtype, a: sa, b: sb, c: target, alpha: case.alpha };
+    let plan = GemmPlan::with_isa(&problem, threads, case.isa).unwrap();
     let mut packed = Scratch::new(plan.packed_b_bytes());
-    let context = |memory: &Memory, layout: Layout, whole_rows: bool| Context {
+    let context = |memory: &Memory, layout: MatrixLayout, whole_rows: bool| Context {
         problem,
         memory: memory.clone(),
         layout,
@@ -265,15 +265,15 @@ fn compute(case: &Case, a: &Memory, b: &Memory, c: &Memory, threads: usize, pool
             plan.prepack_b(pool, b.at(), &lb, packed.at());
         }
         let operand = |from, memory: &Memory, context: &Context, packed: *mut u8| match from {
-            From::Memory => Operand::Memory(memory.at()),
-            From::Generated => Operand::Generated { f: generate, ctx: (&raw const *context).cast() },
-            From::Packed => Operand::Packed(packed),
+            From::Memory => GemmOperand::Memory(memory.at()),
+            From::Generated => GemmOperand::Generated { f: generate, ctx: (&raw const *context).cast() },
+            From::Packed => GemmOperand::Packed(packed),
         };
         let oa = operand(case.a, a, &contexts[0], std::ptr::null_mut());
         let ob = operand(case.b, b, &contexts[1], packed.at());
         let oc = match case.c {
-            To::Memory => Output::Memory(contexts[2].memory.at_mut()),
-            To::Epilogue { .. } => Output::Epilogue { f: epilogue, ctx: (&raw const contexts[2]).cast() },
+            To::Memory => GemmOutput::Memory(contexts[2].memory.at_mut()),
+            To::Epilogue { .. } => GemmOutput::Epilogue { f: epilogue, ctx: (&raw const contexts[2]).cast() },
         };
         plan.run(pool, oa, ob, oc, scratch.at());
     }
@@ -289,7 +289,7 @@ fn compute(case: &Case, a: &Memory, b: &Memory, c: &Memory, threads: usize, pool
     c.memory
 }
 
-fn check(case: &Case, pools: &[Pool]) {
+fn check(case: &Case, pools: &[ThreadPool]) {
     let [m, k, n] = case.shape;
     let mut rng = Rng(0x9e3779b97f4a7c15 ^ (m * 31 + k * 7 + n) as u64);
     let (la, na) = layout(case.layouts[0], m, k, case.batch, case.broadcast[0]);
@@ -304,7 +304,7 @@ fn check(case: &Case, pools: &[Pool]) {
         assert_eq!(result.bytes, results[0].bytes, "bits differ between thread counts: {case:?}");
     }
 
-    let problem = Problem { batch: case.batch, ..Problem::new(m, k, n, case.dtype) };
+    let problem = GemmProblem { batch: case.batch, ..GemmProblem::new(m, k, n, case.dtype) };
     let mut expected = c.clone();
     let tolerance = match out {
         DType::BF16 => 1.0 / 128.0,
@@ -332,8 +332,8 @@ fn check(case: &Case, pools: &[Pool]) {
     assert_eq!(untouched.bytes, c.bytes, "wrote outside C: {case:?}");
 }
 
-fn pools() -> Vec<Pool> {
-    vec![Pool::new(1), Pool::new(2), Pool::new(3), Pool::new(5)]
+fn pools() -> Vec<ThreadPool> {
+    vec![ThreadPool::new(1), ThreadPool::new(2), ThreadPool::new(3), ThreadPool::new(5)]
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn random_problems() {
     sizes.extend([48, 64, 65, 97, 130]);
     for _ in 0..1500 {
         let dtype = rng.pick(&[F32, F32, F32, F64, BF16, BF16, F16, I8, I8, I32]);
-        let accumulator = Problem::new(1, 1, 1, dtype).accumulator();
+        let accumulator = GemmProblem::new(1, 1, 1, dtype).accumulator();
         let c = match rng.below(5) {
             0 => To::Epilogue { whole_rows: false },
             1 => To::Epilogue { whole_rows: true },
@@ -434,7 +434,7 @@ fn batches() {
 
 #[test]
 fn infinities_and_nans_propagate() {
-    let pool = Pool::new(2);
+    let pool = ThreadPool::new(2);
     for (m, k, n) in [(1, 20, 40), (5, 20, 40), (40, 20, 1), (64, 400, 64)] {
         for isa in Isa::available() {
             let case = Case { isa: *isa, ..Case::f32(m, k, n) };
@@ -457,13 +457,13 @@ fn infinities_and_nans_propagate() {
 
 #[test]
 fn what_cannot_be_planned() {
-    let error = |problem: Problem| Plan::new(&problem, 1).unwrap_err().to_string();
-    let f32 = Problem::new(2, 2, 2, DType::F32);
-    let target = Target::Memory { dtype: DType::F16, layout: Layout::row_major(2), accumulate: false };
+    let error = |problem: GemmProblem| GemmPlan::new(&problem, 1).unwrap_err().to_string();
+    let f32 = GemmProblem::new(2, 2, 2, DType::F32);
+    let target = OutputKind::Memory { dtype: DType::F16, layout: MatrixLayout::row_major(2), accumulate: false };
     assert_eq!(
-        error(Problem::new(2, 2, 2, DType::I64)),
+        error(GemmProblem::new(2, 2, 2, DType::I64)),
         "matmul takes f32, f64, bf16, f16, i32 or i8 operands, not i64"
     );
-    assert_eq!(error(Problem { c: target, ..f32 }), "matmul of f32 operands can't store f16");
-    assert_eq!(error(Problem { a: Source::Packed, ..f32 }), "only the right operand of a matmul can be packed ahead");
+    assert_eq!(error(GemmProblem { c: target, ..f32 }), "matmul of f32 operands can't store f16");
+    assert_eq!(error(GemmProblem { a: OperandSource::Packed, ..f32 }), "only the right operand of a matmul can be packed ahead");
 }

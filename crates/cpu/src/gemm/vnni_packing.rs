@@ -1,29 +1,29 @@
 //! Packed elements that are groups of small ones: two bf16, four i8. One instruction multiplies and sums a group.
 
-use super::pack::SIXTEEN;
+use super::pack::PANEL_LINES;
 
 /// Packs `valid ≤ width` lines of `depth` elements into a panel of groups along k and pads the rest with zeros. As for
 /// `pack_panel`, the strides are those from line to line and in k, in elements.
 ///
 /// # Safety
 /// Lines and panel are good for so many elements and groups.
-pub(crate) type Join = unsafe fn(*mut u32, usize, *const u8, (isize, isize), usize, usize);
+pub(crate) type PackGroupsFn = unsafe fn(*mut u32, usize, *const u8, (isize, isize), usize, usize);
 
 /// How elements are grouped.
-pub(crate) struct Groups {
+pub(crate) struct VnniFormat {
     /// Elements of a group.
     pub(crate) per: usize,
-    pub(crate) left: Join,
-    pub(crate) right: Join,
+    pub(crate) left: PackGroupsFn,
+    pub(crate) right: PackGroupsFn,
 }
 
 /// Two bf16 of which the sum of products is added to an f32.
 #[cfg(target_arch = "x86_64")]
-pub(super) static BF16_PAIRS: Groups = Groups { per: 2, left: x86::bf16_pairs, right: x86::bf16_pairs };
+pub(super) static BF16_PAIRS: VnniFormat = VnniFormat { per: 2, left: x86::bf16_pairs, right: x86::bf16_pairs };
 
 /// Four i8; those of the left operand are moved up by 128, because the instruction takes unsigned ones there.
 #[cfg(target_arch = "x86_64")]
-pub(super) static I8_QUADS: Groups = Groups { per: 4, left: x86::raised_quads, right: x86::i8_quads };
+pub(super) static I8_QUADS: VnniFormat = VnniFormat { per: 4, left: x86::raised_quads, right: x86::i8_quads };
 
 /// The lines of a panel that are written together, where k runs along memory.
 const LINES: usize = 4;
@@ -33,7 +33,7 @@ const LINES: usize = 4;
 /// adjacent in memory, given the elements of a step and how many lines there are; it says how many it wrote.
 #[expect(clippy::too_many_arguments, reason = "lines, their strides, and three ways to group them")]
 #[inline(always)]
-pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
+pub(super) unsafe fn pack_groups<S: Copy + Default, const PER: usize>(
     dst: *mut u32,
     width: usize,
     src: *const S,
@@ -62,8 +62,8 @@ pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
                 }
             }
         } else {
-            for first in (0..valid).step_by(SIXTEEN) {
-                let lines = SIXTEEN.min(valid - first);
+            for first in (0..valid).step_by(PANEL_LINES) {
+                let lines = PANEL_LINES.min(valid - first);
                 let bytes = along * size_of::<S>() as isize;
                 let adjacent = |w: usize, lines: usize, done: usize| match deep {
                     1 => {
@@ -96,7 +96,7 @@ pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::pack16x16;
-    use super::{LINES, SIXTEEN, join};
+    use super::{LINES, PANEL_LINES, pack_groups};
     use std::arch::x86_64::*;
 
     /// Eight steps at a time of four lines, bits of `flip` turned over.
@@ -133,8 +133,8 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
     #[inline]
     unsafe fn pairs_beside(to: *mut u32, [first, second]: [*const u16; 2], n: usize) -> usize {
-        let whole = n / SIXTEEN * SIXTEEN;
-        for w in (0..whole).step_by(SIXTEEN) {
+        let whole = n / PANEL_LINES * PANEL_LINES;
+        for w in (0..whole).step_by(PANEL_LINES) {
             // SAFETY: the caller vouches for `n` elements of both lines and as many groups.
             unsafe {
                 let low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(first.add(w).cast()));

@@ -2,9 +2,9 @@
 
 use super::element::{Element, Index, by_dtype, index};
 use super::rearrange::tiles::Transpose;
-use super::{Machine, Raw, Routine, in_ranges};
+use super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
 use crate::gemm::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::Result;
 use ir::ops::{ArgReduce, PutAlong, TakeAlong};
@@ -17,15 +17,15 @@ pub(super) const LANES: usize = 16;
 
 /// A tensor as lines along an axis.
 #[derive(Clone, Copy)]
-pub(super) struct Lines {
+pub(super) struct AxisLines {
     pub(super) outer: usize,
     pub(super) n: usize,
     pub(super) inner: usize,
 }
 
-impl Lines {
-    pub(super) fn new(ty: &Type, axis: usize) -> Lines {
-        Lines {
+impl AxisLines {
+    pub(super) fn new(ty: &Type, axis: usize) -> AxisLines {
+        AxisLines {
             outer: ty.shape[..axis].iter().product(),
             n: ty.shape[axis],
             inner: ty.shape[axis + 1..].iter().product(),
@@ -77,10 +77,10 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
 
 /// Lines side by side, rows of which are whole cache lines where elements have four bytes.
 #[repr(align(64))]
-struct Turned([std::mem::MaybeUninit<u64>; SHORT * LANES]);
+struct TransposedLines([std::mem::MaybeUninit<u64>; SHORT * LANES]);
 
 struct Extremum {
-    lines: Lines,
+    lines: AxisLines,
     max: bool,
     long: bool,
     isa: Isa,
@@ -97,8 +97,8 @@ struct Extrema {
     few: unsafe fn(*const u8, Range<usize>, usize, bool, &mut [usize]),
 }
 
-pub(super) fn arg_reduce(op: &ArgReduce, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
-    let (lines, long, isa) = (Lines::new(&args[0], op.axis), op.index == DType::I64, machine.isa);
+pub(super) fn arg_reduce(op: &ArgReduce, args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
+    let (lines, long, isa) = (AxisLines::new(&args[0], op.axis), op.index == DType::I64, machine.isa);
     let of = by_dtype!(args[0].dtype, T => {
         Extrema { first: first_extremum::<T>, across: extrema_across::<T>, few: few_lines::<T> }
     })?;
@@ -120,21 +120,21 @@ impl Extremum {
     ///
     /// # Safety
     /// `x` is good for the operand, `y` for the result.
-    unsafe fn short_lines(&self, pool: &Pool, x: Raw<u8>, y: Raw<u8>) {
+    unsafe fn short_lines(&self, pool: &ThreadPool, x: SharedPtr<u8>, y: SharedPtr<u8>) {
         let (rows, n, size) = (self.lines.outer, self.lines.n, self.size);
         in_ranges(pool, rows.div_ceil(LANES), rows * n, &|range: Range<usize>, _| {
             for first in range.map(|i| i * LANES) {
                 let count = LANES.min(rows - first);
                 // SAFETY: inside the operand; the rows are this range's own.
                 unsafe {
-                    let mut turned = Turned([const { std::mem::MaybeUninit::uninit() }; SHORT * LANES]);
+                    let mut turned = TransposedLines([const { std::mem::MaybeUninit::uninit() }; SHORT * LANES]);
                     let to = turned.0.as_mut_ptr().cast::<u8>();
                     let from = x.at(first * n * size).cast_const();
                     match size {
-                        1 => turn::<u8>(from.cast(), n, count, (rows - first) * n, to.cast()),
-                        2 => turn::<u16>(from.cast(), n, count, (rows - first) * n, to.cast()),
-                        4 => turn::<u32>(from.cast(), n, count, (rows - first) * n, to.cast()),
-                        _ => turn::<u64>(from.cast(), n, count, (rows - first) * n, to.cast()),
+                        1 => transpose_lines::<u8>(from.cast(), n, count, (rows - first) * n, to.cast()),
+                        2 => transpose_lines::<u16>(from.cast(), n, count, (rows - first) * n, to.cast()),
+                        4 => transpose_lines::<u32>(from.cast(), n, count, (rows - first) * n, to.cast()),
+                        _ => transpose_lines::<u64>(from.cast(), n, count, (rows - first) * n, to.cast()),
                     }
                     let best = (self.of.across)(to, n, LANES, self.max);
                     match self.long {
@@ -156,7 +156,7 @@ impl Extremum {
     ///
     /// # Safety
     /// `x` is good for the operand.
-    unsafe fn find(&self, x: Raw<u8>, bundle: usize, piece: Range<usize>) -> [usize; LANES] {
+    unsafe fn find_extrema(&self, x: SharedPtr<u8>, bundle: usize, piece: Range<usize>) -> [usize; LANES] {
         let l = self.lines;
         let (outer, first, lanes) = l.bundle(bundle);
         let mut best = [piece.start; LANES];
@@ -186,7 +186,7 @@ impl Extremum {
     }
 }
 
-impl Routine for Extremum {
+impl OpRoutine for Extremum {
     fn scratch_bytes(&self) -> usize {
         match self.pieces() {
             1 => 0,
@@ -194,16 +194,16 @@ impl Routine for Extremum {
         }
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let l = self.lines;
-        let (x, y) = (Raw(args[0].cast_mut()), Raw(outs[0]));
+        let (x, y) = (SharedPtr(args[0].cast_mut()), SharedPtr(outs[0]));
         let (bundles, pieces) = (l.bundles(), self.pieces());
         if l.inner == 1 && l.n <= SHORT && self.vectors() {
             // SAFETY: the caller's promise.
             unsafe { self.short_lines(pool, x, y) };
             return Ok(());
         }
-        let found = Raw(scratch.cast::<[usize; LANES]>());
+        let found = SharedPtr(scratch.cast::<[usize; LANES]>());
         let store = |bundle: usize, best: [usize; LANES]| {
             let (outer, first, lanes) = l.bundle(bundle);
             let to = outer * l.inner + first;
@@ -227,7 +227,7 @@ impl Routine for Extremum {
                 let piece = if pieces == 1 { 0..l.n } else { piece * PIECE..l.n.min((piece + 1) * PIECE) };
                 // SAFETY: the caller vouches for the operand; scratch has a place for each unit.
                 unsafe {
-                    let best = self.find(x, bundle, piece);
+                    let best = self.find_extrema(x, bundle, piece);
                     match pieces {
                         1 => store(bundle, best),
                         _ => *found.at(unit) = best,
@@ -263,7 +263,7 @@ impl Routine for Extremum {
 /// # Safety
 /// `x` is good for `there` elements, `to` for `SHORT` rows of `LANES`, and the machine has AVX2 if it is of x86-64.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn turn<U: Transpose>(x: *const U, n: usize, count: usize, there: usize, to: *mut U) {
+unsafe fn transpose_lines<U: Transpose>(x: *const U, n: usize, count: usize, there: usize, to: *mut U) {
     #[cfg(target_arch = "x86_64")]
     if (LANES - 1) * n + n.next_multiple_of(U::TILE) <= there {
         for k in (0..n).step_by(U::TILE) {
@@ -358,7 +358,7 @@ fn scan_runs<T: Element, const MAX: bool>(x: &[T]) -> usize {
 
 /// Asks for a cache line, which need not be there.
 #[inline(always)]
-pub(super) fn ask_for<T>(p: *const T) {
+pub(super) fn prefetch_line<T>(p: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch does not fault.
     unsafe {
@@ -379,7 +379,7 @@ fn extremum_of<T: Element, const MAX: bool>(run: &[T]) -> T {
     let (parts, rest) = run.as_chunks::<SIDE_BY_SIDE>();
     for part in parts {
         // The run is in the cache by now, where the next one can come meanwhile.
-        (0..size_of_val(part)).step_by(64).for_each(|b| ask_for(part.as_ptr().wrapping_add(RUN).wrapping_byte_add(b)));
+        (0..size_of_val(part)).step_by(64).for_each(|b| prefetch_line(part.as_ptr().wrapping_add(RUN).wrapping_byte_add(b)));
         for (a, &e) in acc.iter_mut().zip(part) {
             *a = pick(*a, e);
         }
@@ -419,15 +419,15 @@ macro_rules! by_index {
 }
 
 struct Take<T> {
-    from: Lines,
-    to: Lines,
+    from: AxisLines,
+    to: AxisLines,
     index: Index,
     dtype: DType,
     element: PhantomData<fn() -> T>,
 }
 
-pub(super) fn take(op: &TakeAlong, args: &[Type]) -> Option<Box<dyn Routine>> {
-    let (from, to) = (Lines::new(&args[0], op.axis), Lines::new(&args[1], op.axis));
+pub(super) fn take(op: &TakeAlong, args: &[Type]) -> Option<Box<dyn OpRoutine>> {
+    let (from, to) = (AxisLines::new(&args[0], op.axis), AxisLines::new(&args[1], op.axis));
     let (index, dtype) = (index(args[1].dtype), args[1].dtype);
     macro_rules! of {
         ($t:ty) => {
@@ -446,7 +446,7 @@ impl<T: Copy + Default + 'static> Take<T> {
     /// # Safety
     /// Operand and result are those of the op; the rows are this call's.
     #[inline(always)]
-    unsafe fn rows(&self, range: Range<usize>, x: Raw<T>, y: Raw<T>, index: impl Fn(usize) -> i64) {
+    unsafe fn rows(&self, range: Range<usize>, x: SharedPtr<T>, y: SharedPtr<T>, index: impl Fn(usize) -> i64) {
         let (from, to) = (self.from, self.to);
         if to.inner == 1 {
             // Lines of adjacent elements, whole or in part.
@@ -480,11 +480,11 @@ impl<T: Copy + Default + 'static> Take<T> {
     }
 }
 
-impl<T: Copy + Default + 'static> Routine for Take<T> {
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+impl<T: Copy + Default + 'static> OpRoutine for Take<T> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
         let to = self.to;
-        let (x, i) = (Raw(args[0].cast_mut().cast::<T>()), Raw(args[1].cast_mut()));
-        let y = Raw(outs[0].cast::<T>());
+        let (x, i) = (SharedPtr(args[0].cast_mut().cast::<T>()), SharedPtr(args[1].cast_mut()));
+        let y = SharedPtr(outs[0].cast::<T>());
         in_ranges(pool, to.outer * to.n, to.numel(), &|range: Range<usize>, _| {
             // SAFETY: by the caller's promise; the rows are this range's own.
             by_index!(self.dtype, self.index, i, read => unsafe { self.rows(range, x, y, read) });
@@ -494,42 +494,42 @@ impl<T: Copy + Default + 'static> Routine for Take<T> {
 }
 
 struct Put<T: Element> {
-    from: Lines,
-    to: Lines,
+    from: AxisLines,
+    to: AxisLines,
     index: Index,
     dtype: DType,
     threads: usize,
     element: PhantomData<fn() -> T>,
 }
 
-pub(super) fn put(op: &PutAlong, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
-    let (from, to) = (Lines::new(&args[0], op.axis), Lines::new(&outs[0], op.axis));
+pub(super) fn put(op: &PutAlong, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
+    let (from, to) = (AxisLines::new(&args[0], op.axis), AxisLines::new(&outs[0], op.axis));
     let (index, dtype, threads) = (index(args[1].dtype), args[1].dtype, machine.threads);
     by_dtype!(args[0].dtype, T => {
-        Box::new(Put::<T> { from, to, index, dtype, threads, element: PhantomData }) as Box<dyn Routine>
+        Box::new(Put::<T> { from, to, index, dtype, threads, element: PhantomData }) as Box<dyn OpRoutine>
     })
 }
 
 impl<T: Element> Put<T> {
     /// Lines side by side of which sums are kept at a time.
-    fn strip(&self) -> usize {
+    fn lines_per_strip(&self) -> usize {
         self.to.inner.min(STRIP)
     }
 
     fn slab(&self) -> usize {
-        (self.to.n * self.strip() * 8).next_multiple_of(64)
+        (self.to.n * self.lines_per_strip() * 8).next_multiple_of(64)
     }
 }
 
-impl<T: Element> Routine for Put<T> {
+impl<T: Element> OpRoutine for Put<T> {
     fn scratch_bytes(&self) -> usize {
         self.slab() * self.threads
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (from, to, inner) = (self.from, self.to, self.to.inner);
-        let (x, i) = (Raw(args[0].cast_mut().cast::<T>()), Raw(args[1].cast_mut()));
-        let (y, scratch) = (Raw(outs[0].cast::<T>()), Raw(scratch));
+        let (x, i) = (SharedPtr(args[0].cast_mut().cast::<T>()), SharedPtr(args[1].cast_mut()));
+        let (y, scratch) = (SharedPtr(outs[0].cast::<T>()), SharedPtr(scratch));
         let strips = inner.div_ceil(STRIP);
         in_ranges(pool, to.outer * strips, from.numel() + to.numel(), &|range: Range<usize>, worker| {
             for unit in range {

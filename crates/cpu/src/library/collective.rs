@@ -1,14 +1,14 @@
 //! Collectives: handed to the communicator that the backend was given.
 
-use super::{Routine, Started};
+use super::{OpRoutine, StartedRoutine};
 use crate::backend::Cpu;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::{Communicator, Error, Result};
 use ir::Type;
 use ir::ops::Collective;
 use std::sync::Arc;
 
-struct Talk {
+struct CollectiveRoutine {
     op: Collective,
     communicator: Arc<dyn Communicator>,
     arg: Option<Type>,
@@ -16,7 +16,7 @@ struct Talk {
 }
 
 /// The routine of a collective, which needs a communicator whose mesh has its axes.
-pub(super) fn prepare(op: &Collective, args: &[Type], outs: &[Type], cpu: &Cpu) -> Result<Option<Box<dyn Routine>>> {
+pub(super) fn prepare(op: &Collective, args: &[Type], outs: &[Type], cpu: &Cpu) -> Result<Option<Box<dyn OpRoutine>>> {
     if op.ranks() == 1 {
         return Ok(None);
     }
@@ -29,10 +29,10 @@ pub(super) fn prepare(op: &Collective, args: &[Type], outs: &[Type], cpu: &Cpu) 
         )));
     };
     communicator.mesh().set(&op.axes).map_err(|p| Error::Backend(format!("{name}: {p}")))?;
-    Ok(Some(Box::new(Talk { op: op.clone(), communicator, arg: args.first().cloned(), out: outs[0].clone() })))
+    Ok(Some(Box::new(CollectiveRoutine { op: op.clone(), communicator, arg: args.first().cloned(), out: outs[0].clone() })))
 }
 
-impl Talk {
+impl CollectiveRoutine {
     /// # Safety
     /// The operand is good for the bytes of its type.
     unsafe fn operand(&self, args: &[*const u8]) -> &[u8] {
@@ -44,15 +44,15 @@ impl Talk {
     }
 }
 
-impl Routine for Talk {
-    unsafe fn start(&self, args: &[*const u8]) -> Result<Option<Started>> {
+impl OpRoutine for CollectiveRoutine {
+    unsafe fn start(&self, args: &[*const u8]) -> Result<Option<StartedRoutine>> {
         // SAFETY: by the caller's promise.
         let from = unsafe { self.operand(args) };
         let started = self.communicator.start(&self.op, self.arg.as_ref().unwrap_or(&self.out), from)?;
-        Ok(started.map(|talking| Started { talking, bytes: self.out.bytes() }))
+        Ok(started.map(|talking| StartedRoutine { talking, bytes: self.out.bytes() }))
     }
 
-    unsafe fn run(&self, _: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+    unsafe fn run(&self, _: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
         // SAFETY: both are good for the bytes of their types by the caller's promise; empty ones may have no address.
         let (from, to) = unsafe {
             let from = self.operand(args);

@@ -1,9 +1,9 @@
 //! Concatenation of many parts, copied line by line. (Few parts are pieces of a kernel, which computes them where they go.)
 
-use super::memcpy::{self, Lines};
-use super::{Pointers, Raw, Routine, in_ranges};
+use super::memcpy::{self, StridedCopy};
+use super::{Pointers, SharedPtr, OpRoutine, in_ranges};
 use crate::gemm::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::Result;
 use ir::Type;
@@ -16,7 +16,7 @@ const BLOCK: usize = 1 << 14;
 pub(super) const THRESHOLDS: &[Threshold] =
     &[Threshold::new("concat.block", BLOCK, "bytes of some rows, which each part is copied to at a time")];
 
-struct Parts {
+struct ConcatRoutine {
     /// Bytes of a line of each part, and where it begins in a line of the result.
     lines: Vec<(usize, usize)>,
     line: usize,
@@ -25,7 +25,7 @@ struct Parts {
     avx2: bool,
 }
 
-pub(super) fn prepare(op: &Concat, args: &[Type], outs: &[Type], isa: Isa) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(op: &Concat, args: &[Type], outs: &[Type], isa: Isa) -> Option<Box<dyn OpRoutine>> {
     let line = |t: &Type| t.shape[op.axis..].iter().product::<usize>() * t.dtype.size();
     let mut lines = Vec::with_capacity(args.len());
     let mut at = 0;
@@ -33,7 +33,7 @@ pub(super) fn prepare(op: &Concat, args: &[Type], outs: &[Type], isa: Isa) -> Op
         lines.push((line(t), at));
         at += line(t);
     }
-    Some(Box::new(Parts {
+    Some(Box::new(ConcatRoutine {
         lines,
         line: at,
         outer: outs[0].shape[..op.axis].iter().product(),
@@ -41,9 +41,9 @@ pub(super) fn prepare(op: &Concat, args: &[Type], outs: &[Type], isa: Isa) -> Op
     }))
 }
 
-impl Routine for Parts {
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
-        let (x, y, parts) = (Pointers(args), Raw(outs[0]), self.lines.len());
+impl OpRoutine for ConcatRoutine {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+        let (x, y, parts) = (Pointers(args), SharedPtr(outs[0]), self.lines.len());
         // A line costs as much as some bytes.
         let work = self.outer * (self.line + 16 * parts) / 4;
         in_ranges(pool, self.outer * parts, work, &|range: Range<usize>, _| {
@@ -54,14 +54,14 @@ impl Routine for Parts {
     }
 }
 
-impl Parts {
+impl ConcatRoutine {
     /// # Safety
     /// Operands and result are those of the op; nobody else writes these lines.
-    unsafe fn copy(&self, x: &[*const u8], y: Raw<u8>, range: Range<usize>) {
+    unsafe fn copy(&self, x: &[*const u8], y: SharedPtr<u8>, range: Range<usize>) {
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2")]
-            unsafe fn wide(p: &Parts, x: &[*const u8], y: Raw<u8>, range: Range<usize>) {
+            unsafe fn wide(p: &ConcatRoutine, x: &[*const u8], y: SharedPtr<u8>, range: Range<usize>) {
                 // SAFETY: the caller's promise.
                 unsafe { p.copy_inline(x, y, range) }
             }
@@ -76,7 +76,7 @@ impl Parts {
 
     /// Whole rows are taken in blocks, part by part, so that lines of one length follow each other.
     #[inline(always)]
-    unsafe fn copy_inline(&self, x: &[*const u8], y: Raw<u8>, range: Range<usize>) {
+    unsafe fn copy_inline(&self, x: &[*const u8], y: SharedPtr<u8>, range: Range<usize>) {
         let parts = self.lines.len();
         let rows = (BLOCK / self.line.max(1)).max(1);
         let mut at = range.start;
@@ -88,9 +88,9 @@ impl Parts {
             };
             for (part, &(bytes, to)) in self.lines[..last].iter().enumerate().skip(first) {
                 let (from, to) = (x[part].wrapping_add(row * bytes), y.at(row * self.line + to));
-                let lines = Lines { bytes, count, from: bytes as isize, to: self.line as isize };
+                let lines = StridedCopy { bytes, count, from: bytes as isize, to: self.line as isize };
                 // SAFETY: lines are inside of operand and result.
-                unsafe { memcpy::lines(from, to, lines) };
+                unsafe { memcpy::copy_lines(from, to, lines) };
             }
             at += (count - 1) * parts + last - first;
         }

@@ -7,8 +7,8 @@
 mod long;
 
 use super::planner::{Planner, planner};
-use super::{Machine, Raw, Routine, in_ranges};
-use crate::pool::Pool;
+use super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::{Error, Result};
 use half::{bf16, f16};
@@ -30,11 +30,11 @@ struct Tables {
 }
 
 /// Tables by length, made when first asked for.
-struct Made<T>(Mutex<BTreeMap<usize, Arc<T>>>);
+struct TableCache<T>(Mutex<BTreeMap<usize, Arc<T>>>);
 
-impl<T> Made<T> {
-    const fn none() -> Made<T> {
-        Made(Mutex::new(BTreeMap::new()))
+impl<T> TableCache<T> {
+    const fn none() -> TableCache<T> {
+        TableCache(Mutex::new(BTreeMap::new()))
     }
 
     fn of(
@@ -52,8 +52,8 @@ impl<T> Made<T> {
     }
 }
 
-static WHOLE: Made<Tables> = Made::none();
-static LONG: Made<long::Tables> = Made::none();
+static WHOLE: TableCache<Tables> = TableCache::none();
+static LONG: TableCache<long::Tables> = TableCache::none();
 
 /// Lengths of transforms whose tables this process has made for convolutions.
 pub fn convolution_lengths() -> Vec<usize> {
@@ -112,7 +112,7 @@ pub fn convolution_points(length: usize) -> usize {
         let mut n = (three.0, three.1);
         while n.0 <= limit {
             // Two factors of 2 at least, so that both transforms stay even; or what a long one divides by.
-            let twos = if length < long::LEAST { 4 } else { long::ROWS };
+            let twos = if length < long::MIN_POINTS { 4 } else { long::ROWS };
             let even = n.0 * (length.div_ceil(n.0).next_power_of_two().max(twos));
             if n.1 > 0 && even < limit {
                 best = if cost(even, n.1) < best.0 { (cost(even, n.1), even) } else { best };
@@ -143,23 +143,23 @@ const MANY: usize = 8;
 
 pub(super) fn thresholds() -> Vec<Threshold> {
     vec![
-        Threshold::new("convolve.least", long::LEAST, "points of a transform: from here all threads share a row"),
+        Threshold::new("convolve.least", long::MIN_POINTS, "points of a transform: from here all threads share a row"),
         Threshold::new("convolve.many", MANY, "rows: from here each has a thread to itself"),
         Threshold::new("convolve.points", FEW_POINTS, "length of a result: from here points need be no power of two"),
     ]
 }
 
 /// How rows are computed.
-enum Way {
+enum ConvolveStrategy {
     /// Each by one worker, in scratch of its own.
-    Whole(Arc<Tables>),
+    PerRow(Arc<Tables>),
     /// One after another, each by all workers.
-    Long(Arc<long::Tables>),
+    AcrossWorkers(Arc<long::Tables>),
 }
 
 /// Convolutions of rows of one shape.
 struct Convolve {
-    way: Way,
+    way: ConvolveStrategy,
     dtype: DType,
     rows: usize,
     m: usize,
@@ -170,7 +170,7 @@ struct Convolve {
     threads: usize,
 }
 
-pub(super) fn claims(args: &[Type]) -> bool {
+pub(super) fn supports(args: &[Type]) -> bool {
     args.len() == 2
         && args[0].numel() > 0
         && matches!(args[0].dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
@@ -179,7 +179,7 @@ pub(super) fn claims(args: &[Type]) -> bool {
 /// The most points whose tables are made: 64 GiB of them, or what 32-bit addresses reach.
 const MOST: usize = 1 << (if usize::BITS > 32 { 32 } else { 26 });
 
-pub(super) fn prepare(args: &[Type], machine: Machine) -> Result<Option<Box<dyn Routine>>> {
+pub(super) fn prepare(args: &[Type], machine: CpuContext) -> Result<Option<Box<dyn OpRoutine>>> {
     let (x, y) = (&args[0], &args[1]);
     let (Some(&m), Some(&n)) = (x.shape.last(), y.shape.last()) else { return Ok(None) };
     let rows = x.numel() / m;
@@ -189,14 +189,14 @@ pub(super) fn prepare(args: &[Type], machine: Machine) -> Result<Option<Box<dyn 
     }
     let Some(mut planner) = planner() else { return Ok(None) };
     let points = convolution_points(m + n - 1);
-    let (way, shared, each) = if rows < MANY && points >= long::LEAST {
+    let (way, shared, each) = if rows < MANY && points >= long::MIN_POINTS {
         let tables = LONG.of(points, &mut planner, long::Tables::new);
         let (work, each) = (tables.work(), tables.each());
-        (Way::Long(tables), work, each)
+        (ConvolveStrategy::AcrossWorkers(tables), work, each)
     } else {
         let tables = WHOLE.of(points, &mut planner, Tables::new);
         let plans = tables.forward.get_inplace_scratch_len().max(tables.inverse.get_inplace_scratch_len());
-        (Way::Whole(tables), 0, (points + plans).next_multiple_of(8))
+        (ConvolveStrategy::PerRow(tables), 0, (points + plans).next_multiple_of(8))
     };
     Ok(Some(Box::new(Convolve { way, dtype: x.dtype, rows, m, n, shared, each, threads: machine.threads })))
 }
@@ -228,10 +228,10 @@ impl Convolve {
     ///
     /// # Safety
     /// As for [`Routine::run`].
-    unsafe fn all<T: Element>(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) {
-        let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(args[1].cast_mut().cast::<T>()));
-        let (out, shared) = (Raw(outs[0].cast::<T>()), Raw(scratch.cast::<C>()));
-        let own = Raw(shared.at(self.shared));
+    unsafe fn all<T: Element>(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) {
+        let (x, y) = (SharedPtr(args[0].cast_mut().cast::<T>()), SharedPtr(args[1].cast_mut().cast::<T>()));
+        let (out, shared) = (SharedPtr(outs[0].cast::<T>()), SharedPtr(scratch.cast::<C>()));
+        let own = SharedPtr(shared.at(self.shared));
         let length = self.m + self.n - 1;
         // SAFETY: rows of the operands, which nobody writes.
         let operands = |i: usize| unsafe {
@@ -239,13 +239,13 @@ impl Convolve {
             (x, std::slice::from_raw_parts(y.at(i * self.n).cast_const(), self.n))
         };
         match &self.way {
-            Way::Long(tables) => {
+            ConvolveStrategy::AcrossWorkers(tables) => {
                 for i in 0..self.rows {
                     // SAFETY: the caller's promise, for the sizes that `prepare` asked the tables for.
-                    unsafe { tables.run(pool, operands(i), Raw(out.at(i * length)), shared, own) };
+                    unsafe { tables.run(pool, operands(i), SharedPtr(out.at(i * length)), shared, own) };
                 }
             }
-            Way::Whole(tables) => in_ranges(pool, self.rows, self.rows * tables.points * 32, &|range, worker| {
+            ConvolveStrategy::PerRow(tables) => in_ranges(pool, self.rows, self.rows * tables.points * 32, &|range, worker| {
                 // SAFETY: each worker has its own scratch, all of which `row` writes before it reads it (and complex
                 // numbers of zero bytes are valid whatever they hold), and rows of its own.
                 unsafe {
@@ -314,12 +314,12 @@ element! {
     bf16: bf16::to_f64, bf16::from_f64;
 }
 
-impl Routine for Convolve {
+impl OpRoutine for Convolve {
     fn scratch_bytes(&self) -> usize {
         (self.shared + self.each * self.threads) * size_of::<C>()
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
             match self.dtype {

@@ -13,23 +13,23 @@ mod interleaved;
 mod lanes;
 mod lanes16;
 
-use super::along::{Lines, ask_for};
-use super::element::{Element, Fold, by_dtype, by_fold};
-use super::{Machine, Raw, Routine, in_ranges};
+use super::along::{AxisLines, prefetch_line};
+use super::element::{Element, FoldOp, by_dtype, by_fold};
+use super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
 use crate::gemm::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::Result;
 use interleaved::{Code, KEPT};
 use ir::Type;
 use ir::ops::{Cumulative, ReduceKind};
-use lanes16::{EIGHT, Walk, Walks, walks};
+use lanes16::{LINES, Walk, Walks, walks};
 use std::ops::Range;
 
 /// Bytes of lines that are asked for while those before them are walked along.
 const AHEAD_BYTES: usize = 8 << 10;
 /// Adjacent lines, or parts of one, that are taken in turn.
-const TURNS: usize = EIGHT;
+const TURNS: usize = LINES;
 /// Elements of lines that are walked along by vectors. Of shorter ones each is walked along by itself: the processor goes on with the next while it waits.
 const SHORT: usize = 12;
 /// The same for elements of eight bytes, of which vectors hold few.
@@ -61,7 +61,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
         FULL,
         "elements of adjacent lines of f32: from here up to a block's, one block has all of them",
     ),
-    Threshold::new("running.block", EIGHT, "elements of adjacent lines of f32: beyond, each is walked along by itself"),
+    Threshold::new("running.block", LINES, "elements of adjacent lines of f32: beyond, each is walked along by itself"),
     Threshold::new("running.long", LONG, "elements of adjacent lines: from here a few lines are cut into parts"),
     Threshold::new("running.many", MANY, "adjacent lines: from here they are not cut"),
     Threshold::new("running.strip", STRIP, "lines beside each other: beyond, they are several strips"),
@@ -80,8 +80,8 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
 ];
 
 /// A running fold. Elements and states are bytes here.
-struct Running {
-    lines: Lines,
+struct CumulativeRoutine {
+    lines: AxisLines,
     reverse: bool,
     /// Parts of a line; 1 where it is not cut.
     parts: usize,
@@ -93,10 +93,10 @@ struct Running {
 }
 
 /// States of lines that go together: each fold's own, one beside the other.
-type States = [u64; EIGHT];
+type States = [u64; LINES];
 
-pub(super) fn cumulative(op: &Cumulative, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
-    let lines = Lines::new(&args[0], op.axis);
+pub(super) fn cumulative(op: &Cumulative, args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
+    let lines = AxisLines::new(&args[0], op.axis);
     let identity = op.kind.identity(args[0].dtype);
     let vectors = machine.isa != Isa::Portable || !cfg!(target_arch = "x86_64");
     // Products of parts overflow and vanish elsewhere than those of the whole.
@@ -104,24 +104,24 @@ pub(super) fn cumulative(op: &Cumulative, args: &[Type], machine: Machine) -> Op
     let parts = if cut && lines.inner == 1 && lines.outer < MANY && lines.n >= LONG { 2 * TURNS } else { 1 };
     let code = by_fold!(args[0].dtype, op.kind, T, F => Code::new::<T, F>(<T as Element>::from_scalar(identity)))?;
     let walks = walks(args[0].dtype, op.kind, machine.isa);
-    Some(Box::new(Running { lines, reverse: op.reverse, parts, vectors, walks, code }))
+    Some(Box::new(CumulativeRoutine { lines, reverse: op.reverse, parts, vectors, walks, code }))
 }
 
-impl Running {
+impl CumulativeRoutine {
     /// The element of this number.
-    fn at(&self, x: Raw<u8>, i: usize) -> *mut u8 {
+    fn at(&self, x: SharedPtr<u8>, i: usize) -> *mut u8 {
         x.at(i * self.code.size)
     }
 
     /// How short adjacent lines are that are walked along one by one.
-    fn short(&self) -> usize {
+    fn max_short_line(&self) -> usize {
         if self.code.size == 8 { SHORT_WIDE } else { SHORT }
     }
 
     /// So many states as folds begin with.
-    fn fresh(&self) -> States {
-        let mut states = [0; EIGHT];
-        for i in 0..EIGHT {
+    fn initial_states(&self) -> States {
+        let mut states = [0; LINES];
+        for i in 0..LINES {
             let to = states.as_mut_ptr().cast::<u8>().wrapping_add(i * self.code.state);
             // SAFETY: eight states of no more than eight bytes are there.
             unsafe { to.copy_from_nonoverlapping((&raw const self.code.start).cast(), self.code.state) };
@@ -134,7 +134,7 @@ impl Running {
     ///
     /// # Safety
     /// All elements are there to read and to write, the latter by nobody else.
-    unsafe fn singly(&self, (x, y): (Raw<u8>, Raw<u8>), first: usize, lines: usize, n: usize, states: &mut States) {
+    unsafe fn scan_one_by_one(&self, (x, y): (SharedPtr<u8>, SharedPtr<u8>), first: usize, lines: usize, n: usize, states: &mut States) {
         let (apart, step) = if self.lines.inner == 1 { (n, 1) } else { (1, self.lines.inner) };
         let (first, step) = match self.reverse {
             false => (first, step as isize),
@@ -145,7 +145,7 @@ impl Running {
     }
 
     /// Lines side by side, a strip of them at a time.
-    unsafe fn across(&self, pool: &Pool, x: Raw<u8>, y: Raw<u8>) {
+    unsafe fn scan_strips(&self, pool: &ThreadPool, x: SharedPtr<u8>, y: SharedPtr<u8>) {
         let l = self.lines;
         let each = l.inner.div_ceil(STRIP);
         in_ranges(pool, l.outer * each, l.numel(), &|range: Range<usize>, _| {
@@ -155,7 +155,7 @@ impl Running {
                 // SAFETY: inside the operand and this strip's part of the result; the machine has what it says.
                 unsafe {
                     if !self.vectors {
-                        self.singly((x, y), first, lanes, l.n, &mut self.fresh());
+                        self.scan_one_by_one((x, y), first, lanes, l.n, &mut self.initial_states());
                         continue;
                     }
                     let (rows, step) = (l.n, l.inner as isize);
@@ -176,18 +176,18 @@ impl Running {
     unsafe fn walk(
         &self,
         walk: Walk,
-        (x, y): (Raw<u8>, Raw<u8>),
-        starts: [usize; EIGHT],
+        (x, y): (SharedPtr<u8>, SharedPtr<u8>),
+        starts: [usize; LINES],
         len: usize,
         states: &mut States,
     ) {
         debug_assert!(self.code.size == 2 && self.code.state == 8);
         // SAFETY: elements have two bytes, states are f64, and the caller vouches for the rest.
-        unsafe { walk((Raw(x.0.cast()), Raw(y.0.cast())), starts, len, self.reverse, states.as_mut_ptr().cast()) };
+        unsafe { walk((SharedPtr(x.0.cast()), SharedPtr(y.0.cast())), starts, len, self.reverse, states.as_mut_ptr().cast()) };
     }
 
     /// Adjacent lines, whole.
-    unsafe fn lines(&self, pool: &Pool, x: Raw<u8>, y: Raw<u8>) {
+    unsafe fn scan_adjacent_lines(&self, pool: &ThreadPool, x: SharedPtr<u8>, y: SharedPtr<u8>) {
         let (rows, n) = (self.lines.outer, self.lines.n);
         if rows * n == 0 {
             return;
@@ -202,19 +202,19 @@ impl Running {
     }
 
     /// These adjacent lines, of which there is one at least.
-    unsafe fn some_lines(&self, own: Range<usize>, x: Raw<u8>, y: Raw<u8>) {
-        let (n, start, code) = (self.lines.n, self.fresh(), &self.code);
+    unsafe fn some_lines(&self, own: Range<usize>, x: SharedPtr<u8>, y: SharedPtr<u8>) {
+        let (n, start, code) = (self.lines.n, self.initial_states(), &self.code);
         let mut first = own.start;
-        if !self.vectors || n < self.short() && self.walks.is_none() {
+        if !self.vectors || n < self.max_short_line() && self.walks.is_none() {
             // SAFETY: the caller's promise.
             unsafe {
                 // States of f32 are converted back and forth, which vectors do several at a time.
                 #[cfg(target_arch = "x86_64")]
-                if let (true, FULL..=EIGHT, Some(short)) = (self.vectors, n, code.short) {
+                if let (true, FULL..=LINES, Some(short)) = (self.vectors, n, code.short) {
                     let way = lanes::Way { apart: n as isize, n, reverse: self.reverse };
                     return short(self.at(x, first * n), self.at(y, first * n), own.len(), way, &code.start);
                 }
-                return self.singly((x, y), first * n, own.len(), n, &mut start.clone());
+                return self.scan_one_by_one((x, y), first * n, own.len(), n, &mut start.clone());
             }
         }
         while first < own.end {
@@ -227,21 +227,21 @@ impl Running {
                     let bytes = TURNS * n * code.size;
                     if bytes <= AHEAD_BYTES {
                         for b in (0..bytes).step_by(64) {
-                            ask_for(self.at(x, first * n).wrapping_add(bytes + b));
-                            ask_for(self.at(y, first * n).wrapping_add(bytes + b));
+                            prefetch_line(self.at(x, first * n).wrapping_add(bytes + b));
+                            prefetch_line(self.at(y, first * n).wrapping_add(bytes + b));
                         }
                     }
                 }
                 #[cfg(target_arch = "x86_64")]
                 if let (Some(steps), None) = (code.lanes, self.walks)
-                    && own.len() >= EIGHT
+                    && own.len() >= LINES
                     && left > LEFT
                 {
                     // The last eight lines may begin with some that are done, and give the same again.
-                    let at = first.min(own.end - EIGHT) * n;
+                    let at = first.min(own.end - LINES) * n;
                     let way = lanes::Way { apart: n as isize, n, reverse: self.reverse };
                     lanes::long(code.size, self.at(x, at), self.at(y, at), way, steps, true, &mut states);
-                    first += EIGHT;
+                    first += LINES;
                     continue;
                 }
                 // Of fewer lines the last is walked along several times at once, to the same results.
@@ -257,7 +257,7 @@ impl Running {
                         first += LEFT;
                         continue;
                     }
-                    _ => self.singly((x, y), first * n, left.min(TURNS), n, &mut states),
+                    _ => self.scan_one_by_one((x, y), first * n, left.min(TURNS), n, &mut states),
                 }
             }
             first += TURNS;
@@ -274,7 +274,7 @@ impl Running {
     ///
     /// # Safety
     /// As for `singly`; what is only folded is not written.
-    unsafe fn folded(&self, write: bool, ends: (Raw<u8>, Raw<u8>), unit: usize, states: &mut States) {
+    unsafe fn combine_parts(&self, write: bool, ends: (SharedPtr<u8>, SharedPtr<u8>), unit: usize, states: &mut States) {
         let (each, groups) = (self.lines.n / self.parts, self.parts / TURNS);
         let starts: [usize; TURNS] = std::array::from_fn(|i| self.part(unit / groups, unit % groups * TURNS + i));
         let (x, y) = ends;
@@ -305,61 +305,61 @@ impl Running {
     }
 
     /// Few long adjacent lines. The last elements, which are no whole part, come first where the walk is reversed.
-    unsafe fn parts(&self, pool: &Pool, x: Raw<u8>, y: Raw<u8>, totals: Raw<u8>) {
+    unsafe fn scan_in_parts(&self, pool: &ThreadPool, x: SharedPtr<u8>, y: SharedPtr<u8>, totals: SharedPtr<u8>) {
         let (rows, n, parts) = (self.lines.outer, self.lines.n, self.parts);
         let (whole, work, groups) = (n / parts * parts, rows * n, parts / TURNS);
         let bytes = TURNS * self.code.state;
         in_ranges(pool, rows * groups, work, &|range: Range<usize>, _| {
             for unit in range {
-                let mut states = self.fresh();
+                let mut states = self.initial_states();
                 // SAFETY: inside the operand; totals have a place for each part.
                 unsafe {
-                    self.folded(false, (x, y), unit, &mut states);
+                    self.combine_parts(false, (x, y), unit, &mut states);
                     totals.at(unit * bytes).copy_from_nonoverlapping(states.as_ptr().cast(), bytes);
                 }
             }
         });
         // From what each part gives to what stands before each.
         for row in 0..rows {
-            let mut before = self.fresh();
+            let mut before = self.initial_states();
             let (rest, own) = (row * n + whole, totals.at(row * parts * self.code.state));
             // SAFETY: inside the operands; each total is read before it is replaced.
             unsafe {
                 if self.reverse {
-                    self.singly((x, y), rest, 1, n - whole, &mut before);
+                    self.scan_one_by_one((x, y), rest, 1, n - whole, &mut before);
                 }
                 (self.code.chain)(own, parts, before.as_mut_ptr());
                 if !self.reverse {
-                    self.singly((x, y), rest, 1, n - whole, &mut before);
+                    self.scan_one_by_one((x, y), rest, 1, n - whole, &mut before);
                 }
             }
         }
         in_ranges(pool, rows * groups, work, &|range: Range<usize>, _| {
             for unit in range {
-                let mut states = [0; EIGHT];
+                let mut states = [0; LINES];
                 // SAFETY: as above; these parts of the result are this range's own.
                 unsafe {
                     states.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(totals.at(unit * bytes), bytes);
-                    self.folded(true, (x, y), unit, &mut states);
+                    self.combine_parts(true, (x, y), unit, &mut states);
                 }
             }
         });
     }
 }
 
-impl Routine for Running {
+impl OpRoutine for CumulativeRoutine {
     fn scratch_bytes(&self) -> usize {
         if self.parts > 1 { self.lines.outer * self.parts * self.code.state } else { 0 }
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let (x, y) = (Raw(args[0].cast_mut()), Raw(outs[0]));
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let (x, y) = (SharedPtr(args[0].cast_mut()), SharedPtr(outs[0]));
         // SAFETY: the caller's promise.
         unsafe {
             match (self.lines.inner, self.parts) {
-                (1, 1) => self.lines(pool, x, y),
-                (1, _) => self.parts(pool, x, y, Raw(scratch)),
-                _ => self.across(pool, x, y),
+                (1, 1) => self.scan_adjacent_lines(pool, x, y),
+                (1, _) => self.scan_in_parts(pool, x, y, SharedPtr(scratch)),
+                _ => self.scan_strips(pool, x, y),
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Elements of every dtype that routines work on, with the arithmetic of the reference.
 
-use super::half_floats::Small;
+use super::half_floats::HalfFloat;
 use half::{bf16, f16};
 use ir::ops::ReduceKind;
 use ir::{DType, Scalar};
@@ -283,7 +283,7 @@ integers!(
 );
 
 /// A way of combining elements one after the other.
-pub(super) trait Fold<T: Element>: Send + Sync + 'static {
+pub(super) trait FoldOp<T: Element>: Send + Sync + 'static {
     type State: Copy + Send + Sync;
     fn step(state: Self::State, x: T) -> Self::State;
     fn result(state: Self::State) -> T;

@@ -4,7 +4,7 @@
 use half::{bf16, f16};
 
 /// A float of 16 bits.
-pub(super) trait Small: Copy {
+pub(super) trait HalfFloat: Copy {
     /// The bits of infinity.
     const INFINITY: u16;
     fn bits(self) -> u16;
@@ -31,18 +31,18 @@ pub(super) trait Small: Copy {
 
     /// An integer that orders as the numbers do; both zeros are 0.
     #[inline(always)]
-    fn order(self) -> i16 {
+    fn sort_key(self) -> i16 {
         let sign = self.bits() as i16 >> 15;
         ((self.bits() & 0x7fff) as i16 ^ sign).wrapping_sub(sign)
     }
 
     #[inline(always)]
     fn below(self, b: Self) -> bool {
-        (self.order() < b.order()) & !self.not_a_number() & !b.not_a_number()
+        (self.sort_key() < b.sort_key()) & !self.not_a_number() & !b.not_a_number()
     }
 }
 
-impl Small for bf16 {
+impl HalfFloat for bf16 {
     const INFINITY: u16 = 0x7f80;
 
     #[inline(always)]
@@ -61,7 +61,7 @@ impl Small for bf16 {
     }
 }
 
-impl Small for f16 {
+impl HalfFloat for f16 {
     const INFINITY: u16 = 0x7c00;
 
     #[inline(always)]
@@ -101,13 +101,13 @@ mod tests {
     fn every_value_converts_as_the_reference_does() {
         for bits in 0..=u16::MAX {
             let (b, h) = (bf16::from_bits(bits), f16::from_bits(bits));
-            assert_eq!(Small::to_f32(b).is_nan(), b.to_f64().is_nan());
-            assert_eq!(Small::to_f32(h).is_nan(), h.to_f64().is_nan());
+            assert_eq!(HalfFloat::to_f32(b).is_nan(), b.to_f64().is_nan());
+            assert_eq!(HalfFloat::to_f32(h).is_nan(), h.to_f64().is_nan());
             if !b.is_nan() {
-                assert_eq!((Small::to_f32(b) as f64).to_bits(), b.to_f64().to_bits(), "{bits:#x}");
+                assert_eq!((HalfFloat::to_f32(b) as f64).to_bits(), b.to_f64().to_bits(), "{bits:#x}");
             }
             if !h.is_nan() {
-                assert_eq!((Small::to_f32(h) as f64).to_bits(), h.to_f64().to_bits(), "{bits:#x}");
+                assert_eq!((HalfFloat::to_f32(h) as f64).to_bits(), h.to_f64().to_bits(), "{bits:#x}");
             }
         }
     }
@@ -157,11 +157,11 @@ mod tests {
         for &a in &some {
             for &b in &some {
                 let (x, y) = (bf16::from_bits(a), bf16::from_bits(b));
-                let sum = bf16::of_f32(Small::to_f32(x) + Small::to_f32(y));
+                let sum = bf16::of_f32(HalfFloat::to_f32(x) + HalfFloat::to_f32(y));
                 let want = bf16::from_bits(ir::round::to_bf16(x.to_f64() + y.to_f64()));
                 assert!(sum.to_bits() == want.to_bits() || sum.is_nan() && want.is_nan(), "{x} + {y}: {sum}, {want}");
                 let (x, y) = (f16::from_bits(a), f16::from_bits(b));
-                let sum = f16::of_f32(Small::to_f32(x) + Small::to_f32(y));
+                let sum = f16::of_f32(HalfFloat::to_f32(x) + HalfFloat::to_f32(y));
                 let want = f16::from_bits(ir::round::to_f16(x.to_f64() + y.to_f64()));
                 assert!(sum.to_bits() == want.to_bits() || sum.is_nan() && want.is_nan(), "{x} + {y}: {sum}, {want}");
             }

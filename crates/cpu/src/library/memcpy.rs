@@ -8,7 +8,7 @@ const CHUNK: usize = 32;
 /// # Safety
 /// Both sides are good for `bytes` bytes, which are `N` at least and no more than twice that.
 #[inline(always)]
-unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, bytes: usize) {
+unsafe fn copy_both_ends<const N: usize>(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller vouches for at least `N` bytes.
     unsafe {
         let (first, last) = (from.cast::<[u8; N]>(), from.add(bytes - N).cast::<[u8; N]>());
@@ -25,7 +25,7 @@ unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, bytes: usize) {
 /// # Safety
 /// Both sides are good for `bytes` bytes, and don't overlap unless they are the same.
 #[inline(always)]
-unsafe fn chunks(from: *const u8, to: *mut u8, bytes: usize) {
+unsafe fn copy_chunks(from: *const u8, to: *mut u8, bytes: usize) {
     #[inline(always)]
     unsafe fn step<const N: usize>(from: *const u8, to: *mut u8, i: usize) {
         // SAFETY: the caller vouches for so many chunks at this place.
@@ -62,18 +62,18 @@ pub(super) unsafe fn copy<T: Copy>(from: *const T, to: *mut T, n: usize) {
         match bytes {
             0 => {}
             1 => *to = *from,
-            2..4 => ends::<2>(from, to, bytes),
-            4..8 => ends::<4>(from, to, bytes),
-            8..16 => ends::<8>(from, to, bytes),
-            16..CHUNK => ends::<16>(from, to, bytes),
-            _ => chunks(from, to, bytes),
+            2..4 => copy_both_ends::<2>(from, to, bytes),
+            4..8 => copy_both_ends::<4>(from, to, bytes),
+            8..16 => copy_both_ends::<8>(from, to, bytes),
+            16..CHUNK => copy_both_ends::<16>(from, to, bytes),
+            _ => copy_chunks(from, to, bytes),
         }
     }
 }
 
 /// Lines of one length: how many bytes, how many lines, and how many bytes they are apart in operand and result.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lines {
+pub(super) struct StridedCopy {
     pub(super) bytes: usize,
     pub(super) count: usize,
     pub(super) from: isize,
@@ -85,9 +85,9 @@ pub(super) struct Lines {
 /// # Safety
 /// Both sides are good for the lines, and don't overlap unless they are the same.
 #[inline(always)]
-pub(super) unsafe fn lines(from: *const u8, to: *mut u8, l: Lines) {
+pub(super) unsafe fn copy_lines(from: *const u8, to: *mut u8, l: StridedCopy) {
     #[inline(always)]
-    unsafe fn each(from: *const u8, to: *mut u8, l: Lines, copy: impl Fn(*const u8, *mut u8)) {
+    unsafe fn each(from: *const u8, to: *mut u8, l: StridedCopy, copy: impl Fn(*const u8, *mut u8)) {
         let (mut from, mut to) = (from, to);
         for _ in 0..l.count {
             copy(from, to);
@@ -95,7 +95,7 @@ pub(super) unsafe fn lines(from: *const u8, to: *mut u8, l: Lines) {
         }
     }
     #[inline(always)]
-    unsafe fn whole<const N: usize>(from: *const u8, to: *mut u8, l: Lines) {
+    unsafe fn whole<const N: usize>(from: *const u8, to: *mut u8, l: StridedCopy) {
         // SAFETY: the caller vouches for lines of `N` bytes.
         unsafe {
             each(from, to, l, |x, y| y.cast::<[u8; N]>().write_unaligned(x.cast::<[u8; N]>().read_unaligned()));
@@ -111,16 +111,16 @@ pub(super) unsafe fn lines(from: *const u8, to: *mut u8, l: Lines) {
             }
             1 => whole::<1>(from, to, l),
             2 => whole::<2>(from, to, l),
-            3 => each(from, to, l, |x, y| ends::<2>(x, y, n)),
+            3 => each(from, to, l, |x, y| copy_both_ends::<2>(x, y, n)),
             4 => whole::<4>(from, to, l),
-            5..8 => each(from, to, l, |x, y| ends::<4>(x, y, n)),
+            5..8 => each(from, to, l, |x, y| copy_both_ends::<4>(x, y, n)),
             8 => whole::<8>(from, to, l),
-            9..16 => each(from, to, l, |x, y| ends::<8>(x, y, n)),
+            9..16 => each(from, to, l, |x, y| copy_both_ends::<8>(x, y, n)),
             16 => whole::<16>(from, to, l),
-            17..CHUNK => each(from, to, l, |x, y| ends::<16>(x, y, n)),
+            17..CHUNK => each(from, to, l, |x, y| copy_both_ends::<16>(x, y, n)),
             CHUNK => whole::<CHUNK>(from, to, l),
-            33..65 => each(from, to, l, |x, y| ends::<CHUNK>(x, y, n)),
-            _ => each(from, to, l, |x, y| chunks(x, y, n)),
+            33..65 => each(from, to, l, |x, y| copy_both_ends::<CHUNK>(x, y, n)),
+            _ => each(from, to, l, |x, y| copy_chunks(x, y, n)),
         }
     }
 }

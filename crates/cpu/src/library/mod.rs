@@ -33,7 +33,7 @@ mod sorting_network;
 mod window;
 
 #[cfg(all(unix, target_arch = "x86_64"))]
-pub(crate) use rearrange::Turn;
+pub(crate) use rearrange::TransposeRoutine;
 pub(crate) use rearrange::prepare as rearrangement;
 
 #[cfg(feature = "fft")]
@@ -41,14 +41,14 @@ pub use convolve::{CONVOLUTION_COSTS, ConvolutionCosts, convolution_lengths, con
 
 use crate::backend::Cpu;
 use crate::gemm::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::{Error, PendingCollective, Result};
 use ir::ops::Composite;
 use ir::{Literal, Op, Type};
 
 /// An op ready to run on dense operands.
-pub(crate) trait Routine: Send + Sync {
+pub(crate) trait OpRoutine: Send + Sync {
     /// Bytes that a run needs besides its operands, aligned to 64.
     fn scratch_bytes(&self) -> usize {
         0
@@ -59,20 +59,20 @@ pub(crate) trait Routine: Send + Sync {
     /// # Safety
     /// Every pointer is good for the bytes of its type, `scratch` for [`Routine::scratch_bytes`], and neither results
     /// nor scratch overlap anything else.
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()>;
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()>;
 
     /// Starts it on a copy of its operands, if it can end while others run; its one result comes later.
     ///
     /// # Safety
     /// Every pointer is good for the bytes of its type.
-    unsafe fn start(&self, args: &[*const u8]) -> Result<Option<Started>> {
+    unsafe fn start(&self, args: &[*const u8]) -> Result<Option<StartedRoutine>> {
         let _ = args;
         Ok(None)
     }
 }
 
 /// A routine that was started, and the bytes of its result.
-pub(crate) struct Started {
+pub(crate) struct StartedRoutine {
     pub(crate) talking: Box<dyn PendingCollective>,
     pub(crate) bytes: usize,
 }
@@ -84,33 +84,33 @@ const PORTABLE: bool = cfg!(not(all(unix, target_arch = "x86_64", not(feature = 
 
 /// What a routine is prepared for.
 #[derive(Clone, Copy)]
-struct Machine {
+struct CpuContext {
     threads: usize,
     isa: Isa,
 }
 
 /// Whether this backend runs a composite whole.
-pub(crate) fn claims(composite: &Composite, args: &[Type]) -> bool {
+pub(crate) fn supports(composite: &Composite, args: &[Type]) -> bool {
     match composite.name.as_str() {
-        "attention" => attention::claims(composite, args, false),
-        "attention_backward" => attention::claims(composite, args, true),
+        "attention" => attention::supports(composite, args, false),
+        "attention_backward" => attention::supports(composite, args, true),
         #[cfg(feature = "fft")]
-        "fft_convolve" => convolve::claims(args),
+        "fft_convolve" => convolve::supports(args),
         "dequantize" | "packed_dot" => packed::claims(composite, args),
         _ => false,
     }
 }
 
 /// The routine of an op on operands of these types.
-pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Result<Box<dyn Routine>> {
-    let machine = Machine { threads: cpu.pool.threads(), isa: cpu.isa() };
+pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Result<Box<dyn OpRoutine>> {
+    let machine = CpuContext { threads: cpu.pool.threads(), isa: cpu.isa() };
     let routine = match op {
         #[cfg(feature = "fft")]
         Op::Composite(c) if c.name == "fft_convolve" => convolve::prepare(args, machine)?,
         Op::Composite(c) if matches!(c.name.as_str(), "dequantize" | "packed_dot") => {
             packed::prepare(c, args, outs, machine)
         }
-        Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
+        Op::Composite(c) if supports(c, args) => attention::prepare(c, args, machine),
         Op::Collective(c) => collective::prepare(c, args, outs, cpu)?,
         Op::Concat(c) => concat::prepare(c, args, outs, machine.isa),
         Op::Conv(c) => conv::prepare(c, args, outs, machine),
@@ -142,8 +142,8 @@ struct Interpreted {
     outs: Vec<Type>,
 }
 
-impl Routine for Interpreted {
-    unsafe fn run(&self, _: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+impl OpRoutine for Interpreted {
+    unsafe fn run(&self, _: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
         let mut inputs = Vec::with_capacity(args.len());
         for (p, ty) in args.iter().zip(&self.args) {
             // SAFETY: good for the type's bytes by the caller's promise.
@@ -161,14 +161,14 @@ impl Routine for Interpreted {
 
 /// A pointer that the parts of a job share; each writes only what is its own.
 #[derive(Clone, Copy)]
-struct Raw<T>(*mut T);
+struct SharedPtr<T>(*mut T);
 
 // SAFETY: see the type's comment; the pool's call returns before what is pointed at goes away.
-unsafe impl<T> Sync for Raw<T> {}
+unsafe impl<T> Sync for SharedPtr<T> {}
 // SAFETY: as above.
-unsafe impl<T> Send for Raw<T> {}
+unsafe impl<T> Send for SharedPtr<T> {}
 
-impl<T> Raw<T> {
+impl<T> SharedPtr<T> {
     fn at(&self, i: usize) -> *mut T {
         self.0.wrapping_add(i)
     }
@@ -214,7 +214,7 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
 }
 
 /// Shares `0..n` out in contiguous ranges, no more than there is work (or threads) for. Scratch may be indexed by worker.
-fn in_ranges(pool: &Pool, n: usize, work: usize, f: &(dyn Fn(std::ops::Range<usize>, usize) + Sync)) {
+fn in_ranges(pool: &ThreadPool, n: usize, work: usize, f: &(dyn Fn(std::ops::Range<usize>, usize) + Sync)) {
     let parts = pool.parts(n).min(work / PARALLEL_WORK).max(1);
-    pool.run(parts, &|part, worker| f(crate::pool::share(n, parts, part), worker));
+    pool.run(parts, &|part, worker| f(crate::pool::contiguous_share(n, parts, part), worker));
 }

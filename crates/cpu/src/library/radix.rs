@@ -2,43 +2,43 @@
 //! moved. Bytes that all keys share are neither counted nor moved, and the last pass writes the result. Of shorter lines the keys themselves are sorted, where
 //! elements can be had back from them.
 
-use super::along::Lines;
+use super::along::AxisLines;
 use super::element::{Element, by_dtype};
 use crate::thresholds::Threshold;
 use ir::DType;
 
 /// Elements of a line from which this is quicker than comparing; of f64, whose passes are twice as many. Integers mostly share
 /// their first bytes.
-pub(super) const ALONE: usize = 256;
-pub(super) const ALONE_WIDE: usize = 1024;
+pub(super) const MIN_RADIX: usize = 256;
+pub(super) const MIN_RADIX_F64: usize = 1024;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
-    Threshold::new("sort.alone", ALONE, "elements of a line without company: from here they are sorted byte by byte"),
-    Threshold::new("sort.alone_wide", ALONE_WIDE, "the same of f64"),
+    Threshold::new("sort.alone", MIN_RADIX, "elements of a line without company: from here they are sorted byte by byte"),
+    Threshold::new("sort.alone_wide", MIN_RADIX_F64, "the same of f64"),
 ];
 
 /// Sorts line `line` of an operand into the result; the last pointer is room for two lines. The flag is for descending order.
 ///
 /// # Safety
 /// All pointers are good for that, and nobody else has the line of the result.
-pub(super) type Alone = unsafe fn(*const u8, *mut u8, &Lines, usize, bool, *mut u8);
+pub(super) type SortLineFn = unsafe fn(*const u8, *mut u8, &AxisLines, usize, bool, *mut u8);
 
 /// The sort of a dtype.
-pub(super) fn alone(dtype: DType) -> Option<Alone> {
-    by_dtype!(dtype, T => sort::<T> as Alone)
+pub(super) fn sort_line_fn(dtype: DType) -> Option<SortLineFn> {
+    by_dtype!(dtype, T => sort::<T> as SortLineFn)
 }
 
 /// As [`Alone`], of shorter lines; says whether that was possible.
-pub(super) type Short = unsafe fn(*const u8, *mut u8, &Lines, usize, bool, *mut u8) -> bool;
+pub(super) type SortShortLineFn = unsafe fn(*const u8, *mut u8, &AxisLines, usize, bool, *mut u8) -> bool;
 
 /// The sort of a dtype's shorter lines.
-pub(super) fn short(dtype: DType) -> Option<Short> {
-    by_dtype!(dtype, T => keys::<T> as Short)
+pub(super) fn sort_short_line_fn(dtype: DType) -> Option<SortShortLineFn> {
+    by_dtype!(dtype, T => keys::<T> as SortShortLineFn)
 }
 
 /// # Safety
 /// As for [`Alone`].
-unsafe fn keys<T: Element>(x: *const u8, y: *mut u8, l: &Lines, line: usize, descending: bool, room: *mut u8) -> bool {
+unsafe fn keys<T: Element>(x: *const u8, y: *mut u8, l: &AxisLines, line: usize, descending: bool, room: *mut u8) -> bool {
     let base = line / l.inner * l.inner * l.n + line % l.inner;
     let (x, y) = (x.cast::<T>().wrapping_add(base), y.cast::<T>().wrapping_add(base));
     let flip = if descending { u64::MAX } else { 0 };
@@ -62,7 +62,7 @@ unsafe fn keys<T: Element>(x: *const u8, y: *mut u8, l: &Lines, line: usize, des
 
 /// # Safety
 /// As for [`Alone`].
-unsafe fn sort<T: Element>(x: *const u8, y: *mut u8, l: &Lines, line: usize, descending: bool, room: *mut u8) {
+unsafe fn sort<T: Element>(x: *const u8, y: *mut u8, l: &AxisLines, line: usize, descending: bool, room: *mut u8) {
     let base = line / l.inner * l.inner * l.n + line % l.inner;
     let (x, y) = (x.cast::<T>().wrapping_add(base), y.cast::<T>().wrapping_add(base));
     let flip = if descending { u64::MAX } else { 0 };

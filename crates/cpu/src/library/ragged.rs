@@ -3,9 +3,9 @@
 //! Rows are taken in chunks of fixed heights, for each of which there is a plan; how a group falls into chunks depends on
 //! its size alone.
 
-use super::{Machine, Pointers, Raw, Routine};
-use crate::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
-use crate::pool::Pool;
+use super::{CpuContext, Pointers, SharedPtr, OpRoutine};
+use crate::gemm::{MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::Result;
 use half::{bf16, f16};
@@ -29,8 +29,8 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
 struct Ragged {
     mode: RaggedMode,
     /// Plans by chunk: the largest first, each half of the one before. `Contract` has them for a strip and for the last.
-    plans: Vec<Plan>,
-    last: Vec<Plan>,
+    plans: Vec<GemmPlan>,
+    last: Vec<GemmPlan>,
     batch: usize,
     rows: usize,
     groups: usize,
@@ -47,7 +47,7 @@ struct Ragged {
     threads: usize,
 }
 
-pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let (a, b, offsets, at) = (&args[0], &args[1], &args[2], op.batch);
     let accumulator = if a.dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let floats = matches!(a.dtype, DType::F32 | DType::F64 | DType::BF16 | DType::F16);
@@ -56,30 +56,30 @@ pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Mac
     }
     let (rows, m) = (a.shape[at], a.shape[at + 1]);
     let n = outs[0].shape[outs[0].rank() - 1];
-    let plan = |problem: Problem| Plan::with_isa(&problem, 1, machine.isa).ok();
+    let plan = |problem: GemmProblem| GemmPlan::with_isa(&problem, 1, machine.isa).ok();
     let halves = |most: usize| std::iter::successors(Some(most), |c| (*c > 1).then_some(c / 2));
-    let contract = |m_strip: usize| -> Option<Vec<Plan>> {
+    let contract = |m_strip: usize| -> Option<Vec<GemmPlan>> {
         halves(DEPTH)
             .map(|k| {
-                plan(Problem {
-                    a: Source::Memory(Layout::row_major(m).transposed()),
-                    c: Target::Memory { dtype: accumulator, layout: Layout::row_major(n), accumulate: true },
-                    ..Problem::new(m_strip, k, n, a.dtype)
+                plan(GemmProblem {
+                    a: OperandSource::Memory(MatrixLayout::row_major(m).transposed()),
+                    c: OutputKind::Memory { dtype: accumulator, layout: MatrixLayout::row_major(n), accumulate: true },
+                    ..GemmProblem::new(m_strip, k, n, a.dtype)
                 })
             })
             .collect()
     };
     let (plans, last) = match op.mode {
         RaggedMode::Rows => {
-            let c = Target::Memory { dtype: op.out, layout: Layout::row_major(n), accumulate: false };
+            let c = OutputKind::Memory { dtype: op.out, layout: MatrixLayout::row_major(n), accumulate: false };
             (
-                halves(ROWS).map(|r| plan(Problem { c, ..Problem::new(r, m, n, a.dtype) })).collect::<Option<_>>()?,
+                halves(ROWS).map(|r| plan(GemmProblem { c, ..GemmProblem::new(r, m, n, a.dtype) })).collect::<Option<_>>()?,
                 vec![],
             )
         }
         RaggedMode::Contract => (contract(STRIP.min(m))?, contract(m % STRIP)?),
     };
-    let each = plans.iter().chain(&last).map(Plan::scratch_bytes).max()?.next_multiple_of(64);
+    let each = plans.iter().chain(&last).map(GemmPlan::scratch_bytes).max()?.next_multiple_of(64);
     let rounded = op.mode == RaggedMode::Contract && op.out != accumulator;
     Some(Box::new(Ragged {
         mode: op.mode,
@@ -102,7 +102,7 @@ pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Mac
 
 impl Ragged {
     /// The rows of a group, risen within those there are.
-    unsafe fn bounds(&self, offsets: *const u8, batch: usize, group: usize) -> (usize, usize) {
+    unsafe fn group_rows(&self, offsets: *const u8, batch: usize, group: usize) -> (usize, usize) {
         let (mut last, mut before) = (0, 0);
         for k in 0..=group + 1 {
             before = last;
@@ -131,8 +131,8 @@ impl Ragged {
         None
     }
 
-    unsafe fn rows(&self, pool: &Pool, args: &[*const u8], out: *mut u8, scratch: *mut u8) {
-        let (args, out, scratch) = (Pointers(args), Raw(out), Raw(scratch));
+    unsafe fn rows(&self, pool: &ThreadPool, args: &[*const u8], out: *mut u8, scratch: *mut u8) {
+        let (args, out, scratch) = (Pointers(args), SharedPtr(out), SharedPtr(scratch));
         let size = self.out.size();
         let parts = self.rows.div_ceil(ROWS) + self.groups;
         pool.run(self.batch * parts, &|part, worker| {
@@ -152,7 +152,7 @@ impl Ragged {
                     let a = args[0].add(at * self.m * self.size);
                     let c = out.at(at * self.n * size);
                     let scratch = scratch.at(worker * self.each);
-                    plan.run(pool, Operand::Memory(a), Operand::Memory(b), Output::Memory(c), scratch);
+                    plan.run(pool, GemmOperand::Memory(a), GemmOperand::Memory(b), GemmOutput::Memory(c), scratch);
                     (row, left) = (row + height, left - height);
                 }
             }
@@ -174,11 +174,11 @@ impl Ragged {
             return (0, 0);
         }
         // SAFETY: the caller's promise.
-        unsafe { (self.bounds(offsets, batch, 0).0, self.bounds(offsets, batch, self.groups - 1).1) }
+        unsafe { (self.group_rows(offsets, batch, 0).0, self.group_rows(offsets, batch, self.groups - 1).1) }
     }
 
-    unsafe fn contract(&self, pool: &Pool, args: &[*const u8], out: *mut u8, scratch: *mut u8) {
-        let (args, out, scratch) = (Pointers(args), Raw(out), Raw(scratch));
+    unsafe fn contract(&self, pool: &ThreadPool, args: &[*const u8], out: *mut u8, scratch: *mut u8) {
+        let (args, out, scratch) = (Pointers(args), SharedPtr(out), SharedPtr(scratch));
         let strips = self.m.div_ceil(STRIP);
         pool.run(self.batch * self.groups * strips, &|part, worker| {
             let args = args.get();
@@ -193,14 +193,14 @@ impl Ragged {
                 let sums = if self.strip > 0 { own.add(self.each) } else { to };
                 let width = if self.dtype == DType::F64 { 8 } else { 4 };
                 std::ptr::write_bytes(sums, 0, height * self.n * width);
-                let (mut row, end) = self.bounds(args[2], batch, group);
+                let (mut row, end) = self.group_rows(args[2], batch, group);
                 for (i, plan) in plans.iter().enumerate() {
                     let depth = DEPTH >> i;
                     while end - row >= depth {
                         let at = batch * self.rows + row;
                         let a = args[0].add((at * self.m + first) * self.size);
                         let b = args[1].add(at * self.n * self.size);
-                        plan.run(pool, Operand::Memory(a), Operand::Memory(b), Output::Memory(sums), own);
+                        plan.run(pool, GemmOperand::Memory(a), GemmOperand::Memory(b), GemmOutput::Memory(sums), own);
                         row += depth;
                     }
                 }
@@ -219,12 +219,12 @@ impl Ragged {
     }
 }
 
-impl Routine for Ragged {
+impl OpRoutine for Ragged {
     fn scratch_bytes(&self) -> usize {
         (self.each + self.strip) * self.threads
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
             match self.mode {

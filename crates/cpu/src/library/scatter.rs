@@ -12,9 +12,9 @@ mod combine;
 mod geometry;
 mod places;
 
-use super::{Machine, Raw, Routine, in_ranges};
+use super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
 use crate::gemm::Isa;
-use crate::pool::{HELPERS, Pool, share};
+use crate::pool::{MIN_STEALING_THREADS, ThreadPool, contiguous_share};
 use crate::thresholds::Threshold;
 use combine::{Block, Combiner, Count};
 use compiler::Result;
@@ -69,7 +69,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
 /// Lines that are gone through together, so that places are found once for all of them.
 const TOGETHER: usize = 32;
 
-struct Scattering {
+struct ScatterRoutine {
     geometry: Box<Geometry>,
     combiner: Combiner,
     threads: usize,
@@ -78,7 +78,7 @@ struct Scattering {
     identity: u64,
 }
 
-pub(super) fn prepare(op: &Scatter, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(op: &Scatter, args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let (threads, isa) = (machine.threads, machine.isa);
     let combiner = Combiner::new(op.kind, args[0].dtype, isa)?;
     let geometry = Box::new(geometry(op, &args[0], &args[1], &args[2])?);
@@ -89,23 +89,23 @@ pub(super) fn prepare(op: &Scatter, args: &[Type], machine: Machine) -> Option<B
         ScatterKind::Max => ReduceKind::Max,
     };
     let identity = kind.identity(args[0].dtype).bits();
-    Some(Box::new(Scattering { geometry, combiner, threads, isa, identity }))
+    Some(Box::new(ScatterRoutine { geometry, combiner, threads, isa, identity }))
 }
 
 /// Indices, updates and result of a run.
 #[derive(Clone, Copy)]
 struct Data {
-    indices: Raw<u8>,
-    updates: Raw<u8>,
-    y: Raw<u8>,
+    indices: SharedPtr<u8>,
+    updates: SharedPtr<u8>,
+    y: SharedPtr<u8>,
 }
 
-impl Scattering {
+impl ScatterRoutine {
     /// Combines what goes to a part.
     ///
     /// # Safety
     /// As for [`Routine::run`]; no other part has these elements.
-    unsafe fn part(&self, data: Data, part: Part) {
+    unsafe fn scatter_part(&self, data: Data, part: Part) {
         let (g, size) = (&self.geometry, self.combiner.size);
         let (start, run) = (part.within.start, part.within.len());
         let far = g.operand * size > FAR_BYTES && run * size >= STRIP_BYTES;
@@ -113,7 +113,7 @@ impl Scattering {
             let [y, updates] = first.map(|at| (start + at) * size);
             let block = Block { y: data.y.at(y), updates: data.updates.at(updates), to, from, run, far };
             // SAFETY: by the caller's promise; places are inside result and updates.
-            unsafe { self.combiner.meet(&block) };
+            unsafe { self.combiner.combine_block(&block) };
         };
         // SAFETY: the caller's promise.
         unsafe {
@@ -133,7 +133,7 @@ impl Scattering {
     ///
     /// # Safety
     /// As for [`Scattering::part`].
-    unsafe fn lines(&self, data: Data, lines: Range<usize>) {
+    unsafe fn scatter_lines(&self, data: Data, lines: Range<usize>) {
         let (g, size) = (&self.geometry, self.combiner.size);
         let line = g.window[0];
         for first in lines.clone().step_by(TOGETHER) {
@@ -141,7 +141,7 @@ impl Scattering {
                 for i in first..lines.end.min(first + TOGETHER) {
                     let (y, updates) = (data.y.at(i * line.operand * size), data.updates.at(i * line.updates * size));
                     // SAFETY: by the caller's promise; places are inside result and updates.
-                    unsafe { self.combiner.meet(&Block { y, updates, to, from, run: 1, far: false }) };
+                    unsafe { self.combiner.combine_block(&Block { y, updates, to, from, run: 1, far: false }) };
                 }
             };
             // SAFETY: the caller's promise.
@@ -150,16 +150,16 @@ impl Scattering {
     }
 }
 
-impl Routine for Scattering {
+impl OpRoutine for ScatterRoutine {
     fn scratch_bytes(&self) -> usize {
         let table = self.geometry.operand * self.combiner.size;
         if self.geometry.operand <= TABLE { table * self.threads } else { 0 }
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (g, size) = (&self.geometry, self.combiner.size);
-        let x = Raw(args[0].cast_mut());
-        let (indices, updates, y) = (Raw(args[1].cast_mut()), Raw(args[2].cast_mut()), Raw(outs[0]));
+        let x = SharedPtr(args[0].cast_mut());
+        let (indices, updates, y) = (SharedPtr(args[1].cast_mut()), SharedPtr(args[2].cast_mut()), SharedPtr(outs[0]));
         // Given one memory for both, it changes that in place.
         let aside = args[0] != outs[0].cast_const();
         let copy = |range: Range<usize>| {
@@ -170,19 +170,19 @@ impl Routine for Scattering {
         let data = Data { indices, updates, y };
         let work = g.slices * g.rows * g.run;
         // Parts with rows of their own copy them, and find them in their cache.
-        if let Some((count, stride)) = g.rows().filter(|_| g.aligned && !self.tables(work)) {
+        if let Some((count, stride)) = g.rows().filter(|_| g.aligned && !self.uses_private_tables(work)) {
             let most = g.slices * g.run.max(ROW_WORK) / (2 * super::PARALLEL_WORK);
             let parts = pool.threads().min(most).max(1);
-            if parts > 1 && (g.run < LONG_RUN || self.even(indices, parts)) {
+            if parts > 1 && (g.run < LONG_RUN || self.is_evenly_distributed(indices, parts)) {
                 pool.run(parts, &|part, _| {
-                    let own = share(count, parts, part);
+                    let own = contiguous_share(count, parts, part);
                     let end = if part + 1 == parts { g.operand } else { own.end * stride };
                     let own = own.start * stride..end;
                     if aside {
                         copy(own.clone());
                     }
                     // SAFETY: the indices are the operand's; rows are one part's.
-                    unsafe { self.part(data, Part { own, ..g.whole() }) };
+                    unsafe { self.scatter_part(data, Part { own, ..g.whole() }) };
                 });
                 return Ok(());
             }
@@ -194,7 +194,7 @@ impl Routine for Scattering {
         if g.batch.len() > 1 && g.batch[0].operand > 0 && g.aligned {
             in_ranges(pool, g.first(), work, &|first: Range<usize>, _| {
                 // SAFETY: the indices are the operand's.
-                unsafe { self.part(data, Part { first, ..g.whole() }) };
+                unsafe { self.scatter_part(data, Part { first, ..g.whole() }) };
             });
             return Ok(());
         }
@@ -204,20 +204,20 @@ impl Routine for Scattering {
             in_ranges(pool, n.div_ceil(each), work, &|range: Range<usize>, _| {
                 let last = range.start * each..(range.end * each).min(n);
                 // SAFETY: the indices are the operand's.
-                unsafe { self.part(data, Part { last, ..g.whole() }) };
+                unsafe { self.scatter_part(data, Part { last, ..g.whole() }) };
             });
             return Ok(());
         }
         // Every part goes over all indices. For few threads and short runs that costs what they save, unless they wait for memory.
-        let worth = g.run >= SHORT_RUN || pool.threads() >= HELPERS || g.operand * size > NEAR_BYTES;
+        let worth = g.run >= SHORT_RUN || pool.threads() >= MIN_STEALING_THREADS || g.operand * size > NEAR_BYTES;
         let most = if g.aligned && worth { pool.threads() } else { 1 };
         let parts = most.min(work / (4 * super::PARALLEL_WORK)).max(1);
-        if g.run >= LONG_RUN && (parts == 1 || !self.even(indices, parts)) {
+        if g.run >= LONG_RUN && (parts == 1 || !self.is_evenly_distributed(indices, parts)) {
             let units = g.run.div_ceil(16);
             in_ranges(pool, units, work, &|range: Range<usize>, _| {
                 let within = range.start * 16..(range.end * 16).min(g.run);
                 // SAFETY: the indices are the operand's.
-                unsafe { self.part(data, Part { within, ..g.whole() }) };
+                unsafe { self.scatter_part(data, Part { within, ..g.whole() }) };
             });
             return Ok(());
         }
@@ -226,27 +226,27 @@ impl Routine for Scattering {
         if g.small && g.aligned && lines {
             in_ranges(pool, g.rows, work, &|range: Range<usize>, _| {
                 // SAFETY: the indices are the operand's; lines are one part's.
-                unsafe { self.lines(data, range) };
+                unsafe { self.scatter_lines(data, range) };
             });
             return Ok(());
         }
-        if self.tables(work) {
+        if self.uses_private_tables(work) {
             // SAFETY: the caller's promise.
-            unsafe { self.privately(pool, data, Raw(scratch)) };
+            unsafe { self.scatter_to_private_tables(pool, data, SharedPtr(scratch)) };
             return Ok(());
         }
         pool.run(parts, &|part, _| {
-            let own = share(g.operand, parts, part);
+            let own = contiguous_share(g.operand, parts, part);
             // SAFETY: as above; runs that begin at one place are one part's, and never overlap others.
-            unsafe { self.part(data, Part { own, ..g.whole() }) };
+            unsafe { self.scatter_part(data, Part { own, ..g.whole() }) };
         });
         Ok(())
     }
 }
 
-impl Scattering {
+impl ScatterRoutine {
     /// Whether every worker has a table of its own.
-    fn tables(&self, work: usize) -> bool {
+    fn uses_private_tables(&self, work: usize) -> bool {
         let g = &self.geometry;
         let small = g.run == 1 && g.operand <= TABLE && g.batch.len() == 1;
         self.combiner.free_order && small && work > 8 * g.operand
@@ -254,7 +254,7 @@ impl Scattering {
 
     /// Whether updates are spread about evenly over parts of the operand, by some of them: then each part has its own places, which
     /// stay in its cache. Else parts share each run.
-    fn even(&self, indices: Raw<u8>, parts: usize) -> bool {
+    fn is_evenly_distributed(&self, indices: SharedPtr<u8>, parts: usize) -> bool {
         let g = &self.geometry;
         let ([c], 1, [last]) = (&g.components[..], g.rows, &g.batch[..]) else { return false };
         if parts > PARTS || last.operand > 0 || g.slices < SAMPLES {
@@ -273,13 +273,13 @@ impl Scattering {
     ///
     /// # Safety
     /// As for [`Routine::run`].
-    unsafe fn privately(&self, pool: &Pool, data: Data, tables: Raw<u8>) {
+    unsafe fn scatter_to_private_tables(&self, pool: &ThreadPool, data: Data, tables: SharedPtr<u8>) {
         let (g, size) = (&self.geometry, self.combiner.size);
         let parts = pool.threads().min(self.threads);
         pool.run(parts, &|part, _| {
             // Who is alone needs no table.
-            let table = if parts == 1 { data.y } else { Raw(tables.at(part * g.operand * size)) };
-            let first = share(g.first(), parts, part);
+            let table = if parts == 1 { data.y } else { SharedPtr(tables.at(part * g.operand * size)) };
+            let first = contiguous_share(g.first(), parts, part);
             // SAFETY: each part has a table of its own; places are inside it.
             unsafe {
                 if parts > 1 {
@@ -303,14 +303,14 @@ impl Scattering {
                         clip: g.clip,
                     });
                 }
-                self.part(Data { y: table, ..data }, Part { first, ..g.whole() });
+                self.scatter_part(Data { y: table, ..data }, Part { first, ..g.whole() });
             }
         });
         for part in (0..parts).filter(|_| parts > 1) {
             let table = tables.at(part * g.operand * size);
             let whole = Block { y: data.y.at(0), updates: table, to: &[0], from: &[0], run: g.operand, far: false };
             // SAFETY: as above; the tables are complete.
-            unsafe { self.combiner.meet(&whole) };
+            unsafe { self.combiner.combine_block(&whole) };
         }
     }
 }

@@ -2,13 +2,13 @@
 //! an unstable sort in place keeps the order of equals. Long lines are sorted byte by byte of their keys, short ones side by
 //! side ([`network`]) or by insertion; the largest of a line are those beyond a bound that rises as they are found.
 
-use super::along::{Lines, arg_reduce};
+use super::along::{AxisLines, arg_reduce};
 use super::element::{Element, by_dtype};
-use super::radix::{self, ALONE, ALONE_WIDE, Alone, Short};
-use super::sorting_network::{self, NETWORK, Network, SIDE_BY_SIDE};
-use super::{Machine, Pointers, Raw, Routine, in_ranges};
+use super::radix::{self, MIN_RADIX, MIN_RADIX_F64, SortLineFn, SortShortLineFn};
+use super::sorting_network::{self, MAX_NETWORK, Network, SIDE_BY_SIDE};
+use super::{CpuContext, Pointers, SharedPtr, OpRoutine, in_ranges};
 use crate::gemm::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::Result;
 use ir::ops::{ArgReduce, Sort, TopK};
@@ -58,10 +58,10 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
 type Packed = u64;
 
 /// Reads the packed keys of a line: operand, lines, which one, whether to descend, room.
-type Pack = unsafe fn(*const u8, &Lines, usize, bool, *mut Packed);
+type Pack = unsafe fn(*const u8, &AxisLines, usize, bool, *mut Packed);
 
 fn pack(ty: &Type) -> Option<Pack> {
-    unsafe fn read<T: Element>(p: *const u8, l: &Lines, line: usize, descending: bool, to: *mut Packed) {
+    unsafe fn read<T: Element>(p: *const u8, l: &AxisLines, line: usize, descending: bool, to: *mut Packed) {
         let p = p.cast::<T>().wrapping_add(line / l.inner * l.inner * l.n + line % l.inner);
         let flip = if descending { u32::MAX as u64 } else { 0 };
         for k in 0..l.n {
@@ -145,7 +145,7 @@ fn by_insertion(entries: &mut [Entry]) {
 ///
 /// # Safety
 /// Operand and result are good for the line; its elements are integers of one byte.
-unsafe fn count_bytes(l: &Lines, base: usize, key: Key, descending: bool, from: *const u8, to: *mut u8) {
+unsafe fn count_bytes(l: &AxisLines, base: usize, key: Key, descending: bool, from: *const u8, to: *mut u8) {
     let mut counts = [0u32; 256];
     // SAFETY: the caller's promise.
     (0..l.n).for_each(|k| counts[unsafe { *from.add(base + k * l.inner) } as usize] += 1);
@@ -166,8 +166,8 @@ unsafe fn count_bytes(l: &Lines, base: usize, key: Key, descending: bool, from: 
     }
 }
 
-struct Sorting {
-    lines: Lines,
+struct SortRoutine {
+    lines: AxisLines,
     /// Whether elements are integers of one byte, and nothing goes along with them.
     bytes: bool,
     keys: SmallVec<[Key; 2]>,
@@ -177,15 +177,15 @@ struct Sorting {
     /// For short lines by one key.
     network: Option<Network>,
     /// For longer lines without company, and for others.
-    alone: Option<Alone>,
-    short: Option<Short>,
+    alone: Option<SortLineFn>,
+    short: Option<SortShortLineFn>,
     /// For one key of few bytes.
     pack: Option<Pack>,
     threads: usize,
 }
 
-pub(super) fn sort(op: &Sort, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
-    let lines = Lines::new(&args[0], op.axis);
+pub(super) fn sort(op: &Sort, args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
+    let lines = AxisLines::new(&args[0], op.axis);
     let keys = args[..op.num_keys].iter().map(key).collect::<Option<SmallVec<_>>>()?;
     if lines.n > u32::MAX as usize || keys.is_empty() {
         return None;
@@ -193,12 +193,12 @@ pub(super) fn sort(op: &Sort, args: &[Type], machine: Machine) -> Option<Box<dyn
     let sizes = args.iter().map(|t| t.dtype.size()).collect();
     let bytes = args.len() == 1 && matches!(args[0].dtype, DType::U8 | DType::I8);
     let network = if keys.len() == 1 { sorting_network::network(lines.n, args[0].dtype, machine.isa) } else { None };
-    let least = if args[0].dtype == DType::F64 { ALONE_WIDE } else { ALONE };
-    let alone = if args.len() == 1 && lines.n >= least { radix::alone(args[0].dtype) } else { None };
-    let short = if args.len() == 1 { radix::short(args[0].dtype) } else { None };
+    let least = if args[0].dtype == DType::F64 { MIN_RADIX_F64 } else { MIN_RADIX };
+    let alone = if args.len() == 1 && lines.n >= least { radix::sort_line_fn(args[0].dtype) } else { None };
+    let short = if args.len() == 1 { radix::sort_short_line_fn(args[0].dtype) } else { None };
     let pack = if keys.len() == 1 { pack(&args[0]) } else { None };
     let (descending, threads) = (op.descending, machine.threads);
-    Some(Box::new(Sorting { lines, bytes, keys, sizes, descending, network, alone, short, pack, threads }))
+    Some(Box::new(SortRoutine { lines, bytes, keys, sizes, descending, network, alone, short, pack, threads }))
 }
 
 /// Bytes of the entries of a line.
@@ -212,7 +212,7 @@ fn entries(n: usize) -> usize {
 /// `scratch` is good for [`entries`] and `p` for the line.
 unsafe fn fill<'a>(
     scratch: *mut u8,
-    lines: &Lines,
+    lines: &AxisLines,
     line: usize,
     key: Key,
     p: *const u8,
@@ -245,14 +245,14 @@ unsafe fn copy(size: usize, from: *const u8, i: usize, to: *mut u8, j: usize) {
     }
 }
 
-impl Sorting {
+impl SortRoutine {
     /// Short lines.
     ///
     /// # Safety
     /// As for [`Routine::run`]; nobody else has these lines.
     unsafe fn side_by_side(&self, network: &Network, lines: Range<usize>, args: &[*const u8], outs: &[*mut u8]) {
         let l = &self.lines;
-        let mut room = [[0; SIDE_BY_SIDE]; NETWORK];
+        let mut room = [[0; SIDE_BY_SIDE]; MAX_NETWORK];
         for line in lines.clone().step_by(SIDE_BY_SIDE) {
             let count = SIDE_BY_SIDE.min(lines.end - line);
             // SAFETY: the caller's promise; places are inside their line.
@@ -273,14 +273,14 @@ impl Sorting {
     }
 }
 
-impl Routine for Sorting {
+impl OpRoutine for SortRoutine {
     fn scratch_bytes(&self) -> usize {
         2 * entries(self.lines.n) * self.threads
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let l = self.lines;
-        let (args, outs, scratch) = (Pointers(args), Pointers(outs), Raw(scratch));
+        let (args, outs, scratch) = (Pointers(args), Pointers(outs), SharedPtr(scratch));
         let work = l.outer * l.inner * l.n * 16;
         in_ranges(pool, l.outer * l.inner, work, &|range: Range<usize>, worker| {
             let (args, outs) = (args.get(), outs.get());
@@ -360,7 +360,7 @@ impl Routine for Sorting {
 
 /// The largest of a line, in no order, at the beginning of the room, and how many they are: operand, place of the line,
 /// lines, how many are wanted, room for entries.
-type Select = unsafe fn(*const u8, usize, &Lines, usize, *mut Entry) -> usize;
+type Select = unsafe fn(*const u8, usize, &AxisLines, usize, *mut Entry) -> usize;
 
 /// Elements of adjacent ones that are compared with the bound at a time.
 const CHUNK: usize = 32;
@@ -405,7 +405,7 @@ fn any_beats<T: Element>(chunk: &[T; CHUNK], best: T, equals: bool) -> bool {
 /// # Safety
 /// `x` is good for a line of at least `k > 0` elements, `room` for `k` entries.
 #[inline(always)]
-unsafe fn insert<T: Element>(x: *const T, l: &Lines, k: usize, room: *mut Entry) {
+unsafe fn insert<T: Element>(x: *const T, l: &AxisLines, k: usize, room: *mut Entry) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut bound = u64::MAX;
@@ -431,7 +431,7 @@ unsafe fn insert<T: Element>(x: *const T, l: &Lines, k: usize, room: *mut Entry)
 /// # Safety
 /// `p` is good for the operand; `room` for entries of a line of `n ≥ 4 k` elements, or of `k` where they are inserted.
 #[inline(always)]
-unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, room: *mut Entry) -> usize {
+unsafe fn select<T: Element>(p: *const u8, base: usize, l: &AxisLines, k: usize, room: *mut Entry) -> usize {
     if k == 0 {
         return 0;
     }
@@ -487,15 +487,15 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, roo
 }
 
 /// [`select`] with the vectors of the machine.
-fn selection<T: Element>(isa: Isa) -> Select {
-    unsafe fn plain<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, room: *mut Entry) -> usize {
+fn select_vectorized<T: Element>(isa: Isa) -> Select {
+    unsafe fn plain<T: Element>(p: *const u8, base: usize, l: &AxisLines, k: usize, room: *mut Entry) -> usize {
         // SAFETY: the caller's promise.
         unsafe { select::<T>(p, base, l, k, room) }
     }
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2")]
-        unsafe fn wide<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, room: *mut Entry) -> usize {
+        unsafe fn wide<T: Element>(p: *const u8, base: usize, l: &AxisLines, k: usize, room: *mut Entry) -> usize {
             // SAFETY: the caller's promise.
             unsafe { select::<T>(p, base, l, k, room) }
         }
@@ -514,18 +514,18 @@ const INSERTED: usize = 8;
 const SHARE: usize = 24;
 
 /// The largest of each line: where it is, then what is there.
-struct First {
-    lines: Lines,
+struct ArgMaxOutput {
+    lines: AxisLines,
     size: usize,
-    place: Box<dyn Routine>,
+    place: Box<dyn OpRoutine>,
 }
 
-impl Routine for First {
+impl OpRoutine for ArgMaxOutput {
     fn scratch_bytes(&self) -> usize {
         self.place.scratch_bytes()
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let l = self.lines;
         // SAFETY: the caller's promise; every line has an element, and places are inside their line.
         unsafe { self.place.run(pool, args, &outs[1..], scratch)? };
@@ -545,7 +545,7 @@ impl Routine for First {
 }
 
 struct Largest {
-    lines: Lines,
+    lines: AxisLines,
     k: usize,
     key: Key,
     select: Select,
@@ -555,17 +555,17 @@ struct Largest {
     threads: usize,
 }
 
-pub(super) fn top_k(op: &TopK, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
-    let lines = Lines::new(&args[0], op.axis);
+pub(super) fn top_k(op: &TopK, args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
+    let lines = AxisLines::new(&args[0], op.axis);
     if lines.n > i32::MAX as usize {
         return None;
     }
     let (key, size) = (key(&args[0])?, args[0].dtype.size());
     if op.k == 1 {
         let place = ArgReduce { axis: op.axis, max: true, index: DType::I32 };
-        return Some(Box::new(First { lines, size, place: arg_reduce(&place, args, machine)? }));
+        return Some(Box::new(ArgMaxOutput { lines, size, place: arg_reduce(&place, args, machine)? }));
     }
-    let select = by_dtype!(args[0].dtype, T => selection::<T>(machine.isa))?;
+    let select = by_dtype!(args[0].dtype, T => select_vectorized::<T>(machine.isa))?;
     let network = sorting_network::network(lines.n, args[0].dtype, machine.isa);
     Some(Box::new(Largest { lines, k: op.k, key, select, network, size, threads: machine.threads }))
 }
@@ -577,7 +577,7 @@ impl Largest {
     /// As for [`Routine::run`]; nobody else has these lines.
     unsafe fn side_by_side(&self, network: &Network, lines: Range<usize>, x: *const u8, outs: &[*mut u8]) {
         let (l, k) = (&self.lines, self.k);
-        let mut room = [[0; SIDE_BY_SIDE]; NETWORK];
+        let mut room = [[0; SIDE_BY_SIDE]; MAX_NETWORK];
         for line in lines.clone().step_by(SIDE_BY_SIDE) {
             let count = SIDE_BY_SIDE.min(lines.end - line);
             // SAFETY: the caller's promise; places are inside their line.
@@ -597,14 +597,14 @@ impl Largest {
     }
 }
 
-impl Routine for Largest {
+impl OpRoutine for Largest {
     fn scratch_bytes(&self) -> usize {
         entries(self.lines.n) * self.threads
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (l, k) = (self.lines, self.k);
-        let (args, outs, scratch) = (Pointers(args), Pointers(outs), Raw(scratch));
+        let (args, outs, scratch) = (Pointers(args), Pointers(outs), SharedPtr(scratch));
         in_ranges(pool, l.outer * l.inner, l.outer * l.inner * l.n * 4, &|range: Range<usize>, worker| {
             let (args, outs) = (args.get(), outs.get());
             if let Some(network) = &self.network {

@@ -3,25 +3,25 @@
 //! A lane holds the key of an element above its place in the line, so that no two are equal, equal keys keep their order, and whatever goes
 //! along with the elements can follow.
 
-use super::along::Lines;
+use super::along::AxisLines;
 use super::element::{Element, by_dtype};
 use crate::gemm::Isa;
 use crate::thresholds::Threshold;
 use ir::DType;
 
 /// Elements of a line, at most.
-pub(super) const NETWORK: usize = 32;
+pub(super) const MAX_NETWORK: usize = 32;
 pub(super) const THRESHOLDS: &[Threshold] =
-    &[Threshold::new("sort.network", NETWORK, "elements of a line: up to here lines are sorted side by side")];
+    &[Threshold::new("sort.network", MAX_NETWORK, "elements of a line: up to here lines are sorted side by side")];
 
 /// Lines that are sorted together.
 pub(super) const SIDE_BY_SIDE: usize = 8;
 
 /// Keys and places, element by element, of lines side by side.
-pub(super) type Room = [[u64; SIDE_BY_SIDE]; NETWORK];
+pub(super) type Room = [[u64; SIDE_BY_SIDE]; MAX_NETWORK];
 
 /// Reads the keys of some lines from the first on and sorts them, descending if the keys' bits are flipped: operand, lines, which of them, what flips, exchanges.
-type SortLines = unsafe fn(*const u8, &Lines, [usize; 2], u64, &[(u8, u8)], &mut Room);
+type SortLines = unsafe fn(*const u8, &AxisLines, [usize; 2], u64, &[(u8, u8)], &mut Room);
 
 pub(super) struct Network {
     exchanges: Vec<(u8, u8)>,
@@ -30,15 +30,15 @@ pub(super) struct Network {
 
 /// The network for lines of `n` elements of a dtype, if they are short and keys leave room for places.
 pub(super) fn network(n: usize, dtype: DType, isa: Isa) -> Option<Network> {
-    if !(2..=NETWORK).contains(&n) || dtype.size() > 4 {
+    if !(2..=MAX_NETWORK).contains(&n) || dtype.size() > 4 {
         return None;
     }
-    let sort = by_dtype!(dtype, T => sorted::<T>(isa))?;
-    Some(Network { exchanges: exchanges(n), sort })
+    let sort = by_dtype!(dtype, T => sort_vectorized::<T>(isa))?;
+    Some(Network { exchanges: compare_exchanges(n), sort })
 }
 
 /// Batcher's odd-even merging, for any number of elements.
-fn exchanges(n: usize) -> Vec<(u8, u8)> {
+fn compare_exchanges(n: usize) -> Vec<(u8, u8)> {
     let mut all = Vec::new();
     let mut run = 1;
     while run < n {
@@ -67,7 +67,7 @@ impl Network {
     pub(super) unsafe fn sort(
         &self,
         p: *const u8,
-        lines: &Lines,
+        lines: &AxisLines,
         line: usize,
         count: usize,
         descending: bool,
@@ -82,7 +82,7 @@ impl Network {
 #[inline(always)]
 unsafe fn inline<T: Element>(
     p: *const u8,
-    l: &Lines,
+    l: &AxisLines,
     [line, count]: [usize; 2],
     flip: u64,
     exchanges: &[(u8, u8)],
@@ -100,19 +100,19 @@ unsafe fn inline<T: Element>(
         }
     }
     for &(i, j) in exchanges {
-        let (a, b) = (room[i as usize % NETWORK], room[j as usize % NETWORK]);
+        let (a, b) = (room[i as usize % MAX_NETWORK], room[j as usize % MAX_NETWORK]);
         let (mut low, mut high) = (a, b);
         for lane in 0..SIDE_BY_SIDE {
             low[lane] = a[lane].min(b[lane]);
             high[lane] = a[lane].max(b[lane]);
         }
-        (room[i as usize % NETWORK], room[j as usize % NETWORK]) = (low, high);
+        (room[i as usize % MAX_NETWORK], room[j as usize % MAX_NETWORK]) = (low, high);
     }
 }
 
 /// [`inline`] with the vectors of the machine.
-fn sorted<T: Element>(isa: Isa) -> SortLines {
-    unsafe fn plain<T: Element>(p: *const u8, l: &Lines, at: [usize; 2], flip: u64, by: &[(u8, u8)], room: &mut Room) {
+fn sort_vectorized<T: Element>(isa: Isa) -> SortLines {
+    unsafe fn plain<T: Element>(p: *const u8, l: &AxisLines, at: [usize; 2], flip: u64, by: &[(u8, u8)], room: &mut Room) {
         // SAFETY: the caller's promise.
         unsafe { inline::<T>(p, l, at, flip, by, room) }
     }
@@ -121,7 +121,7 @@ fn sorted<T: Element>(isa: Isa) -> SortLines {
         #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
         unsafe fn avx512<T: Element>(
             p: *const u8,
-            l: &Lines,
+            l: &AxisLines,
             at: [usize; 2],
             flip: u64,
             by: &[(u8, u8)],
@@ -133,7 +133,7 @@ fn sorted<T: Element>(isa: Isa) -> SortLines {
         #[target_feature(enable = "avx2")]
         unsafe fn avx2<T: Element>(
             p: *const u8,
-            l: &Lines,
+            l: &AxisLines,
             at: [usize; 2],
             flip: u64,
             by: &[(u8, u8)],

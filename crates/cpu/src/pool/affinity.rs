@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32};
 
 /// A worker as the system knows it.
 #[derive(Default)]
-pub(super) struct Placement {
+pub(super) struct ThreadAffinity {
     /// The thread; 0 while it isn't known.
     thread: AtomicI32,
     /// Whether it is kept from a core.
@@ -22,16 +22,16 @@ pub(super) struct Placement {
 const BYTES: usize = size_of::<libc::cpu_set_t>();
 
 #[cfg(target_os = "linux")]
-impl Placement {
+impl ThreadAffinity {
     /// Says which thread this is; called by the worker itself, before it first sleeps.
-    pub(super) fn here(&self) {
+    pub(super) fn register_current_thread(&self) {
         // SAFETY: asks for a number.
         self.thread.store(unsafe { libc::gettid() }, Relaxed);
     }
 
     /// Keeps the worker from the caller's core until it calls [`Placement::anywhere`]. Where that can't be done, or would leave it no
     /// core, nothing happens.
-    pub(super) fn elsewhere(&self) {
+    pub(super) fn avoid_core(&self) {
         let thread = self.thread.load(Relaxed);
         let mut before = super::lock(&self.before);
         // SAFETY: a set without cores is all zeros; the calls read and write one set, and ask for a core's number.
@@ -56,7 +56,7 @@ impl Placement {
     }
 
     /// Lets the worker, which has a job, run on every core that it might run on before.
-    pub(super) fn anywhere(&self) {
+    pub(super) fn allow_all_cores(&self) {
         if self.kept.load(Relaxed)
             && let Some(set) = super::lock(&self.before).take()
         {
@@ -69,7 +69,7 @@ impl Placement {
 
 /// Elsewhere the system places threads.
 #[cfg(not(target_os = "linux"))]
-impl Placement {
+impl ThreadAffinity {
     pub(super) fn here(&self) {
         self.thread.store(0, Relaxed);
     }

@@ -19,7 +19,7 @@ mod denormals;
 
 pub use denormals::Denormals;
 
-use affinity::Placement;
+use affinity::ThreadAffinity;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -35,7 +35,7 @@ const SPINS: usize = 2000;
 const YIELDS: usize = 2000;
 
 /// Threads from which on they help each other. Fewer keep to their shares, and to what their caches hold.
-pub(crate) const HELPERS: usize = 4;
+pub(crate) const MIN_STEALING_THREADS: usize = 4;
 /// Parts for each thread that is to be helped.
 const PIECES: usize = 4;
 
@@ -57,7 +57,7 @@ pub type Job<'a> = &'a (dyn Fn(usize, usize) + Sync + 'a);
 /// });
 /// assert_eq!(sum.into_inner(), 45);
 /// ```
-pub struct Pool {
+pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<Worker>,
 }
@@ -74,7 +74,7 @@ struct Flags {
     asleep: AtomicBool,
     /// Whether the caller ran its last share.
     late: AtomicBool,
-    placement: Placement,
+    placement: ThreadAffinity,
     /// The last generation whose share for this worker was begun, by the worker or the caller. Only
     /// who moves it forward may run that share, and reads `job` before the share is counted off.
     begun: AtomicU64,
@@ -82,7 +82,7 @@ struct Flags {
 
 /// How many parts of each thread's share are taken, the caller's first. Set by the holder of `busy` while no share is
 /// running, and counted up only by who holds one.
-type Taken = Box<[Line<AtomicUsize>]>;
+type Taken = Box<[CachePadded<AtomicUsize>]>;
 
 impl Flags {
     fn begin(&self, generation: u64) -> bool {
@@ -93,14 +93,14 @@ impl Flags {
 
 /// Keeps what workers poll away from what they count down.
 #[repr(align(128))]
-struct Line<T>(T);
+struct CachePadded<T>(T);
 
 struct Shared {
     denormals: Denormals,
     /// `generation << 16 | workers with a share`. A change publishes `job`.
-    ticket: Line<AtomicU64>,
+    ticket: CachePadded<AtomicU64>,
     /// Shares of the current job that are not finished, the caller's own apart.
-    running: Line<AtomicUsize>,
+    running: CachePadded<AtomicUsize>,
     /// Held by the caller whose job is in `job`.
     busy: AtomicBool,
     stop: AtomicBool,
@@ -112,12 +112,12 @@ struct Shared {
     taken: Taken,
     /// Workers that have begun to live.
     alive: AtomicUsize,
-    job: UnsafeCell<Option<Published>>,
+    job: UnsafeCell<Option<PublishedJob>>,
 }
 
 /// The current job with its lifetime erased: `run` does not return before every reader is done.
 #[derive(Clone, Copy)]
-struct Published {
+struct PublishedJob {
     f: *const (dyn Fn(usize, usize) + Sync),
     parts: usize,
     /// Threads that share the parts, the caller among them.
@@ -130,22 +130,22 @@ unsafe impl Sync for Shared {}
 // SAFETY: the pointer in `job` is to a `Sync` closure.
 unsafe impl Send for Shared {}
 
-impl Pool {
+impl ThreadPool {
     /// A pool of `threads` threads, the caller of [`Pool::run`] being one of them.
     ///
     /// Where the system refuses a thread (wasm has none) the pool has fewer.
-    pub fn new(threads: usize) -> Pool {
-        Pool::with_denormals(threads, Denormals::Keep)
+    pub fn new(threads: usize) -> ThreadPool {
+        ThreadPool::with_denormals(threads, Denormals::Keep)
     }
 
     /// A pool whose threads treat denormal numbers in a given way. The caller's own is set while a program runs.
-    pub fn with_denormals(threads: usize, denormals: Denormals) -> Pool {
+    pub fn with_denormals(threads: usize, denormals: Denormals) -> ThreadPool {
         let threads = threads.clamp(1, 1 << 15);
         let shared = Arc::new(Shared {
             denormals,
-            taken: (0..threads).map(|_| Line(AtomicUsize::new(0))).collect(),
-            ticket: Line(AtomicU64::new(0)),
-            running: Line(AtomicUsize::new(0)),
+            taken: (0..threads).map(|_| CachePadded(AtomicUsize::new(0))).collect(),
+            ticket: CachePadded(AtomicU64::new(0)),
+            running: CachePadded(AtomicUsize::new(0)),
             busy: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
@@ -170,12 +170,12 @@ impl Pool {
         while shared.alive.load(Acquire) < workers.len() {
             thread::yield_now();
         }
-        Pool { shared, workers }
+        ThreadPool { shared, workers }
     }
 
     /// A pool with a thread for each core that this process may use.
-    pub fn for_machine() -> Pool {
-        Pool::new(thread::available_parallelism().map_or(1, |n| n.get()))
+    pub fn for_machine() -> ThreadPool {
+        ThreadPool::new(thread::available_parallelism().map_or(1, |n| n.get()))
     }
 
     /// The number of threads that run a job, the caller among them.
@@ -186,7 +186,7 @@ impl Pool {
     /// Into how many parts a loop of `n` turns is cut: one for each thread, or several where threads help each other.
     pub fn parts(&self, n: usize) -> usize {
         let threads = self.threads();
-        (if threads < HELPERS { threads } else { threads * PIECES }).min(n).max(1)
+        (if threads < MIN_STEALING_THREADS { threads } else { threads * PIECES }).min(n).max(1)
     }
 
     /// How its threads treat denormal numbers.
@@ -208,7 +208,7 @@ impl Pool {
         // this function returns or unwinds.
         let f = unsafe { std::mem::transmute::<Job, Job<'static>>(job) };
         // SAFETY: this thread holds `busy` and the previous job's shares are all counted off.
-        unsafe { *shared.job.get() = Some(Published { f, parts, team }) };
+        unsafe { *shared.job.get() = Some(PublishedJob { f, parts, team }) };
         shared.running.0.store(team - 1, Relaxed);
         if helping(parts, team) {
             shared.taken[..team].iter().for_each(|t| t.0.store(0, Relaxed));
@@ -219,16 +219,16 @@ impl Pool {
         shared.ticket.0.store(generation << 16 | (team - 1) as u64, SeqCst);
         for worker in &self.workers[..team - 1] {
             let asleep = worker.flags.asleep.load(SeqCst);
-            if self.threads() < HELPERS && (asleep || worker.flags.late.load(Relaxed)) {
+            if self.threads() < MIN_STEALING_THREADS && (asleep || worker.flags.late.load(Relaxed)) {
                 worker.flags.late.store(false, Relaxed);
-                worker.flags.placement.elsewhere();
+                worker.flags.placement.avoid_core();
             }
             if asleep && let Some(handle) = &worker.handle {
                 handle.thread().unpark();
             }
         }
 
-        let published = Published { f, parts, team };
+        let published = PublishedJob { f, parts, team };
         shared.run_share(job, &published, 0);
         for (i, worker) in self.workers[..team - 1].iter().enumerate() {
             if worker.flags.begin(generation) {
@@ -247,7 +247,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.stop.store(true, SeqCst);
         for worker in &mut self.workers {
@@ -264,12 +264,12 @@ impl Shared {
     /// The life of worker `index` (the caller is worker 0).
     fn work(&self, index: usize, flags: &Flags) {
         let _denormals = self.denormals.here();
-        flags.placement.here();
+        flags.placement.register_current_thread();
         self.alive.fetch_add(1, Release);
         let mut seen = 0;
         while let Some(ticket) = self.next_ticket(seen, flags) {
             seen = ticket;
-            flags.placement.anywhere();
+            flags.placement.allow_all_cores();
             if index as u64 > ticket & 0xffff || !flags.begin(ticket >> 16) {
                 continue;
             }
@@ -334,13 +334,13 @@ impl Shared {
 
     /// Runs a worker's share, then parts of others' where threads help each other. A panic ends that and is kept for the
     /// caller.
-    fn run_share(&self, job: Job, of: &Published, worker: usize) {
+    fn run_share(&self, job: Job, of: &PublishedJob, worker: usize) {
         let result = catch_unwind(AssertUnwindSafe(|| {
             if !helping(of.parts, of.team) {
-                return share(of.parts, of.team, worker).for_each(|part| job(part, worker));
+                return contiguous_share(of.parts, of.team, worker).for_each(|part| job(part, worker));
             }
             for whose in (worker..of.team).chain(0..worker) {
-                let parts = share(of.parts, of.team, whose);
+                let parts = contiguous_share(of.parts, of.team, whose);
                 let taken = &self.taken[whose].0;
                 // Looking before counting keeps lines that are used up shared among all who look.
                 while taken.load(Relaxed) < parts.len() {
@@ -358,11 +358,11 @@ impl Shared {
 }
 
 fn helping(parts: usize, team: usize) -> bool {
-    team >= HELPERS && parts > team
+    team >= MIN_STEALING_THREADS && parts > team
 }
 
 /// The `index`-th of `team` contiguous ranges over `0..parts` whose lengths differ by at most one.
-pub fn share(parts: usize, team: usize, index: usize) -> std::ops::Range<usize> {
+pub fn contiguous_share(parts: usize, team: usize, index: usize) -> std::ops::Range<usize> {
     let (each, extra) = (parts / team, parts % team);
     let start = index * each + index.min(extra);
     start..start + each + usize::from(index < extra)

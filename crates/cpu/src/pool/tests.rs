@@ -1,7 +1,7 @@
 use super::*;
 use std::sync::atomic::AtomicU32;
 
-fn counts(pool: &Pool, parts: usize) -> Vec<u32> {
+fn counts(pool: &ThreadPool, parts: usize) -> Vec<u32> {
     let counts: Vec<AtomicU32> = (0..parts).map(|_| AtomicU32::new(0)).collect();
     pool.run(parts, &|part, worker| {
         assert!(worker < pool.threads());
@@ -14,7 +14,7 @@ fn counts(pool: &Pool, parts: usize) -> Vec<u32> {
 fn shares_are_contiguous_and_cover() {
     for parts in 0..20 {
         for team in 1..6 {
-            let all: Vec<usize> = (0..team).flat_map(|i| share(parts, team, i)).collect();
+            let all: Vec<usize> = (0..team).flat_map(|i| contiguous_share(parts, team, i)).collect();
             assert_eq!(all, (0..parts).collect::<Vec<_>>());
         }
     }
@@ -23,7 +23,7 @@ fn shares_are_contiguous_and_cover() {
 #[test]
 fn every_part_runs_once() {
     for threads in [1, 2, 3, 8] {
-        let pool = Pool::new(threads);
+        let pool = ThreadPool::new(threads);
         assert_eq!(pool.threads(), threads);
         for parts in [0, 1, 2, 3, 7, 64, 1000] {
             assert_eq!(counts(&pool, parts), vec![1; parts]);
@@ -33,7 +33,7 @@ fn every_part_runs_once() {
 
 #[test]
 fn a_late_thread_is_helped() {
-    let pool = Pool::new(4);
+    let pool = ThreadPool::new(4);
     let parts = pool.parts(1000);
     assert_eq!(parts, 16);
     let left = AtomicUsize::new(parts - 1);
@@ -55,13 +55,13 @@ fn a_late_thread_is_helped() {
 
 #[test]
 fn few_threads_keep_to_their_shares() {
-    let pool = Pool::new(3);
+    let pool = ThreadPool::new(3);
     assert_eq!((pool.parts(1000), pool.parts(2), pool.parts(0)), (3, 2, 1));
 }
 
 #[test]
 fn many_short_jobs() {
-    let pool = Pool::new(3);
+    let pool = ThreadPool::new(3);
     let sum = AtomicUsize::new(0);
     for _ in 0..20_000 {
         pool.run(3, &|part, _| {
@@ -73,7 +73,7 @@ fn many_short_jobs() {
 
 #[test]
 fn sleeping_workers_wake() {
-    let pool = Pool::new(4);
+    let pool = ThreadPool::new(4);
     let all_asleep = || pool.workers.iter().all(|w| w.flags.asleep.load(SeqCst));
     for _ in 0..20 {
         while !all_asleep() {
@@ -85,7 +85,7 @@ fn sleeping_workers_wake() {
 
 #[test]
 fn concurrent_callers_and_reentrant_parts() {
-    let pool = Pool::new(3);
+    let pool = ThreadPool::new(3);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -100,7 +100,7 @@ fn concurrent_callers_and_reentrant_parts() {
 
 #[test]
 fn busy_callers_run_in_order_as_worker_zero() {
-    let pool = Pool::new(2);
+    let pool = ThreadPool::new(2);
     pool.run(2, &|_, _| {
         let order = Mutex::new(Vec::new());
         pool.run(4, &|part, worker| lock(&order).push((part, worker)));
@@ -110,7 +110,7 @@ fn busy_callers_run_in_order_as_worker_zero() {
 
 #[test]
 fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
-    let pool = Pool::new(3);
+    let pool = ThreadPool::new(3);
     for bad in [0, 1, 2, 5] {
         let caught = catch_unwind(AssertUnwindSafe(|| {
             pool.run(6, &|part, _| {
@@ -135,7 +135,7 @@ fn workers_that_were_kept_from_a_core_may_run_on_all_again() {
             libc::CPU_COUNT(&set)
         }
     };
-    let pool = Pool::new(2);
+    let pool = ThreadPool::new(2);
     let all_asleep = || pool.workers.iter().all(|w| w.flags.asleep.load(SeqCst));
     let (mut began, mut tries) = (0, 0);
     while began < 20 && tries < 2000 {

@@ -42,11 +42,11 @@ fn softmax_of(dtype: DType, shape: &[usize], axis: usize) -> Graph {
     let mut b = Builder::new();
     let x = b.input(dtype, shape);
     let most = b.reduce(ReduceKind::Max, x, &[axis]).unwrap();
-    let most = b.unreduce(most, shape, &[axis]).unwrap();
+    let most = b.expand_reduced(most, shape, &[axis]).unwrap();
     let d = b.sub(x, most).unwrap();
     let e = b.unary(Unary::Exp, d).unwrap();
     let s = b.sum(e, &[axis]).unwrap();
-    let s = b.unreduce(s, shape, &[axis]).unwrap();
+    let s = b.expand_reduced(s, shape, &[axis]).unwrap();
     let y = b.div(e, s).unwrap();
     b.finish(&[y])
 }
@@ -56,7 +56,7 @@ fn normalised(shape: &[usize]) -> Graph {
     map(shape, |b, x| {
         let sum = b.sum(x, &[1]).unwrap();
         let mean = b.scale(sum, 1.0 / shape[1] as f64).unwrap();
-        let mean = b.unreduce(mean, shape, &[1]).unwrap();
+        let mean = b.expand_reduced(mean, shape, &[1]).unwrap();
         vec![b.sub(x, mean).unwrap()]
     })
 }
@@ -67,7 +67,7 @@ fn standardised(shape: &[usize]) -> Graph {
         let wide = |b: &mut Builder, x| {
             let sum = b.sum(x, &[1]).unwrap();
             let mean = b.scale(sum, 1.0 / shape[1] as f64).unwrap();
-            b.unreduce(mean, shape, &[1]).unwrap()
+            b.expand_reduced(mean, shape, &[1]).unwrap()
         };
         let mean = wide(b, x);
         let d = b.sub(x, mean).unwrap();

@@ -1,8 +1,8 @@
 //! Routines of a size: along axes, attention, convolutions, factorisations.
 
 use super::{Case, Maker, Round};
-use ir::composites::attention::{Attention, attention};
-use ir::composites::quantized::{Format, Packing, dequantize};
+use ir::composites::attention::{AttentionOptions, attention};
+use ir::composites::quantized::{QuantFormat, QuantScheme, dequantize};
 use ir::ops::*;
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Type};
 
@@ -44,8 +44,8 @@ fn parallel(q: usize, round: Round) -> Vec<Case> {
 
 /// A packed matrix times rows.
 fn packed(quantity: usize, [m, n, k]: [usize; 3]) -> Case {
-    let packing = Packing::new(Format::Int8, Some(1)).unwrap();
-    let types = packing.parts(&[n, k], DType::F32).unwrap();
+    let packing = QuantScheme::new(QuantFormat::Int8, Some(1)).unwrap();
+    let types = packing.part_types(&[n, k], DType::F32).unwrap();
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[m, k]);
     let parts: Vec<_> = types.iter().map(|t| b.graph.input(t.clone())).collect();
@@ -56,15 +56,15 @@ fn packed(quantity: usize, [m, n, k]: [usize; 3]) -> Case {
 
 /// Packed rows, decoded alone.
 fn packed_alone(quantity: usize, k: usize) -> Case {
-    let packing = Packing::new(Format::Int8, Some(1)).unwrap();
-    let types = packing.parts(&[3, k], DType::F32).unwrap();
+    let packing = QuantScheme::new(QuantFormat::Int8, Some(1)).unwrap();
+    let types = packing.part_types(&[3, k], DType::F32).unwrap();
     Case::new(quantity, one(dequantize(&packing, &types, DType::BF16).unwrap(), &types))
 }
 
 /// Queries and keys, heads of a group together.
 fn attend(quantity: usize, (tq, tk): (usize, usize), causal: bool, gradient: bool) -> Case {
     let (q, k) = (f32s(&[2, 2, tq, 8]), f32s(&[2, 2, tk, 8]));
-    let options = Attention { causal, ..Attention::default() };
+    let options = AttentionOptions { causal, ..AttentionOptions::default() };
     let c = attention(&q, &k, &k, &options).unwrap();
     let mut b = Builder::new();
     let args: Vec<_> = c.body.input_types().into_iter().map(|t| b.graph.input(t)).collect();
@@ -79,9 +79,9 @@ fn attends(quantity: usize, t: (usize, usize), gradient: bool) -> Vec<Case> {
 
 fn convolution(quantity: usize, x: &[usize], k: &[usize], dtype: DType) -> Vec<Case> {
     let rank = x.len() - 2;
-    let padded = Windows::strided(&vec![1; rank], &vec![1; rank]);
+    let padded = WindowConfig::strided(&vec![1; rank], &vec![1; rank]);
     let mut all = Vec::new();
-    for windows in [Windows::plain(rank), padded] {
+    for windows in [WindowConfig::unit_stride(rank), padded] {
         all.push(Case::new(quantity, one(Conv::new(dtype, windows), &[Type::new(dtype, x), Type::new(dtype, k)])));
     }
     all
@@ -91,7 +91,7 @@ fn convolution(quantity: usize, x: &[usize], k: &[usize], dtype: DType) -> Vec<C
 fn alone(quantity: usize, size: usize, window: usize) -> Vec<Case> {
     let mut all = Vec::new();
     for stride in [1, 2, 3] {
-        let windows = Windows::strided(&[stride, stride], &[1, 1]);
+        let windows = WindowConfig::strided(&[stride, stride], &[1, 1]);
         let base = stride * (size - 1) + window - 2;
         let (x, k) = (f32s(&[2, 3, window + 3, base]), f32s(&[6, 1, window, window]));
         let g = one(Conv { groups: 3, ..Conv::new(DType::F32, windows) }, &[x, k]);
@@ -210,7 +210,7 @@ fn windows(q: usize, _: Round) -> Vec<Case> {
     for (size, stride) in [(2, 2), (3, 1), (3, 2)] {
         let mut b = Builder::new();
         let x = b.input(DType::F32, &[3, 2 * size, stride * (q - 1) + size]);
-        let w = Windows::strided(&[1, stride, stride], &[0, 0, 0]);
+        let w = WindowConfig::strided(&[1, stride, stride], &[0, 0, 0]);
         let max = b.reduce_window(ReduceKind::Max, x, &[1, size, size], w.clone()).unwrap();
         let sum = b.reduce_window(ReduceKind::Sum, x, &[1, size, size], w).unwrap();
         all.push(Case::new(q, b.finish(&[max, sum])));
@@ -382,14 +382,14 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("conv.panel", |q, round| {
         // So many steps that windows are written out.
         let n = round.divide(q, 16);
-        let windows = Windows::strided(&[9], &[0]);
+        let windows = WindowConfig::strided(&[9], &[0]);
         let (x, k) = (f32s(&[1, 4, 9 * n]), f32s(&[5, 4, 4]));
         vec![Case::new(n * 16, one(Conv::new(DType::F32, windows), &[x, k]))]
     }),
     ("conv.volumes", |q, round| {
         // Three planes of two features for each of eight results, of three images.
         let n = round.divide(q, 3 * 3 * 2 * 8 * 64);
-        let windows = Windows::strided(&[1, 1, 8], &[1, 0, 0]);
+        let windows = WindowConfig::strided(&[1, 1, 8], &[1, 0, 0]);
         let (x, k) = (f32s(&[3, 2, 8, 64, n]), f32s(&[2, 2, 3, 1, 1]));
         vec![Case::new(n * 3 * 3 * 2 * 8 * 64, one(Conv::new(DType::F32, windows), &[x, k]))]
     }),
@@ -399,7 +399,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("conv.chain", |q, _| {
         let of = |x: &[usize], k: &[usize]| {
-            let g = one(Conv::new(DType::F32, Windows::plain(x.len() - 2)), &[f32s(x), f32s(k)]);
+            let g = one(Conv::new(DType::F32, WindowConfig::unit_stride(x.len() - 2)), &[f32s(x), f32s(k)]);
             Case::new(q, transform::vjp(&g, &[0, 1]).unwrap())
         };
         vec![of(&[3, 2, q + 2], &[6, 2, 3]), of(&[2, 3, q / 8 + 1, 10], &[6, 3, 2, 3])]
@@ -407,7 +407,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("conv.narrow", |q, _| alone(q, 20, q)),
     ("conv.gradients", |q, _| {
         let of = |stride: usize| {
-            let windows = Windows::strided(&[stride, stride], &[1, 1]);
+            let windows = WindowConfig::strided(&[stride, stride], &[1, 1]);
             let (x, k) = (f32s(&[3, 6, 11, 19]), f32s(&[2 * q, 3, 3, 3]));
             let g = one(Conv { groups: 2, ..Conv::new(DType::F32, windows) }, &[x, k]);
             Case::new(q, transform::vjp(&g, &[0, 1]).unwrap())
@@ -416,11 +416,11 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("conv.fewer", |q, _| {
         let of = |spread: [usize; 2], low: i64, window: [usize; 2]| {
-            let spread = Windows {
+            let spread = WindowConfig {
                 base_dilation: spread[..].into(),
                 low: [low, 2][..].into(),
                 high: [1, low][..].into(),
-                ..Windows::plain(2)
+                ..WindowConfig::unit_stride(2)
             };
             // So few results that windows of phases are not read where they lie.
             let (x, k) = (f32s(&[3, 5 * q, 3, 3]), f32s(&[5, 5 * q, window[0], window[1]]));
@@ -436,7 +436,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("conv.longest", |q, _| {
         let (x, k) = (f32s(&[1, 2, q]), f32s(&[2, 1, 3]));
-        vec![Case::new(q, one(Conv { groups: 2, ..Conv::new(DType::F32, Windows::plain(1)) }, &[x, k]))]
+        vec![Case::new(q, one(Conv { groups: 2, ..Conv::new(DType::F32, WindowConfig::unit_stride(1)) }, &[x, k]))]
     }),
     ("conv.results", |q, _| alone(q, q, 3)),
     ("conv.lanes", |q, _| alone(q, q, 3)),
@@ -696,7 +696,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("window.block", windows),
     ("window.flat", |q, _| {
         let of = |kind: ReduceKind, shape: [usize; 3], window: [usize; 2], dtype: DType| {
-            let w = Windows::strided(&[1, 2, 3], &[0; 3]);
+            let w = WindowConfig::strided(&[1, 2, 3], &[0; 3]);
             let op = ReduceWindow { kind, window: [1, window[0], window[1]][..].into(), windows: w };
             Case::new(q, one(op, &[Type::new(dtype, &shape)]))
         };
@@ -716,14 +716,14 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("window.low", |q, _| {
         let of = |low: i64, stride: usize, dtype: DType| {
-            let w = Windows::strided(&[1, stride, 1], &[0, low, 1]);
+            let w = WindowConfig::strided(&[1, stride, 1], &[0, low, 1]);
             let op = ReduceWindow { kind: ReduceKind::Sum, window: [1, q, 3][..].into(), windows: w };
             Case::new(q, one(op, &[Type::new(dtype, &[2, q + 3, 21])]))
         };
         vec![of(0, 1, DType::F32), of(2, 2, DType::F32), of(1, 1, DType::I32), of(3, 1, DType::BF16)]
     }),
     ("window.plane", |q, _| {
-        let w = Windows::strided(&[1, 1, 1], &[0, 1, 1]);
+        let w = WindowConfig::strided(&[1, 1, 1], &[0, 1, 1]);
         let op = ReduceWindow { kind: ReduceKind::Sum, window: [1, 3, 3][..].into(), windows: w };
         vec![Case::new(q, one(op, &[f32s(&[2, 60, q / 8 / 61 - 2])]))]
     }),

@@ -7,13 +7,13 @@ use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::event::{Effect, StoreKind};
-use crate::node::{Node, Ref, Work};
+use crate::node::{Node, ValueRef, NodeKind};
 use crate::profile::Phase;
 use crate::record::LazyBuild;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::state_cell::{LocRole, Tombstone};
 use crate::storage_base::{BaseBinding, BaseEntry};
-use crate::tensor::{Handle, Kind, Lazy, Tensor};
+use crate::tensor::{TensorHandle, TensorKind, Lazy, Tensor};
 use ir::{GraphBuilder, Loc};
 use rustc_hash::FxHashSet;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub(crate) struct Leaf {
     pub(crate) grad: Mutex<Option<Tensor>>,
     /// The leaf's name for its value while that is pure.
-    alias: OnceLock<Ref>,
+    alias: OnceLock<ValueRef>,
 }
 
 impl Leaf {
@@ -30,7 +30,7 @@ impl Leaf {
         Arc::new(Leaf { grad: Mutex::new(None), alias: OnceLock::new() })
     }
 
-    pub(crate) fn alias(&self, make: impl FnOnce() -> Ref) -> Ref {
+    pub(crate) fn alias(&self, make: impl FnOnce() -> ValueRef) -> ValueRef {
         self.alias.get_or_init(make).clone()
     }
 
@@ -45,7 +45,7 @@ impl Leaf {
 
 /// Choices about `backward`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Backward {
+pub struct BackwardOptions {
     /// Keep what backward needs, so that it can run again.
     pub retain_graph: bool,
     /// Record the gradients' own computation, for second derivatives. Keeps the graph too.
@@ -60,7 +60,7 @@ impl Tensor {
         if self.invalid().is_some() {
             return self.clone();
         }
-        let fail = |reason: String| Tensor::failed(Error::Autograd { reason, at: at.clone() }, self.engine());
+        let fail = |reason: String| Tensor::with_error(Error::Autograd { reason, at: at.clone() }, self.engine());
         if !self.dtype().is_float() {
             return fail(format!("{} can't have gradients, only floats can", self.ty()));
         }
@@ -71,7 +71,7 @@ impl Tensor {
             return fail("this tensor has a history already; use retain_grad() to see its gradient".into());
         }
         let leaf = self.0.leaf.get_or_init(Leaf::new).clone();
-        if let Kind::Traced(t) = &self.0.kind {
+        if let TensorKind::Traced(t) = &self.0.kind {
             t.trace.state().cells[t.cell].leaf = Some(leaf);
         }
         self.clone()
@@ -86,12 +86,12 @@ impl Tensor {
             return false;
         }
         match &self.0.kind {
-            Kind::Lazy(l) => match l.engine.shared.state().bases.get(l.base) {
+            TensorKind::Lazy(l) => match l.engine.shared.state().bases.get(l.base) {
                 Some(BaseEntry { binding: BaseBinding::Ssa(r), .. }) => r.node.tracked,
                 Some(b) => b.history.is_some(),
                 None => false,
             },
-            Kind::Traced(_) | Kind::Invalid(_) => false,
+            TensorKind::Traced(_) | TensorKind::Invalid(_) => false,
         }
     }
 
@@ -104,8 +104,8 @@ impl Tensor {
     /// may require gradients is refused, unless under `no_grad`.
     #[track_caller]
     pub fn detach(&self) -> Tensor {
-        self.share(self.ty().clone(), self.0.view().cloned(), |h| {
-            h.through = None;
+        self.alias_with(self.ty().clone(), self.0.view().cloned(), |h| {
+            h.view_leaf = None;
             h.detached = true;
         })
     }
@@ -114,12 +114,12 @@ impl Tensor {
     pub fn grad(&self) -> Option<Tensor> {
         let leaf = self.0.leaf.get().or(self.0.retained.get())?;
         let Some(trace) = context::trace() else { return leaf.grad() };
-        if trace.reaches(leaf) {
+        if trace.has_external_grad(leaf) {
             let reason =
                 "backward goes on outside of the region to this leaf, so its gradient is complete only after the \
                           call; read it there"
                     .into();
-            return Some(Tensor::failed(Error::Autograd { reason, at: Loc::Unknown }, self.engine()));
+            return Some(Tensor::with_error(Error::Autograd { reason, at: Loc::Unknown }, self.engine()));
         }
         trace.grad(leaf).unwrap_or_else(|| leaf.grad())
     }
@@ -133,9 +133,9 @@ impl Tensor {
             Some(trace) if trace.is_region() => trace.set_grad(leaf, None),
             Some(_) => {
                 let reason = "zero_grad() changes a leaf, which a traced function can't; call it outside".into();
-                context::write_failed(&Error::Autograd { reason, at: Loc::Unknown });
+                context::record_write_failure(&Error::Autograd { reason, at: Loc::Unknown });
             }
-            None => leaf.clear(),
+            None => leaf.clear_grad(),
         }
     }
 
@@ -150,16 +150,16 @@ impl Tensor {
     /// Schedules the computation of the gradients of this scalar; they run when something needs them or the step ends.
     #[track_caller]
     pub fn backward(&self) -> Result<()> {
-        self.backward_at(Backward::default(), &Loc::caller())
+        self.backward_at(BackwardOptions::default(), &Loc::caller())
     }
 
     /// `backward` with choices.
     #[track_caller]
-    pub fn backward_with(&self, options: Backward) -> Result<()> {
+    pub fn backward_with(&self, options: BackwardOptions) -> Result<()> {
         self.backward_at(options, &Loc::caller())
     }
 
-    fn backward_at(&self, options: Backward, at: &Loc) -> Result<()> {
+    fn backward_at(&self, options: BackwardOptions, at: &Loc) -> Result<()> {
         self.check_at(at)?;
         if self.rank() != 0 || !self.dtype().is_float() {
             let reason = format!("backward starts at a float of rank 0, not {}; sum or mean it first", self.ty());
@@ -184,7 +184,7 @@ impl Tensor {
 
 impl Leaf {
     /// Takes the gradient away and leaves a tombstone in its loc.
-    pub(crate) fn clear(&self) {
+    pub(crate) fn clear_grad(&self) {
         if let Some(old) = self.set_grad(None)
             && let Some(l) = old.0.lazy()
         {
@@ -198,7 +198,7 @@ impl Leaf {
 }
 
 impl Engine {
-    fn backward(&self, loss: &Tensor, options: Backward, at: &Loc) -> Result<()> {
+    fn backward(&self, loss: &Tensor, options: BackwardOptions, at: &Loc) -> Result<()> {
         if let Some(cause) = &self.shared.state().poisoned {
             return Err(Error::Poisoned(cause.clone()));
         }
@@ -225,9 +225,9 @@ impl Engine {
     /// Pulls cotangents back and adds what arrives to leaves. The result is to be dropped without the state's lock.
     pub(crate) fn backward_from(
         &self,
-        state: &mut State,
-        from: Vec<(Ref, Ref)>,
-        options: Backward,
+        state: &mut EngineState,
+        from: Vec<(ValueRef, ValueRef)>,
+        options: BackwardOptions,
         at: &Loc,
     ) -> Result<tape::BackpropResult> {
         let pulled = self.shared.backprop(state, from, &FxHashSet::default(), at)?;
@@ -235,7 +235,7 @@ impl Engine {
             self.accumulate(state, leaf, grad.clone(), at)?;
         }
         if !options.retain_graph && !options.create_graph {
-            pulled.nodes.iter().for_each(|n| free(n));
+            pulled.nodes.iter().for_each(|n| free_saved(n));
         }
         Ok(pulled)
     }
@@ -267,9 +267,9 @@ impl Engine {
             let pulled = self.shared.backprop(&mut state, vec![(root, one)], &cuts, &at)?;
             let of = |(t, id): (&&Tensor, &tape::RefId)| {
                 let leaf = t.0.leaf.get().and_then(|l| pulled.leaves.iter().find(|(p, _)| Arc::ptr_eq(p, l)));
-                leaf.map(|(_, g)| g).or_else(|| pulled.cuts.get(id)).cloned()
+                leaf.map(|(_, g)| g).or_else(|| pulled.cut_gradients.get(id)).cloned()
             };
-            let found: Vec<Option<Ref>> = wrt.iter().zip(&ids).map(of).collect();
+            let found: Vec<Option<ValueRef>> = wrt.iter().zip(&ids).map(of).collect();
             Ok(found.into_iter().map(|g| g.map(|g| Tensor::fresh(self, &mut state, g))).collect())
         };
         if create_graph { context::enable_grad(run) } else { context::no_grad(run) }
@@ -305,10 +305,10 @@ impl Engine {
 }
 
 /// Backward has used a node: what it kept may go (§9.7). Nodes that keep nothing stay, as in PyTorch.
-fn free(node: &Node) {
+fn free_saved(node: &Node) {
     let keeps = match &node.work {
-        Work::Op(sig) => !sig.saves.inputs.is_empty() || !sig.saves.outputs.is_empty(),
-        Work::Call(..) => true,
+        NodeKind::Op(sig) => !sig.saved_for_backward.inputs.is_empty() || !sig.saved_for_backward.outputs.is_empty(),
+        NodeKind::Call(..) => true,
         _ => false,
     };
     if !keeps {
@@ -316,7 +316,7 @@ fn free(node: &Node) {
     }
     let mut slot = node.slot();
     slot.freed = true;
-    if let Some(kept) = &mut slot.kept {
+    if let Some(kept) = &mut slot.backward_info {
         kept.saved.clear();
     }
     if !slot.values.is_empty() {
@@ -327,13 +327,13 @@ fn free(node: &Node) {
 }
 
 impl Engine {
-    pub(crate) fn accumulate(&self, state: &mut State, leaf: &Arc<Leaf>, grad: Ref, at: &Loc) -> Result<()> {
+    pub(crate) fn accumulate(&self, state: &mut EngineState, leaf: &Arc<Leaf>, grad: ValueRef, at: &Loc) -> Result<()> {
         match leaf.grad() {
             Some(old) if old.0.lazy().is_some() => {
                 let base = old.0.lazy().expect("it was checked").base;
                 let mut b = LazyBuild::new(state, at.clone());
                 let x = b.load(&old.0)?;
-                let y = b.import(grad, None);
+                let y = b.import_value(grad, None);
                 let sum = b.add(x, y)?;
                 let sum = b.get(sum).clone();
                 state.base_store(base, sum, LocRole::GradState, false, at)
@@ -347,7 +347,7 @@ impl Engine {
     }
 
     /// A tensor whose base lives in a new loc from the start.
-    pub(crate) fn state_tensor(&self, state: &mut State, value: Ref, role: LocRole, at: &Loc) -> Tensor {
+    pub(crate) fn state_tensor(&self, state: &mut EngineState, value: ValueRef, role: LocRole, at: &Loc) -> Tensor {
         let ty = value.ty().clone();
         let loc = state.new_loc(ty.clone(), role);
         let history = value.node.tracked.then(|| value.clone());
@@ -357,6 +357,6 @@ impl Engine {
         entry.rebind(BaseBinding::PendingLoc { loc, seed: value, init_tok: Some(token) });
         entry.history = history;
         let lazy = Lazy { engine: self.clone(), base, view: None };
-        Tensor::of(Handle::new(self.shared.handle_id(), ty, Kind::Lazy(lazy)))
+        Tensor::from_handle(TensorHandle::new(self.shared.handle_id(), ty, TensorKind::Lazy(lazy)))
     }
 }

@@ -4,17 +4,17 @@ use super::Leaf;
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::node::Ref;
+use crate::node::ValueRef;
 use crate::tensor::Tensor;
-use crate::trace::{Cell, Mode, Trace, TraceState};
+use crate::trace::{TraceCell, TraceMode, Trace, TraceState};
 use ir::{GraphBuilder, Loc, Scalar, Value};
 use std::sync::Arc;
 
 /// Cells of tensors from outside that have a history there, and that history.
-fn outside(engine: &Engine, s: &TraceState) -> Vec<(usize, Ref)> {
+fn external_history(engine: &Engine, s: &TraceState) -> Vec<(usize, ValueRef)> {
     let state = engine.shared.state();
-    let history = |(i, c): (usize, &Cell)| {
-        let lazy = c.outside.as_ref().filter(|_| c.leaf.is_none())?.0.lazy()?;
+    let history = |(i, c): (usize, &TraceCell)| {
+        let lazy = c.outer_base.as_ref().filter(|_| c.leaf.is_none())?.0.lazy()?;
         Some((i, state.history(lazy.base)?))
     };
     s.cells.iter().enumerate().filter_map(history).collect()
@@ -35,7 +35,7 @@ impl Trace {
     }
 
     /// Whether a leaf's gradient has a part that the region does not compute.
-    pub(super) fn reaches(&self, leaf: &Arc<Leaf>) -> bool {
+    pub(super) fn has_external_grad(&self, leaf: &Arc<Leaf>) -> bool {
         self.state().reached.iter().any(|l| Arc::ptr_eq(l, leaf))
     }
 
@@ -43,9 +43,9 @@ impl Trace {
     /// of the region, from where backward goes on when the call is recorded.
     pub(super) fn backward(self: &Arc<Trace>, loss: &Tensor, at: &Loc) -> Result<()> {
         let engine = match &self.mode {
-            Mode::Region(engine) => engine.clone(),
-            Mode::Checkpoint(_) => return Err(Error::CheckpointReentrancy { at: at.clone() }),
-            Mode::Function => {
+            TraceMode::Region(engine) => engine.clone(),
+            TraceMode::Checkpoint(_) => return Err(Error::CheckpointReentrancy { at: at.clone() }),
+            TraceMode::Function => {
                 let reason = "backward() changes leaves, which a traced function can't; use grad(..) instead".into();
                 return Err(Error::Autograd { reason, at: at.clone() });
             }
@@ -57,10 +57,10 @@ impl Trace {
             let root = self.read(&mut s, loss)?;
             let leaves: Vec<(Arc<Leaf>, Value)> =
                 s.cells.iter().filter_map(|c| Some((c.leaf.clone()?, c.value))).collect();
-            let beyond = outside(&engine, &s);
+            let beyond = external_history(&engine, &s);
             let wrt: Vec<Value> =
                 leaves.iter().map(|(_, v)| *v).chain(beyond.iter().map(|&(c, _)| s.cells[c].first)).collect();
-            let part = crate::slice::between(&s.b.graph, &wrt, &[root])?;
+            let part = crate::subgraph::subgraph_between(&s.b.graph, &wrt, &[root])?;
             let back = engine.shared.vjp(&part.graph, wrt.len(), false)?;
             let mut args = [wrt.as_slice(), &part.captured].concat();
             let ty = s.b.ty(root);
@@ -69,15 +69,15 @@ impl Trace {
             let used = part.graph.used_inputs();
             let mut grads = Vec::new();
             for (i, &g) in outs[1..].iter().enumerate() {
-                grads.push(if used[i] { Some(self.fresh(&mut s, g)) } else { None });
+                grads.push(if used[i] { Some(self.new_tensor(&mut s, g)) } else { None });
             }
             for ((cell, history), grad) in beyond.into_iter().zip(grads.split_off(leaves.len())) {
                 if let Some(grad) = grad {
-                    s.beyond.push((cell, grad));
+                    s.outer_gradients.push((cell, grad));
                     s.reached.extend(super::tape::leaves(&history));
                 }
             }
-            let any = grads.iter().any(Option::is_some) || !s.beyond.is_empty();
+            let any = grads.iter().any(Option::is_some) || !s.outer_gradients.is_empty();
             (leaves, grads, any)
         };
         if !any {

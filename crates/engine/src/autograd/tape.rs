@@ -6,14 +6,14 @@
 
 use super::Leaf;
 use crate::context;
-use crate::engine::Shared;
+use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::EventKey;
 use crate::lru::hash_of;
-use crate::node::{Node, Ref, Work};
-use crate::profile::Label;
+use crate::node::{Node, ValueRef, NodeKind};
+use crate::profile::OpLabel;
 use crate::record::LazyBuild;
-use crate::state::State;
+use crate::state::EngineState;
 use ir::ops::{Call, StopGradient};
 use ir::{Binary, Graph, GraphBuilder, Loc, Op, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,18 +24,18 @@ use std::sync::{Arc, Mutex};
 pub(crate) type RefId = (u64, u32, u32);
 
 /// A value and its cotangent.
-type Pending = BTreeMap<(EventKey, u32), (Ref, Ref)>;
+type Pending = BTreeMap<(EventKey, u32), (ValueRef, ValueRef)>;
 
 /// Part of the lazy graph, as a Graph.
-struct Piece {
+struct TapeSubgraph {
     graph: Graph,
     /// The values that gradients are taken for, then captured values.
-    inputs: Vec<Ref>,
+    inputs: Vec<ValueRef>,
     wrt: usize,
     nodes: Vec<Arc<Node>>,
 }
 
-impl Piece {
+impl TapeSubgraph {
     /// The node that an op of the graph, or of its reverse, was made of.
     fn source(&self, at: &Loc) -> Option<&Arc<Node>> {
         match at {
@@ -59,7 +59,7 @@ impl Piece {
 
 /// A place that stands for the i-th node of a piece: one line may run in several modules, and pieces that do the same
 /// share their reverse, whatever their lines.
-fn place_of(i: usize) -> Loc {
+fn placeholder_loc(i: usize) -> Loc {
     static PLACES: Mutex<Vec<Loc>> = Mutex::new(Vec::new());
     let mut places = PLACES.lock().unwrap_or_else(|e| e.into_inner());
     while places.len() <= i {
@@ -73,15 +73,15 @@ fn place_of(i: usize) -> Loc {
 #[derive(Default)]
 pub(crate) struct BackpropResult {
     /// Gradients of leaves, in the order of recording.
-    pub(crate) leaves: Vec<(Arc<Leaf>, Ref)>,
+    pub(crate) leaves: Vec<(Arc<Leaf>, ValueRef)>,
     /// Gradients at cuts.
-    pub(crate) cuts: FxHashMap<RefId, Ref>,
+    pub(crate) cut_gradients: FxHashMap<RefId, ValueRef>,
     /// The nodes that backward went through.
     pub(crate) nodes: Vec<Arc<Node>>,
 }
 
 impl BackpropResult {
-    fn add(&mut self, b: &mut LazyBuild<'_>, leaf: Arc<Leaf>, grad: Ref) -> Result<()> {
+    fn add(&mut self, b: &mut LazyBuild<'_>, leaf: Arc<Leaf>, grad: ValueRef) -> Result<()> {
         match self.leaves.iter_mut().find(|(l, _)| Arc::ptr_eq(l, &leaf)) {
             Some((_, sum)) => *sum = plus(b, sum, &grad)?,
             None => self.leaves.push((leaf, grad)),
@@ -90,14 +90,14 @@ impl BackpropResult {
     }
 }
 
-fn plus(b: &mut LazyBuild<'_>, x: &Ref, y: &Ref) -> Result<Ref> {
-    let (x, y) = (b.import(x.clone(), None), b.import(y.clone(), None));
+fn plus(b: &mut LazyBuild<'_>, x: &ValueRef, y: &ValueRef) -> Result<ValueRef> {
+    let (x, y) = (b.import_value(x.clone(), None), b.import_value(y.clone(), None));
     let sum = b.add(x, y)?;
     Ok(b.get(sum).clone())
 }
 
 /// Adds a cotangent to what is pending for a value.
-fn join(b: &mut LazyBuild<'_>, pending: &mut Pending, r: Ref, ct: Ref) -> Result<()> {
+fn add_pending(b: &mut LazyBuild<'_>, pending: &mut Pending, r: ValueRef, ct: ValueRef) -> Result<()> {
     let key = (r.node.key(), r.out);
     let sum = match pending.remove(&key) {
         Some((_, old)) => plus(b, &old, &ct)?,
@@ -108,16 +108,16 @@ fn join(b: &mut LazyBuild<'_>, pending: &mut Pending, r: Ref, ct: Ref) -> Result
 }
 
 /// The leaf whose gradient is retained at a value.
-fn retained(r: &Ref) -> Option<Arc<Leaf>> {
-    r.node.slot().kept.as_ref()?.retained.iter().find(|(out, _)| *out == r.out).and_then(|(_, leaf)| leaf.upgrade())
+fn retained(r: &ValueRef) -> Option<Arc<Leaf>> {
+    r.node.slot().backward_info.as_ref()?.retained.iter().find(|(out, _)| *out == r.out).and_then(|(_, leaf)| leaf.upgrade())
 }
 
-impl Shared {
+impl EngineShared {
     /// Pulls cotangents back from values to leaves and cuts.
     pub(crate) fn backprop(
         &self,
-        state: &mut State,
-        from: Vec<(Ref, Ref)>,
+        state: &mut EngineState,
+        from: Vec<(ValueRef, ValueRef)>,
         cuts: &FxHashSet<RefId>,
         at: &Loc,
     ) -> Result<BackpropResult> {
@@ -129,7 +129,7 @@ impl Shared {
                 pulled.add(&mut LazyBuild::new(state, at.clone()), leaf, ct.clone())?;
             }
             if cuts.contains(&root.id()) {
-                pulled.cuts.insert(root.id(), ct.clone());
+                pulled.cut_gradients.insert(root.id(), ct.clone());
             }
             if root.node.leaf.is_some() {
                 if let Some(leaf) = root.node.leaf.as_ref().and_then(|l| l.upgrade()) {
@@ -142,7 +142,7 @@ impl Shared {
                     continue;
                 };
                 let mut b = LazyBuild::new(state, at.clone());
-                join(&mut b, &mut pending, source, ct)?;
+                add_pending(&mut b, &mut pending, source, ct)?;
                 continue;
             }
             let piece = subgraph(state, &root, cuts)?;
@@ -152,10 +152,10 @@ impl Shared {
                 continue;
             }
             first = false;
-            let grads = self.pull_piece(state, &piece, ct, at)?;
+            let grads = self.backprop_subgraph(state, &piece, ct, at)?;
             for (r, grad) in piece.inputs.iter().zip(grads) {
                 let mut b = LazyBuild::new(state, at.clone());
-                join(&mut b, &mut pending, r.clone(), grad)?;
+                add_pending(&mut b, &mut pending, r.clone(), grad)?;
             }
             pulled.nodes.extend(piece.nodes);
         }
@@ -172,8 +172,8 @@ impl Shared {
         }
         let wanted: Vec<usize> = (0..wrt).collect();
         let back = Arc::new(match by_rules {
-            true => transform::slice_gradients::joined(&transform::vjp_by_rules(
-                &transform::slice_gradients::shared(graph)?,
+            true => transform::slice_gradients::sums_to_concats(&transform::vjp_by_rules(
+                &transform::slice_gradients::deduplicate(graph)?,
                 &wanted,
             )?)?,
             false => transform::vjp(graph, &wanted)?,
@@ -183,7 +183,7 @@ impl Shared {
     }
 
     /// Records the ops of a piece's vjp. Values of the forward pass are used as they are, not computed again.
-    fn pull_piece(&self, state: &mut State, piece: &Piece, ct: Ref, at: &Loc) -> Result<Vec<Ref>> {
+    fn backprop_subgraph(&self, state: &mut EngineState, piece: &TapeSubgraph, ct: ValueRef, at: &Loc) -> Result<Vec<ValueRef>> {
         let back = self.vjp(&piece.graph, piece.wrt, true).map_err(|e| match piece.relocated(piece.graph.clone()) {
             // Once more, for an error that names the user's line.
             Ok(graph) => match transform::vjp_by_rules(&graph, &(0..piece.wrt).collect::<Vec<_>>()) {
@@ -192,20 +192,20 @@ impl Shared {
             },
             Err(_) => e,
         })?;
-        let known = Known::new(&piece.nodes);
+        let known = ForwardValues::new(&piece.nodes);
         // Ops of the backward pass belong to the module of the op whose derivative they are; inside of a compiled region to that
         // of its line.
         let here = context::label();
         let in_modules = piece.nodes.iter().filter(|n| n.label.module != 0);
-        let of_line: FxHashMap<_, Label> = in_modules.map(|n| (place(&n.at), n.label)).collect();
+        let of_line: FxHashMap<_, OpLabel> = in_modules.map(|n| (place(&n.at), n.label)).collect();
         let mut b = LazyBuild::new(state, at.clone());
-        let mut args: Vec<Value> = piece.inputs.iter().map(|r| b.import(r.clone(), None)).collect();
-        args.push(b.import(ct, None));
+        let mut args: Vec<Value> = piece.inputs.iter().map(|r| b.import_value(r.clone(), None)).collect();
+        args.push(b.import_value(ct, None));
         let outs = back.inline_with(&args, |node, operands| {
             let ids: Vec<_> = operands.iter().map(|v| known.id(b.get(*v))).collect();
             if let Some(n) = known.find(&node.op, &ids).cloned() {
                 return Ok((0..n.types().len() as u32)
-                    .map(|out| b.import(Ref { node: n.clone(), out }, None))
+                    .map(|out| b.import_value(ValueRef { node: n.clone(), out }, None))
                     .collect());
             }
             let source = piece.source(&node.loc);
@@ -214,7 +214,7 @@ impl Shared {
                 return b.emit(node.op.clone(), operands);
             }
             let label = source.map(|n| &n.label).or_else(|| of_line.get(&place(&node.loc)));
-            let label = label.map_or(here, |l| Label { phase: here.phase, ..*l });
+            let label = label.map_or(here, |l| OpLabel { phase: here.phase, ..*l });
             context::with_label(label, || b.emit(node.op.clone(), operands))
         })?;
         Ok(outs[1..].iter().map(|v| b.get(*v).clone()).collect())
@@ -223,23 +223,23 @@ impl Shared {
 
 /// Ops of the forward pass by what they compute.
 #[derive(Default)]
-struct Known<'a> {
+struct ForwardValues<'a> {
     /// Nodes with the identities of their operands.
     nodes: FxHashMap<u64, Vec<(&'a Arc<Node>, Vec<RefId>)>>,
     /// Of nodes that compute the same (every use of a view records it anew) the first one stands for all.
     first: FxHashMap<RefId, RefId>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> ForwardValues<'a> {
     /// Nodes come in the order of recording, operands first.
-    fn new(nodes: &'a [Arc<Node>]) -> Known<'a> {
-        let mut known = Known::default();
+    fn new(nodes: &'a [Arc<Node>]) -> ForwardValues<'a> {
+        let mut known = ForwardValues::default();
         for node in nodes {
-            let Work::Op(sig) = &node.work else { continue };
+            let NodeKind::Op(sig) = &node.work else { continue };
             let ids: Vec<RefId> = node.slot().args.iter().map(|a| known.id(a)).collect();
             if let Some(first) = known.find(&sig.op, &ids).cloned() {
                 for out in 0..node.types().len() as u32 {
-                    let id = |n: &Arc<Node>| Ref { node: n.clone(), out }.id();
+                    let id = |n: &Arc<Node>| ValueRef { node: n.clone(), out }.id();
                     known.first.insert(id(node), id(&first));
                 }
             } else {
@@ -249,14 +249,14 @@ impl<'a> Known<'a> {
         known
     }
 
-    fn id(&self, r: &Ref) -> RefId {
-        let id = origin(r);
+    fn id(&self, r: &ValueRef) -> RefId {
+        let id = canonical_id(r);
         self.first.get(&id).copied().unwrap_or(id)
     }
 
     fn find(&self, op: &Op, ids: &[RefId]) -> Option<&'a Arc<Node>> {
         let same = |(n, args): &&(&'a Arc<Node>, Vec<RefId>)| {
-            matches!(&n.work, Work::Op(sig) if *sig.op == *op) && args.as_slice() == ids
+            matches!(&n.work, NodeKind::Op(sig) if *sig.op == *op) && args.as_slice() == ids
         };
         self.nodes.get(&hash_of(&(op, ids))).and_then(|ns| ns.iter().find(same)).map(|(n, _)| *n)
     }
@@ -271,9 +271,9 @@ fn place(at: &Loc) -> Option<(&'static str, u32, u32)> {
 }
 
 /// A value's identity behind aliases and loads of tracked values, which stand for their argument in the recorded graph.
-fn origin(r: &Ref) -> RefId {
+fn canonical_id(r: &ValueRef) -> RefId {
     let mut r = r.clone();
-    while r.node.leaf.is_none() && r.node.tracked && matches!(r.node.work, Work::Alias(_) | Work::Load { .. }) {
+    while r.node.leaf.is_none() && r.node.tracked && matches!(r.node.work, NodeKind::Alias(_) | NodeKind::Load { .. }) {
         let Some(next) = r.node.slot().args.first().cloned() else {
             break;
         };
@@ -283,7 +283,7 @@ fn origin(r: &Ref) -> RefId {
 }
 
 /// The leaves behind a value.
-pub(crate) fn leaves(root: &Ref) -> Vec<Arc<Leaf>> {
+pub(crate) fn leaves(root: &ValueRef) -> Vec<Arc<Leaf>> {
     let mut found: Vec<Arc<Leaf>> = Vec::new();
     let mut seen: FxHashSet<EventKey> = FxHashSet::default();
     let mut stack = vec![root.node.clone()];
@@ -300,7 +300,7 @@ pub(crate) fn leaves(root: &Ref) -> Vec<Arc<Leaf>> {
 }
 
 /// Refuses nodes that backward has freed, and kept tensors that were changed since (§9.3).
-fn check(state: &State, node: &Node) -> Result<()> {
+fn check(state: &EngineState, node: &Node) -> Result<()> {
     check_freed(node)?;
     for s in node.slot().saved() {
         let found = state.bases.get(s.base).map_or(s.version, |b| b.scheduled_commits);
@@ -320,14 +320,14 @@ fn check_freed(node: &Node) -> Result<()> {
 }
 
 /// The tracked part of the lazy graph behind `root`, up to leaves and cuts.
-fn subgraph(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
-    let is_cut = |r: &Ref| {
+fn subgraph(state: &EngineState, root: &ValueRef, cuts: &FxHashSet<RefId>) -> Result<TapeSubgraph> {
+    let is_cut = |r: &ValueRef| {
         r.node.tracked
             && r.id() != root.id()
             && (r.node.leaf.is_some() || r.node.straight_through || cuts.contains(&r.id()) || retained(r).is_some())
     };
     let mut found: BTreeMap<EventKey, Arc<Node>> = BTreeMap::new();
-    let mut wrt: BTreeMap<(EventKey, u32), Ref> = BTreeMap::new();
+    let mut wrt: BTreeMap<(EventKey, u32), ValueRef> = BTreeMap::new();
     let mut stack = vec![root.node.clone()];
     while let Some(node) = stack.pop() {
         if found.contains_key(&node.key()) {
@@ -344,7 +344,7 @@ fn subgraph(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece>
         found.insert(node.key(), node);
     }
     let nodes: Vec<Arc<Node>> = found.into_values().collect();
-    let mut piece = Piece { graph: Graph::new(), inputs: wrt.into_values().collect(), wrt: 0, nodes };
+    let mut piece = TapeSubgraph { graph: Graph::new(), inputs: wrt.into_values().collect(), wrt: 0, nodes };
     piece.wrt = piece.inputs.len();
     let mut map: FxHashMap<RefId, Value> = FxHashMap::default();
     for r in &piece.inputs {
@@ -361,28 +361,28 @@ fn subgraph(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece>
     for (i, node) in piece.nodes.iter().enumerate() {
         let args: Vec<Value> = node.slot().args.iter().map(|a| map[&a.id()]).collect();
         let op: Op = match &node.work {
-            Work::Op(sig) => (*sig.op).clone(),
-            Work::Call(variant) => Call { body: variant.graph.clone() }.into(),
+            NodeKind::Op(sig) => (*sig.op).clone(),
+            NodeKind::Call(variant) => Call { body: variant.graph.clone() }.into(),
             // A load, an alias or a transfer is what its argument is.
             _ => {
-                let r = Ref { node: node.clone(), out: 0 };
+                let r = ValueRef { node: node.clone(), out: 0 };
                 let Some(&v) = args.first() else {
-                    return Err(stale(node));
+                    return Err(modified_error(node));
                 };
                 map.entry(r.id()).or_insert(v);
                 continue;
             }
         };
-        let outs = piece.graph.push(op, &args, place_of(i))?;
+        let outs = piece.graph.push(op, &args, placeholder_loc(i))?;
         for (out, v) in outs.into_iter().enumerate() {
-            map.entry(Ref { node: node.clone(), out: out as u32 }.id()).or_insert(v);
+            map.entry(ValueRef { node: node.clone(), out: out as u32 }.id()).or_insert(v);
         }
     }
     piece.graph.set_outputs(vec![map[&root.id()]]);
     Ok(piece)
 }
 
-fn stale(node: &Node) -> Error {
+fn modified_error(node: &Node) -> Error {
     let reason =
         "a tensor with history was changed in place under no_grad, so its gradient is not defined; change a copy()"
             .into();
@@ -391,19 +391,19 @@ fn stale(node: &Node) -> Error {
 
 /// The lazy graph between values, as a Graph of `wrt` and captured values. It computes everything anew from values that
 /// don't change, so what was written to since is no matter.
-pub(crate) fn between(
-    outs: &[Ref],
+pub(crate) fn graph_between(
+    outs: &[ValueRef],
     wrt: &FxHashMap<RefId, usize>,
     leaves: &[(Arc<Leaf>, usize)],
     types: &[ir::Type],
-) -> Result<(Graph, Vec<Ref>)> {
-    let input = |r: &Ref| {
+) -> Result<(Graph, Vec<ValueRef>)> {
+    let input = |r: &ValueRef| {
         let leaf = r.node.leaf.as_ref().and_then(|l| l.upgrade());
         let of_leaf = leaf.and_then(|l| leaves.iter().find(|(x, _)| Arc::ptr_eq(x, &l)));
         wrt.get(&r.id()).copied().or(of_leaf.map(|(_, i)| *i))
     };
     let mut found: BTreeMap<EventKey, Arc<Node>> = BTreeMap::new();
-    let mut stack: Vec<Ref> = outs.to_vec();
+    let mut stack: Vec<ValueRef> = outs.to_vec();
     while let Some(r) = stack.pop() {
         if input(&r).is_some() || !r.node.tracked || found.contains_key(&r.node.key()) {
             continue;
@@ -418,7 +418,7 @@ pub(crate) fn between(
     let inputs: Vec<Value> = types.iter().map(|t| graph.input(t.clone())).collect();
     let mut map: FxHashMap<RefId, Value> = FxHashMap::default();
     let mut captured = Vec::new();
-    let mut value = |graph: &mut Graph, map: &mut FxHashMap<RefId, Value>, r: &Ref| -> Value {
+    let mut value = |graph: &mut Graph, map: &mut FxHashMap<RefId, Value>, r: &ValueRef| -> Value {
         if let Some(i) = input(r) {
             return inputs[i];
         }
@@ -431,13 +431,13 @@ pub(crate) fn between(
         let args = node.slot().args.clone();
         let args: Vec<Value> = args.iter().map(|a| value(&mut graph, &mut map, a)).collect();
         let op: Op = match &node.work {
-            Work::Op(sig) => (*sig.op).clone(),
-            Work::Call(variant) => Call { body: variant.graph.clone() }.into(),
+            NodeKind::Op(sig) => (*sig.op).clone(),
+            NodeKind::Call(variant) => Call { body: variant.graph.clone() }.into(),
             _ => {
                 let Some(&v) = args.first() else {
-                    return Err(stale(node));
+                    return Err(modified_error(node));
                 };
-                let r = Ref { node: node.clone(), out: 0 };
+                let r = ValueRef { node: node.clone(), out: 0 };
                 let v = if node.straight_through {
                     // The value it has now, with the gradient of the one it had: `now + (v − v)`.
                     let now = value(&mut graph, &mut map, &r);
@@ -454,7 +454,7 @@ pub(crate) fn between(
             }
         };
         for (out, v) in graph.push(op, &args, node.at.clone())?.into_iter().enumerate() {
-            map.insert(Ref { node: node.clone(), out: out as u32 }.id(), v);
+            map.insert(ValueRef { node: node.clone(), out: out as u32 }.id(), v);
         }
     }
     let outputs: Vec<Value> = outs.iter().map(|r| value(&mut graph, &mut map, r)).collect();

@@ -1,22 +1,22 @@
 //! Elementwise ops, comparisons and products.
 
-use super::{Tensor, misfit};
+use super::{Tensor, operand_error};
 use crate::amp;
 use crate::intern::{self, composite};
 use crate::operand::{Number, OperandRef, TensorOrScalar};
-use crate::record::{Record, align, number_like, one, plain};
+use crate::record::{Recorder, promote_and_broadcast, number_like, one, record_elementwise};
 use ir::composites::activation;
 use ir::ops::{Clamp, Dot, StopGradient};
-use ir::{Binary, Compare, DType, Domain, InferError, Loc, Unary, Value};
+use ir::{Binary, Compare, DType, DTypeDomain, InferError, Loc, Unary, Value};
 
 pub(super) fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
-    if let Some(made) = plain(&at, intern::unary(op), [t]) {
+    if let Some(made) = record_elementwise(&at, intern::unary(op), [t]) {
         return made;
     }
     one(&at, &[t], |b, v| {
         // Functions of real numbers take integers as floats, but whole numbers are rounded already.
         let dtype = b.ty(v[0]).dtype;
-        if op.domain() == Domain::Float && !dtype.is_float() {
+        if op.domain() == DTypeDomain::Float && !dtype.is_float() {
             return match op {
                 Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc => Ok(v[0]),
                 Unary::IsFinite => b.full(&b.ty(v[0]).with_dtype(DType::Bool), ir::Scalar::bool(true)),
@@ -27,7 +27,7 @@ pub(super) fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
             };
         }
         let x = if matches!(op, Unary::Exp | Unary::Log | Unary::Log1p | Unary::Rsqrt) {
-            amp::wide(b, v[0])?
+            amp::to_f32(b, v[0])?
         } else {
             v[0]
         };
@@ -36,7 +36,7 @@ pub(super) fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
 }
 
 pub(super) fn binary(x: &Tensor, y: &Tensor, op: Binary, at: Loc) -> Tensor {
-    if let Some(made) = plain(&at, intern::binary(op), [x, y]) {
+    if let Some(made) = record_elementwise(&at, intern::binary(op), [x, y]) {
         return made;
     }
     aligned(x, y, at, |b, x, y| operate(b, op, x, y))
@@ -47,10 +47,10 @@ pub(super) fn aligned(
     x: &Tensor,
     y: &Tensor,
     at: Loc,
-    f: impl FnOnce(&mut dyn Record, Value, Value) -> ir::Result<Value>,
+    f: impl FnOnce(&mut dyn Recorder, Value, Value) -> ir::Result<Value>,
 ) -> Tensor {
     one(&at, &[x, y], |b, v| {
-        let (x, y) = align(b, v[0], v[1])?;
+        let (x, y) = promote_and_broadcast(b, v[0], v[1])?;
         f(b, x, y)
     })
 }
@@ -58,32 +58,32 @@ pub(super) fn aligned(
 /// `x / y`, of integers too.
 pub(super) fn divide(x: &Tensor, y: &Tensor, at: Loc) -> Tensor {
     if x.dtype().is_float()
-        && let Some(made) = plain(&at, intern::binary(Binary::Div), [x, y])
+        && let Some(made) = record_elementwise(&at, intern::binary(Binary::Div), [x, y])
     {
         return made;
     }
-    aligned(x, y, at, quotient)
+    aligned(x, y, at, true_divide)
 }
 
 /// An op on aligned values; functions of real numbers take integers as floats.
-pub(super) fn operate(b: &mut dyn Record, op: Binary, x: Value, y: Value) -> ir::Result<Value> {
-    let (x, y) = if op.domain() == Domain::Float { (real(b, x)?, real(b, y)?) } else { (x, y) };
+pub(super) fn operate(b: &mut dyn Recorder, op: Binary, x: Value, y: Value) -> ir::Result<Value> {
+    let (x, y) = if op.domain() == DTypeDomain::Float { (to_float(b, x)?, to_float(b, y)?) } else { (x, y) };
     b.binary(op, x, y)
 }
 
 /// Integers and bools as f32.
-fn real(b: &mut dyn Record, x: Value) -> ir::Result<Value> {
+fn to_float(b: &mut dyn Recorder, x: Value) -> ir::Result<Value> {
     if b.ty(x).dtype.is_float() { Ok(x) } else { b.cast(x, DType::F32) }
 }
 
 /// True division: that of integers is of floats, as in NumPy, PyTorch and JAX.
-pub(super) fn quotient(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
-    let (x, y) = (real(b, x)?, real(b, y)?);
+pub(super) fn true_divide(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<Value> {
+    let (x, y) = (to_float(b, x)?, to_float(b, y)?);
     b.div(x, y)
 }
 
 /// The remainder with the divisor's sign.
-pub(super) fn modulo(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
+pub(super) fn modulo(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<Value> {
     let r = b.binary(Binary::Rem, x, y)?;
     let zero = b.full_like(r, 0.0)?;
     let (r_low, y_low) = (b.compare(Compare::Lt, r, zero)?, b.compare(Compare::Lt, y, zero)?);
@@ -94,7 +94,7 @@ pub(super) fn modulo(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value
 }
 
 /// The quotient rounded down.
-pub(super) fn floor_quotient(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
+pub(super) fn floor_div(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<Value> {
     let r = modulo(b, x, y)?;
     if b.ty(x).dtype.is_float() {
         let whole = b.sub(x, r)?;
@@ -109,11 +109,11 @@ pub(super) fn floor_quotient(b: &mut dyn Record, x: Value, y: Value) -> ir::Resu
 }
 
 /// A function of a tensor and a number or a tensor.
-fn with_term(
+fn with_operand(
     x: &Tensor,
     y: &impl TensorOrScalar,
     at: Loc,
-    f: impl FnOnce(&mut dyn Record, Value, Value) -> ir::Result<Value>,
+    f: impl FnOnce(&mut dyn Recorder, Value, Value) -> ir::Result<Value>,
 ) -> Tensor {
     match y.term() {
         OperandRef::Tensor(y) => aligned(x, y, at, f),
@@ -133,7 +133,7 @@ fn compare(x: &Tensor, y: &impl TensorOrScalar, op: Compare, at: Loc) -> Tensor 
             };
             let x = b.cast(v[0], wide)?;
             let n = number_like(b, wide, n)?;
-            let (x, n) = align(b, x, n)?;
+            let (x, n) = promote_and_broadcast(b, x, n)?;
             b.compare(op, x, n)
         }),
     }
@@ -143,11 +143,11 @@ pub(super) fn with_number(
     t: &Tensor,
     n: Number,
     at: Loc,
-    f: impl FnOnce(&mut dyn Record, Value, Value) -> ir::Result<Value>,
+    f: impl FnOnce(&mut dyn Recorder, Value, Value) -> ir::Result<Value>,
 ) -> Tensor {
     one(&at, &[t], |b, v| {
         let n = number_like(b, t.dtype(), n)?;
-        let (x, n) = align(b, v[0], n)?;
+        let (x, n) = promote_and_broadcast(b, v[0], n)?;
         f(b, x, n)
     })
 }
@@ -325,9 +325,9 @@ impl Tensor {
         let (low, high) = (low.into(), high.into());
         one(&Loc::caller(), &[self], |b, v| {
             let low = number_like(b, self.dtype(), low)?;
-            let (x, low) = align(b, v[0], low)?;
+            let (x, low) = promote_and_broadcast(b, v[0], low)?;
             let high = number_like(b, self.dtype(), high)?;
-            let (x, high) = align(b, x, high)?;
+            let (x, high) = promote_and_broadcast(b, x, high)?;
             b.one(Clamp.into(), &[x, low, high])
         })
     }
@@ -350,14 +350,14 @@ impl Tensor {
         let args: Vec<&Tensor> = [self].into_iter().chain(tensors).collect();
         one(&Loc::caller(), &args, |g, v| {
             let mut rest = v[1..].iter();
-            let mut value = |g: &mut dyn Record, t: &OperandRef<'_>| match t {
+            let mut value = |g: &mut dyn Recorder, t: &OperandRef<'_>| match t {
                 OperandRef::Tensor(_) => Ok(*rest.next().expect("one for each tensor")),
                 OperandRef::Number(n) => number_like(g, like, *n),
             };
             let (x, y) = (value(g, &a)?, value(g, &b)?);
-            let (x, y) = align(g, x, y)?;
-            let (x, c) = spread(g, x, v[0])?;
-            let (y, c) = spread(g, y, c)?;
+            let (x, y) = promote_and_broadcast(g, x, y)?;
+            let (x, c) = broadcast_together(g, x, v[0])?;
+            let (y, c) = broadcast_together(g, y, c)?;
             g.select(c, x, y)
         })
     }
@@ -369,25 +369,25 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn floor_divide(&self, other: impl TensorOrScalar) -> Tensor {
-        with_term(self, &other, Loc::caller(), floor_quotient)
+        with_operand(self, &other, Loc::caller(), floor_div)
     }
 
     /// The remainder with the divisor's sign: `%`.
     #[track_caller]
     pub fn remainder(&self, other: impl TensorOrScalar) -> Tensor {
-        with_term(self, &other, Loc::caller(), modulo)
+        with_operand(self, &other, Loc::caller(), modulo)
     }
 
     /// `x·2ⁿ` of integers: `<<`.
     #[track_caller]
     pub fn shl(&self, other: impl TensorOrScalar) -> Tensor {
-        with_term(self, &other, Loc::caller(), |b, x, y| b.binary(Binary::Shl, x, y))
+        with_operand(self, &other, Loc::caller(), |b, x, y| b.binary(Binary::Shl, x, y))
     }
 
     /// `x/2ⁿ` of integers, rounded down: `>>`.
     #[track_caller]
     pub fn shr(&self, other: impl TensorOrScalar) -> Tensor {
-        with_term(self, &other, Loc::caller(), |b, x, y| b.binary(Binary::Shr, x, y))
+        with_operand(self, &other, Loc::caller(), |b, x, y| b.binary(Binary::Shr, x, y))
     }
 
     /// As f32.
@@ -457,7 +457,7 @@ impl Tensor {
 }
 
 /// `max(x, 0)` with gradient 0 at 0, as PyTorch has it; a NaN stays one.
-pub(super) fn relu(b: &mut dyn Record, x: Value) -> ir::Result<Value> {
+pub(super) fn relu(b: &mut dyn Recorder, x: Value) -> ir::Result<Value> {
     let ty = b.ty(x);
     if !ty.dtype.is_float() {
         let zero = b.full_like(x, 0.0)?;
@@ -468,7 +468,7 @@ pub(super) fn relu(b: &mut dyn Record, x: Value) -> ir::Result<Value> {
 }
 
 /// Broadcasts two values to a common shape, whatever their dtypes.
-fn spread(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<(Value, Value)> {
+fn broadcast_together(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<(Value, Value)> {
     let (tx, ty) = (b.ty(x), b.ty(y));
     match crate::record::broadcast_shapes(&tx.shape, &ty.shape) {
         Some(s) => Ok((b.broadcast_to(x, &s)?, b.broadcast_to(y, &s)?)),
@@ -476,15 +476,15 @@ fn spread(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<(Value, Value)> 
     }
 }
 
-fn matmul(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
-    let (mut x, mut y) = (amp::narrow(b, x)?, amp::narrow(b, y)?);
+fn matmul(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<Value> {
+    let (mut x, mut y) = (amp::to_autocast_dtype(b, x)?, amp::to_autocast_dtype(b, y)?);
     let (tx, ty) = (b.ty(x), b.ty(y));
-    let bad = |why: String| misfit("matmul", &[&tx, &ty], InferError::other(why));
+    let bad = |why: String| operand_error("matmul", &[&tx, &ty], InferError::other(why));
     if tx.rank() == 0 || ty.rank() == 0 {
         return Err(bad("a scalar has no matrix product; use *".into()));
     }
     let Some(common) = tx.dtype.promote(ty.dtype) else {
-        return Err(misfit("matmul", &[&tx, &ty], InferError::DTypes(tx.dtype, ty.dtype)));
+        return Err(operand_error("matmul", &[&tx, &ty], InferError::DTypes(tx.dtype, ty.dtype)));
     };
     (x, y) = (b.cast(x, common)?, b.cast(y, common)?);
     let (row, column) = (tx.rank() == 1, ty.rank() == 1);

@@ -1,6 +1,6 @@
 //! `x.i((0, 1..3, ..))`: elements, ranges and new axes, as views.
 
-use super::{Tensor, misfit};
+use super::{Tensor, operand_error};
 use crate::context;
 use ir::{InferError, Loc};
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
@@ -22,9 +22,9 @@ pub enum Index {
     /// A new axis of size 1.
     New,
     /// All axes that are not named: at most once.
-    Rest,
+    Remaining,
     /// The slices at integers of a tensor of one axis, as a copy.
-    Take(Tensor),
+    Gather(Tensor),
 }
 
 /// A new axis of size 1, in [`Tensor::i`].
@@ -73,13 +73,13 @@ impl OnePick for NewAxis {
 
 impl OnePick for Ellipsis {
     fn pick(self) -> Index {
-        Index::Rest
+        Index::Remaining
     }
 }
 
 impl OnePick for &Tensor {
     fn pick(self) -> Index {
-        Index::Take(self.clone())
+        Index::Gather(self.clone())
     }
 }
 
@@ -187,26 +187,26 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn i(&self, picks: impl Picks) -> Tensor {
-        let at = context::place(&Loc::caller());
+        let at = context::resolve_loc(&Loc::caller());
         // What is called below is written at this call's line.
-        let _here = context::begin(std::panic::Location::caller(), false);
+        let _here = context::enter_library(std::panic::Location::caller(), false);
         if self.invalid().is_some() {
             return self.clone();
         }
         let mut picks = picks.picks();
-        let used = picks.iter().filter(|p| !matches!(p, Index::New | Index::Rest)).count();
+        let used = picks.iter().filter(|p| !matches!(p, Index::New | Index::Remaining)).count();
         let fail = |why: String| {
-            let error = crate::Error::from(misfit("i", &[self.ty()], InferError::other(why)));
-            Tensor::failed(error.at(&at), self.engine())
+            let error = crate::Error::from(operand_error("i", &[self.ty()], InferError::other(why)));
+            Tensor::with_error(error.with_loc(&at), self.engine())
         };
         if used > self.rank() {
             return fail(format!("{used} indices for {} axes", self.rank()));
         }
         let whole = || Index::Range { start: None, end: None, step: 1 };
-        match picks.iter().filter(|p| matches!(p, Index::Rest)).count() {
+        match picks.iter().filter(|p| matches!(p, Index::Remaining)).count() {
             0 => {}
             1 => {
-                let place = picks.iter().position(|p| matches!(p, Index::Rest)).expect("there is one");
+                let place = picks.iter().position(|p| matches!(p, Index::Remaining)).expect("there is one");
                 picks.splice(place..=place, (0..self.rank() - used).map(|_| whole()));
             }
             _ => return fail("only one Ellipsis can stand for the axes that are left".into()),
@@ -220,7 +220,7 @@ impl Tensor {
                     x = x.unsqueeze(axis);
                     axis += 1;
                 }
-                Index::Range { start: None, end: None, step: 1 } | Index::Rest => axis += 1,
+                Index::Range { start: None, end: None, step: 1 } | Index::Remaining => axis += 1,
                 Index::Range { start, end, step } => {
                     let n = x.size(axis) as isize;
                     if step == 0 {
@@ -240,14 +240,14 @@ impl Tensor {
                     }
                     axis += 1;
                 }
-                Index::Take(index) if index.dtype() == ir::DType::Bool && index.error().is_none() => {
+                Index::Gather(index) if index.dtype() == ir::DType::Bool && index.error().is_none() => {
                     return fail(
                         "how many elements a mask takes is known only when it runs; use select, masked_fill or \
                          np::nonzero(&mask, size)"
                             .into(),
                     );
                 }
-                Index::Take(index) => {
+                Index::Gather(index) => {
                     x = x.index_select(axis, &index);
                     axis += 1;
                 }

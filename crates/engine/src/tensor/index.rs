@@ -3,9 +3,9 @@
 //! An index outside its axis is found only when the program runs, and programs don't stop for data: a read outside gives
 //! NaN (the smallest integer, true), a write outside has no effect.
 
-use super::{Tensor, axis_of, misfit};
+use super::{Tensor, axis_of, operand_error};
 use crate::operand::Number;
-use crate::record::{Record, broadcast_shapes, number_like, one};
+use crate::record::{Recorder, broadcast_shapes, number_like, one};
 use crate::view;
 use ir::ops::{GatherMode, ReduceKind, ScatterKind, ScatterMode, Slice, SliceDims};
 use ir::{Binary, Compare, DType, InferError, Loc, Scalar, Shape, Type, Value};
@@ -27,12 +27,12 @@ pub enum ScatterReduce {
 }
 
 fn axis_in(op: &str, ty: &Type, axis: isize) -> ir::Result<usize> {
-    axis_of(axis, ty.rank()).map_err(|p| misfit(op, &[ty], p))
+    axis_of(axis, ty.rank()).map_err(|p| operand_error(op, &[ty], p))
 }
 
 /// Checks that an index tensor has the operand's rank and nowhere more elements, but along the axis.
 fn check_index(op: &str, x: &Type, index: &Type, axis: usize) -> ir::Result<()> {
-    let bad = |why: String| Err(misfit(op, &[x, index], InferError::other(why)));
+    let bad = |why: String| Err(operand_error(op, &[x, index], InferError::other(why)));
     if !index.dtype.is_int() {
         return bad(format!("indices are integers, not {}", index.dtype));
     }
@@ -46,7 +46,7 @@ fn check_index(op: &str, x: &Type, index: &Type, axis: usize) -> ir::Result<()> 
 }
 
 /// The leading part of a value that has a shape but along an axis; its slice op, unless it is the whole.
-fn corner(b: &mut dyn Record, x: Value, shape: &[usize], axis: usize) -> ir::Result<(Value, Option<Slice>)> {
+fn leading_slice(b: &mut dyn Recorder, x: Value, shape: &[usize], axis: usize) -> ir::Result<(Value, Option<Slice>)> {
     let ty = b.ty(x);
     let limit: Shape = (0..ty.rank()).map(|a| if a == axis { ty.shape[a] } else { shape[a] }).collect();
     if limit == ty.shape {
@@ -56,16 +56,16 @@ fn corner(b: &mut dyn Record, x: Value, shape: &[usize], axis: usize) -> ir::Res
     Ok((b.one(slice.clone().into(), &[x])?, Some(slice)))
 }
 
-fn gather(b: &mut dyn Record, x: Value, index: Value, axis: isize) -> ir::Result<Value> {
+fn gather(b: &mut dyn Recorder, x: Value, index: Value, axis: isize) -> ir::Result<Value> {
     let (ty, it) = (b.ty(x), b.ty(index));
     let axis = axis_in("gather", &ty, axis)?;
     check_index("gather", &ty, &it, axis)?;
-    let (x, _) = corner(b, x, &it.shape, axis)?;
+    let (x, _) = leading_slice(b, x, &it.shape, axis)?;
     b.take_along_axis(x, index, axis, GatherMode::fill(ty.dtype))
 }
 
 fn scatter(
-    b: &mut dyn Record,
+    b: &mut dyn Recorder,
     op: &'static str,
     kind: ScatterKind,
     [x, index, src]: [Value; 3],
@@ -77,12 +77,12 @@ fn scatter(
     let fits = st.rank() == it.rank() && it.shape.iter().zip(&st.shape).all(|(i, s)| i <= s);
     if !fits || st.dtype != ty.dtype {
         let why = "the source needs the tensor's dtype and an element for each index";
-        return Err(misfit(op, &[&ty, &it, &st], InferError::other(why)));
+        return Err(operand_error(op, &[&ty, &it, &st], InferError::other(why)));
     }
     let zero: Shape = it.shape.iter().map(|_| 0).collect();
     let one: Shape = it.shape.iter().map(|_| 1).collect();
     let src = b.slice(src, &zero, &it.shape, &one)?;
-    let (part, cut) = corner(b, x, &it.shape, axis)?;
+    let (part, cut) = leading_slice(b, x, &it.shape, axis)?;
     let vectors = b.index_vectors(index)?;
     let y = b.scatter(kind, SliceDims::along_axis(ty.rank(), axis), ScatterMode::Drop, part, vectors, src)?;
     match cut {
@@ -92,7 +92,7 @@ fn scatter(
 }
 
 fn scatter_reduce(
-    b: &mut dyn Record,
+    b: &mut dyn Recorder,
     how: ScatterReduce,
     [x, index, src]: [Value; 3],
     axis: isize,
@@ -113,7 +113,7 @@ fn scatter_reduce(
     }
     let total = scatter(b, OP, kind, [start, index, src], axis)?;
     if how != ScatterReduce::Mean {
-        b.keeps(total, &[x, src], true);
+        b.save_for_backward(total, &[x, src], true);
         return Ok(total);
     }
     let ones = b.full(&it.with_dtype(ty.dtype), Scalar::one(ty.dtype))?;
@@ -123,20 +123,20 @@ fn scatter_reduce(
     let least = b.full(&ty, Scalar::one(ty.dtype))?;
     let count = b.binary(Binary::Max, count, least)?;
     let y = b.div(total, count)?;
-    b.keeps(y, &[x, src], true);
+    b.save_for_backward(y, &[x, src], true);
     Ok(y)
 }
 
-fn check_line(op: &str, x: &Type, index: &Type) -> ir::Result<()> {
+fn check_index_1d(op: &str, x: &Type, index: &Type) -> ir::Result<()> {
     if index.rank() == 1 && index.dtype.is_int() {
         return Ok(());
     }
-    Err(misfit(op, &[x, index], InferError::other("the indices are integers along one axis")))
+    Err(operand_error(op, &[x, index], InferError::other("the indices are integers along one axis")))
 }
 
 /// Combines slices into slices along an axis.
 fn index_put(
-    b: &mut dyn Record,
+    b: &mut dyn Recorder,
     op: &'static str,
     kind: ScatterKind,
     [x, index, src]: [Value; 3],
@@ -144,7 +144,7 @@ fn index_put(
 ) -> ir::Result<Value> {
     let (ty, it) = (b.ty(x), b.ty(index));
     let axis = axis_in(op, &ty, axis)?;
-    check_line(op, &ty, &it)?;
+    check_index_1d(op, &ty, &it)?;
     let mut shape = ty.shape.clone();
     shape[axis] = it.shape[0];
     let src = b.cast(src, ty.dtype)?;
@@ -153,11 +153,11 @@ fn index_put(
     b.scatter(kind, SliceDims::take(ty.rank(), axis, 1), ScatterMode::Drop, x, vectors, src)
 }
 
-fn masked_fill(b: &mut dyn Record, x: Value, mask: Value, n: Number) -> ir::Result<Value> {
+fn masked_fill(b: &mut dyn Recorder, x: Value, mask: Value, n: Number) -> ir::Result<Value> {
     let (ty, mt) = (b.ty(x), b.ty(mask));
     if mt.dtype != DType::Bool || broadcast_shapes(&ty.shape, &mt.shape).as_ref() != Some(&ty.shape) {
         let why = "the mask is bool and broadcasts to the tensor's shape";
-        return Err(misfit("masked_fill", &[&ty, &mt], InferError::other(why)));
+        return Err(operand_error("masked_fill", &[&ty, &mt], InferError::other(why)));
     }
     let mask = b.broadcast_to(mask, &ty.shape)?;
     let n = number_like(b, ty.dtype, n)?;
@@ -167,7 +167,7 @@ fn masked_fill(b: &mut dyn Record, x: Value, mask: Value, n: Number) -> ir::Resu
 }
 
 /// A number in the shape of slices at an index.
-fn filler(b: &mut dyn Record, x: &Type, n: Number) -> ir::Result<Value> {
+fn fill_slice(b: &mut dyn Recorder, x: &Type, n: Number) -> ir::Result<Value> {
     let n = number_like(b, x.dtype, n)?;
     b.cast(n, x.dtype)
 }
@@ -185,7 +185,7 @@ impl Tensor {
         one(&Loc::caller(), &[self, index], |b, v| {
             let (ty, it) = (b.ty(v[0]), b.ty(v[1]));
             let axis = axis_in("index_select", &ty, axis)?;
-            check_line("index_select", &ty, &it)?;
+            check_index_1d("index_select", &ty, &it)?;
             b.take(v[0], v[1], axis, GatherMode::fill(ty.dtype))
         })
     }
@@ -202,7 +202,7 @@ impl Tensor {
     pub fn index_fill(&self, axis: isize, index: &Tensor, n: impl Into<Number>) -> Tensor {
         let n = n.into();
         one(&Loc::caller(), &[self, index], |b, v| {
-            let n = filler(b, self.ty(), n)?;
+            let n = fill_slice(b, self.ty(), n)?;
             index_put(b, "index_fill", ScatterKind::Set, [v[0], v[1], n], axis)
         })
     }
@@ -250,7 +250,7 @@ impl Tensor {
     pub fn index_fill_(&self, axis: isize, index: &Tensor, n: impl Into<Number>) -> Tensor {
         let n = n.into();
         self.mutate("index_fill_", true, &[index], &Loc::caller(), &|b, x, v| {
-            let n = filler(b, self.ty(), n)?;
+            let n = fill_slice(b, self.ty(), n)?;
             index_put(b, "index_fill_", ScatterKind::Set, [x.expect("it was asked for"), v[0], n], axis)
         })
     }
@@ -299,14 +299,14 @@ impl Tensor {
             let ty = b.ty(v[0]);
             let n = ty.rank();
             if n < 2 {
-                return Err(misfit(op, &[&ty], InferError::other("it needs two axes")));
+                return Err(operand_error(op, &[&ty], InferError::other("it needs two axes")));
             }
             let row = b.iota(DType::I64, &ty.shape, n - 2)?;
             let column = b.iota(DType::I64, &ty.shape, n - 1)?;
             let edge = b.full_like(row, k as f64)?;
             let edge = b.add(row, edge)?;
             let keep = b.compare(if upper { Compare::Ge } else { Compare::Le }, column, edge)?;
-            b.keep_where(keep, v[0])
+            b.zero_unless(keep, v[0])
         })
     }
 

@@ -1,51 +1,51 @@
 //! In-place ops (§4.3): pure ops whose result is stored into the destination's base.
 
-use super::{Kind, Lazy, Tensor, Traced};
+use super::{TensorKind, Lazy, Tensor, Traced};
 use crate::context;
 use crate::error::{Error, Result};
-use crate::node::Saved;
+use crate::node::SavedVersion;
 use crate::operand::{Number, OperandRef, TensorOrScalar};
-use crate::record::{LazyBuild, Record, Target, broadcast_shapes, number_like, target};
+use crate::record::{LazyBuild, Recorder, RecordTarget, broadcast_shapes, number_like, recording_target};
 use crate::state_cell::LocRole;
 use ir::ops::Clamp;
 use ir::{Binary, DType, GraphBuilder, Loc, Scalar, Type, Unary, Value};
 
 /// Computes the new elements from the old ones (if asked for) and the operands.
-pub(super) type Update<'a> = &'a dyn Fn(&mut dyn Record, Option<Value>, &[Value]) -> ir::Result<Value>;
+pub(super) type UpdateFn<'a> = &'a dyn Fn(&mut dyn Recorder, Option<Value>, &[Value]) -> ir::Result<Value>;
 
 /// Why a detached name takes no gradients.
-pub(crate) const DETACHED: &str = "the destination is detached, so the operand's gradient would be lost; write under no_grad(..) if \
+pub(crate) const DETACHED_MESSAGE: &str = "the destination is detached, so the operand's gradient would be lost; write under no_grad(..) if \
      that is meant, else to a copy()";
 
 impl Tensor {
     /// Replaces this tensor's elements. Gives the tensor itself, or an invalid one if nothing was changed.
-    pub(super) fn mutate(&self, op: &'static str, reads: bool, others: &[&Tensor], at: &Loc, f: Update<'_>) -> Tensor {
-        let at = &context::place(at);
+    pub(super) fn mutate(&self, op: &'static str, reads: bool, others: &[&Tensor], at: &Loc, f: UpdateFn<'_>) -> Tensor {
+        let at = &context::resolve_loc(at);
         match self.try_mutate(op, reads, others, at, f) {
             Ok(()) => self.clone(),
             Err(e) => {
                 let invalid = self.invalid().or_else(|| others.iter().find_map(|t| t.invalid()));
                 // Most callers look at the destination and not at what is returned: a function that is being recorded fails
                 // as a whole, unless it looked; outside of one the engine remembers the error.
-                let error = invalid.and_then(Tensor::error).unwrap_or_else(|| e.at(at));
-                match context::write_failed(&error) {
+                let error = invalid.and_then(Tensor::error).unwrap_or_else(|| e.with_loc(at));
+                match context::record_write_failure(&error) {
                     Some(failed) => failed,
-                    None => invalid.cloned().unwrap_or_else(|| Tensor::failed(error, self.engine())),
+                    None => invalid.cloned().unwrap_or_else(|| Tensor::with_error(error, self.engine())),
                 }
             }
         }
     }
 
-    fn try_mutate(&self, op: &'static str, reads: bool, others: &[&Tensor], at: &Loc, f: Update<'_>) -> Result<()> {
+    fn try_mutate(&self, op: &'static str, reads: bool, others: &[&Tensor], at: &Loc, f: UpdateFn<'_>) -> Result<()> {
         let mut all = vec![self];
         all.extend(others);
-        let target = target(&all, None, at)?;
+        let target = recording_target(&all, None, at)?;
         self.check_writable(op, at)?;
         match (target, &self.0.kind) {
-            (Target::Trace(trace), _) => {
+            (RecordTarget::Trace(trace), _) => {
                 trace.mutate(at, self, others, reads, |b, old, v| Ok(self.updated(op, b, old, v, f)?.0))
             }
-            (Target::Lazy(engine), Kind::Lazy(Lazy { base, .. })) => {
+            (RecordTarget::Lazy(engine), TensorKind::Lazy(Lazy { base, .. })) => {
                 let mut state = engine.shared.state();
                 let mut b = LazyBuild::new(&mut state, at.clone());
                 let mut values = Vec::with_capacity(others.len());
@@ -60,7 +60,7 @@ impl Tensor {
                 let old = if !whole || covers {
                     // What an in-place op needs of its old self PyTorch copies, so later changes are no matter (§9.3).
                     let r = b.state.base_load(*base, self.0.reads_leaf(), self.0.detached, at)?;
-                    Some(b.import(r, None))
+                    Some(b.import_value(r, None))
                 } else {
                     None
                 };
@@ -80,7 +80,7 @@ impl Tensor {
                 state.base_store(*base, new, LocRole::TensorState, unrecorded, at)?;
                 let version = state.base_mut(*base).scheduled_commits;
                 if made {
-                    part.node.publish(part.out, Saved { base: *base, version });
+                    part.node.publish(part.out, SavedVersion { base: *base, version });
                 }
                 Ok(())
             }
@@ -92,10 +92,10 @@ impl Tensor {
     fn updated(
         &self,
         op: &'static str,
-        b: &mut dyn Record,
+        b: &mut dyn Recorder,
         base: Option<Value>,
         v: &[Value],
-        f: Update<'_>,
+        f: UpdateFn<'_>,
     ) -> Result<(Value, Value)> {
         let view = self.0.view();
         let old = match (base, view) {
@@ -135,7 +135,7 @@ impl Tensor {
                 "a leaf that requires gradients can't be changed in place while they are recorded; use no_grad(..)",
             );
         }
-        if let Kind::Traced(Traced { trace, cell, .. }) = &self.0.kind {
+        if let TensorKind::Traced(Traced { trace, cell, .. }) = &self.0.kind {
             trace.check_writable(*cell, op, at)?;
         }
         Ok(())
@@ -147,53 +147,53 @@ impl Tensor {
         name: &'static str,
         other: OperandRef<'_>,
         at: Loc,
-        f: &dyn Fn(&mut dyn Record, Value, Value) -> ir::Result<Value>,
+        f: &dyn Fn(&mut dyn Recorder, Value, Value) -> ir::Result<Value>,
     ) -> Tensor {
         match other {
             OperandRef::Tensor(other) => self.mutate(name, true, &[other], &at, &|b, old, v| {
-                let new = like(b, v[0], self.ty())?;
+                let new = broadcast_and_cast(b, v[0], self.ty())?;
                 f(b, old.expect("it was asked for"), new)
             }),
             OperandRef::Number(n) => self.mutate(name, true, &[], &at, &|b, old, _| {
                 let n = number_like(b, self.dtype(), n)?;
-                let n = like(b, n, self.ty())?;
+                let n = broadcast_and_cast(b, n, self.ty())?;
                 f(b, old.expect("it was asked for"), n)
             }),
         }
     }
 
-    fn number_(&self, name: &'static str, op: Binary, n: Number, at: Loc) -> Tensor {
+    fn scalar_op_(&self, name: &'static str, op: Binary, n: Number, at: Loc) -> Tensor {
         self.update_(name, OperandRef::Number(n), at, &|b, x, y| b.binary(op, x, y))
     }
 
     /// Adds a number in place.
     #[track_caller]
     pub fn add_scalar_(&self, n: impl Into<Number>) -> Tensor {
-        self.number_("add_", Binary::Add, n.into(), Loc::caller())
+        self.scalar_op_("add_", Binary::Add, n.into(), Loc::caller())
     }
 
     /// Multiplies by a number in place.
     #[track_caller]
     pub fn mul_scalar_(&self, n: impl Into<Number>) -> Tensor {
-        self.number_("mul_", Binary::Mul, n.into(), Loc::caller())
+        self.scalar_op_("mul_", Binary::Mul, n.into(), Loc::caller())
     }
 
     /// Subtracts a number in place.
     #[track_caller]
     pub fn sub_scalar_(&self, n: impl Into<Number>) -> Tensor {
-        self.number_("sub_", Binary::Sub, n.into(), Loc::caller())
+        self.scalar_op_("sub_", Binary::Sub, n.into(), Loc::caller())
     }
 
     /// Divides by a number in place.
     #[track_caller]
     pub fn div_scalar_(&self, n: impl Into<Number>) -> Tensor {
-        self.update_("div_", OperandRef::Number(n.into()), Loc::caller(), &super::arith::quotient)
+        self.update_("div_", OperandRef::Number(n.into()), Loc::caller(), &super::arith::true_divide)
     }
 
     /// Raises to a power in place.
     #[track_caller]
     pub fn powf_(&self, n: impl Into<Number>) -> Tensor {
-        self.number_("pow_", Binary::Pow, n.into(), Loc::caller())
+        self.scalar_op_("pow_", Binary::Pow, n.into(), Loc::caller())
     }
 
     /// Moves every element into `low..=high`, in place.
@@ -204,7 +204,7 @@ impl Tensor {
             let mut args = vec![old.expect("it was asked for")];
             for n in [low, high] {
                 let n = number_like(b, self.dtype(), n)?;
-                args.push(like(b, n, self.ty())?);
+                args.push(broadcast_and_cast(b, n, self.ty())?);
             }
             b.one(Clamp.into(), &args)
         })
@@ -227,12 +227,12 @@ impl Tensor {
         })
     }
 
-    fn weighted_(&self, name: &'static str, op: Binary, [x, y]: [&Tensor; 2], n: Number, at: Loc) -> Tensor {
+    fn scaled_op_(&self, name: &'static str, op: Binary, [x, y]: [&Tensor; 2], n: Number, at: Loc) -> Tensor {
         self.mutate(name, true, &[x, y], &at, &|b, old, v| {
-            let (x, y) = (like(b, v[0], self.ty())?, like(b, v[1], self.ty())?);
+            let (x, y) = (broadcast_and_cast(b, v[0], self.ty())?, broadcast_and_cast(b, v[1], self.ty())?);
             let z = b.binary(op, x, y)?;
             let n = number_like(b, self.dtype(), n)?;
-            let n = like(b, n, self.ty())?;
+            let n = broadcast_and_cast(b, n, self.ty())?;
             let z = b.mul(z, n)?;
             b.add(old.expect("it was asked for"), z)
         })
@@ -241,13 +241,13 @@ impl Tensor {
     /// `self += n·x·y` in place.
     #[track_caller]
     pub fn addcmul_(&self, x: &Tensor, y: &Tensor, n: impl Into<Number>) -> Tensor {
-        self.weighted_("addcmul_", Binary::Mul, [x, y], n.into(), Loc::caller())
+        self.scaled_op_("addcmul_", Binary::Mul, [x, y], n.into(), Loc::caller())
     }
 
     /// `self += n·x/y` in place.
     #[track_caller]
     pub fn addcdiv_(&self, x: &Tensor, y: &Tensor, n: impl Into<Number>) -> Tensor {
-        self.weighted_("addcdiv_", Binary::Div, [x, y], n.into(), Loc::caller())
+        self.scaled_op_("addcdiv_", Binary::Div, [x, y], n.into(), Loc::caller())
     }
 
     /// `self += n·(other − self)` in place.
@@ -256,10 +256,10 @@ impl Tensor {
         let (at, n) = (Loc::caller(), n.into());
         self.mutate("lerp_", true, &[other], &at, &|b, old, v| {
             let old = old.expect("it was asked for");
-            let x = like(b, v[0], self.ty())?;
+            let x = broadcast_and_cast(b, v[0], self.ty())?;
             let d = b.sub(x, old)?;
             let n = number_like(b, self.dtype(), n)?;
-            let n = like(b, n, self.ty())?;
+            let n = broadcast_and_cast(b, n, self.ty())?;
             let d = b.mul(d, n)?;
             b.add(old, d)
         })
@@ -271,7 +271,7 @@ impl Tensor {
         let at = Loc::caller();
         self.mutate("copy_", false, &[other], &at, &|b, _, v| {
             let v = b.cast(v[0], self.dtype())?;
-            like(b, v, self.ty())
+            broadcast_and_cast(b, v, self.ty())
         })
     }
 
@@ -314,9 +314,9 @@ binaries_! {
     /// `self *= other`, in place.
     mul_ => |b, x, y| b.binary(Binary::Mul, x, y),
     /// `self /= other`, in place. Integers can't hold their quotients: see `floor_divide_`.
-    div_ => super::arith::quotient,
+    div_ => super::arith::true_divide,
     /// `self = ⌊self / other⌋`, in place.
-    floor_divide_ => super::arith::floor_quotient,
+    floor_divide_ => super::arith::floor_div,
     /// `self %= other`, in place, with the divisor's sign.
     remainder_ => super::arith::modulo,
     /// Raises to powers in place.
@@ -386,7 +386,7 @@ unaries_! {
 
 /// Broadcasts a value to a shape and converts it if that loses no class of numbers; otherwise it stays, and the op
 /// reports what does not fit.
-fn like(b: &mut dyn Record, v: Value, ty: &Type) -> ir::Result<Value> {
+fn broadcast_and_cast(b: &mut dyn Recorder, v: Value, ty: &Type) -> ir::Result<Value> {
     let have = b.ty(v);
     let v = if have.dtype.promote(ty.dtype) == Some(ty.dtype) || have.dtype.is_float() == ty.dtype.is_float() {
         b.cast(v, ty.dtype)?

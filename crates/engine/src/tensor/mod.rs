@@ -6,26 +6,26 @@ mod index;
 mod inplace;
 mod nn;
 mod operators;
-mod order;
+mod sort;
 mod read;
 mod reduce;
 mod shape;
-mod show;
+mod format;
 
 pub use basic_index::{Ellipsis, Index, NewAxis, OnePick, Picks, step};
 pub use index::ScatterReduce;
-pub(crate) use inplace::DETACHED;
+pub(crate) use inplace::DETACHED_MESSAGE;
 
 use crate::autograd::Leaf;
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::intern::Ty;
-use crate::node::{Ref, Saved};
+use crate::node::{ValueRef, SavedVersion};
 use crate::record::LazyBuild;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::storage_base::{BaseBinding, BaseId};
-use crate::trace::{Mode, Trace};
+use crate::trace::{TraceMode, Trace};
 use crate::view::{View, ViewMeta};
 use ir::{DType, Loc, Shape, Type};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,28 +37,28 @@ use std::sync::{Arc, OnceLock};
 /// that caused it; reading it, or [`Tensor::check`], returns that error. A tensor never turns into a number by itself:
 /// read it with [`Tensor::item`] or [`Tensor::to_vec`].
 #[derive(Clone)]
-pub struct Tensor(pub(crate) Arc<Handle>);
+pub struct Tensor(pub(crate) Arc<TensorHandle>);
 
 /// An error that a tensor carries.
 pub(crate) struct Invalid {
     pub(crate) error: Error,
     pub(crate) read: AtomicBool,
     /// Somebody asked for its shape and was told.
-    told: AtomicBool,
+    reported: AtomicBool,
 }
 
 impl Invalid {
     /// Says to the user's line that asked for a shape that there is none; what the library asks itself it knows.
     #[cold]
-    fn tell(&self, what: &str, at: &'static std::panic::Location<'static>) {
-        if context::is_users(at) && !self.told.swap(true, Ordering::Relaxed) {
+    fn report_once(&self, what: &str, at: &'static std::panic::Location<'static>) {
+        if context::is_user_code(at) && !self.reported.swap(true, Ordering::Relaxed) {
             let (file, line) = (at.file(), at.line());
-            crate::debug::say(0, || format!("{file}:{line}: the {what} of an invalid tensor: {}", self.error));
+            crate::debug::log_debug(0, || format!("{file}:{line}: the {what} of an invalid tensor: {}", self.error));
         }
     }
 
     pub(crate) fn new(error: Error) -> Invalid {
-        Invalid { error, read: AtomicBool::new(false), told: AtomicBool::new(false) }
+        Invalid { error, read: AtomicBool::new(false), reported: AtomicBool::new(false) }
     }
 }
 
@@ -76,23 +76,23 @@ pub(crate) struct Traced {
     pub(crate) view: Option<Arc<View>>,
 }
 
-pub(crate) enum Kind {
+pub(crate) enum TensorKind {
     Lazy(Lazy),
     Traced(Traced),
     Invalid(Arc<Invalid>),
 }
 
 /// What clones of a tensor share.
-pub(crate) struct Handle {
+pub(crate) struct TensorHandle {
     pub(crate) id: u64,
     pub(crate) ty: Ty,
-    pub(crate) kind: Kind,
+    pub(crate) kind: TensorKind,
     /// Set if this tensor is a leaf that gradients are for, or if its gradient is retained.
     pub(crate) leaf: OnceLock<Arc<Leaf>>,
     /// Set if the gradient of this tensor, which is no leaf, is kept.
     pub(crate) retained: OnceLock<Arc<Leaf>>,
     /// The leaf that this view shows.
-    pub(crate) through: Option<Arc<Leaf>>,
+    pub(crate) view_leaf: Option<Arc<Leaf>>,
     /// Gradients don't pass.
     pub(crate) detached: bool,
     disposed: AtomicBool,
@@ -101,16 +101,16 @@ pub(crate) struct Handle {
     seen: AtomicBool,
 }
 
-impl Handle {
+impl TensorHandle {
     #[inline]
-    pub(crate) fn new(id: u64, ty: impl Into<Ty>, kind: Kind) -> Handle {
-        Handle {
+    pub(crate) fn new(id: u64, ty: impl Into<Ty>, kind: TensorKind) -> TensorHandle {
+        TensorHandle {
             id,
             ty: ty.into(),
             kind,
             leaf: OnceLock::new(),
             retained: OnceLock::new(),
-            through: None,
+            view_leaf: None,
             detached: false,
             disposed: AtomicBool::new(false),
             escapes: AtomicBool::new(false),
@@ -120,22 +120,22 @@ impl Handle {
 
     pub(crate) fn lazy(&self) -> Option<&Lazy> {
         match &self.kind {
-            Kind::Lazy(l) => Some(l),
+            TensorKind::Lazy(l) => Some(l),
             _ => None,
         }
     }
 
     pub(crate) fn view(&self) -> Option<&Arc<View>> {
         match &self.kind {
-            Kind::Lazy(l) => l.view.as_ref(),
-            Kind::Traced(t) => t.view.as_ref(),
-            Kind::Invalid(_) => None,
+            TensorKind::Lazy(l) => l.view.as_ref(),
+            TensorKind::Traced(t) => t.view.as_ref(),
+            TensorKind::Invalid(_) => None,
         }
     }
 
     /// The leaf whose value this tensor reads.
     pub(crate) fn reads_leaf(&self) -> Option<&Arc<Leaf>> {
-        self.leaf.get().or(self.through.as_ref())
+        self.leaf.get().or(self.view_leaf.as_ref())
     }
 
     pub(crate) fn set_escapes(&self) {
@@ -155,13 +155,13 @@ impl Handle {
 
     /// Leaves a record for the engine and does nothing else; a record for an engine that is gone is lost with it.
     fn enqueue(&self) {
-        if let Kind::Lazy(l) = &self.kind {
+        if let TensorKind::Lazy(l) = &self.kind {
             l.engine.shared.finalize(l.base);
         }
     }
 }
 
-impl Drop for Handle {
+impl Drop for TensorHandle {
     fn drop(&mut self) {
         if !*self.disposed.get_mut() {
             self.enqueue();
@@ -171,53 +171,53 @@ impl Drop for Handle {
 
 impl Tensor {
     #[inline]
-    pub(crate) fn of(handle: Handle) -> Tensor {
+    pub(crate) fn from_handle(handle: TensorHandle) -> Tensor {
         let handle = Arc::new(handle);
-        context::note(&handle);
+        context::track_handle(&handle);
         Tensor(handle)
     }
 
     /// A tensor with a base of its own.
-    pub(crate) fn fresh(engine: &Engine, state: &mut State, value: Ref) -> Tensor {
+    pub(crate) fn fresh(engine: &Engine, state: &mut EngineState, value: ValueRef) -> Tensor {
         let source = value.node.tracked.then(|| value.clone());
         let made = Tensor::copied(engine, state, value);
         if let (Some(r), Some(base)) = (source, made.base_id()) {
-            r.node.publish(r.out, Saved { base, version: 0 });
+            r.node.publish(r.out, SavedVersion { base, version: 0 });
         }
         made
     }
 
     /// A tensor with a base of its own for a value that is read from another base: backward needs that one unchanged.
-    pub(crate) fn copied(engine: &Engine, state: &mut State, value: Ref) -> Tensor {
+    pub(crate) fn copied(engine: &Engine, state: &mut EngineState, value: ValueRef) -> Tensor {
         let ty = value.ty().clone();
         let lazy = Lazy { engine: engine.clone(), base: state.new_base(value), view: None };
-        Tensor::of(Handle::new(engine.shared.handle_id(), ty, Kind::Lazy(lazy)))
+        Tensor::from_handle(TensorHandle::new(engine.shared.handle_id(), ty, TensorKind::Lazy(lazy)))
     }
 
     /// A tensor that carries an error. The engine remembers it until somebody reads it.
-    pub(crate) fn failed(error: Error, engine: Option<&Engine>) -> Tensor {
+    pub(crate) fn with_error(error: Error, engine: Option<&Engine>) -> Tensor {
         let invalid = Arc::new(Invalid::new(error));
         let staging = context::trace();
         let region = staging.as_ref().and_then(|t| match &t.mode {
-            Mode::Region(engine) | Mode::Checkpoint(engine) => Some(engine),
-            Mode::Function => None,
+            TraceMode::Region(engine) | TraceMode::Checkpoint(engine) => Some(engine),
+            TraceMode::Function => None,
         });
         if let Some(engine) = engine.or(region) {
             engine.shared.state().invalid.push(invalid.clone());
         }
-        Tensor::carrying(invalid)
+        Tensor::from_invalid(invalid)
     }
 
-    pub(crate) fn carrying(invalid: Arc<Invalid>) -> Tensor {
-        Tensor::of(Handle::new(u64::MAX, Type::scalar(DType::F32), Kind::Invalid(invalid)))
+    pub(crate) fn from_invalid(invalid: Arc<Invalid>) -> Tensor {
+        Tensor::from_handle(TensorHandle::new(u64::MAX, Type::scalar(DType::F32), TensorKind::Invalid(invalid)))
     }
 
     /// This tensor if it is invalid.
     pub(crate) fn invalid(&self) -> Option<&Tensor> {
-        matches!(self.0.kind, Kind::Invalid(_)).then_some(self)
+        matches!(self.0.kind, TensorKind::Invalid(_)).then_some(self)
     }
 
-    pub(crate) fn alive(&self, at: &Loc) -> Result<()> {
+    pub(crate) fn check_alive(&self, at: &Loc) -> Result<()> {
         if self.0.disposed.load(Ordering::Relaxed) {
             return Err(Error::DisposedTensor { id: self.0.id, at: at.clone() });
         }
@@ -226,12 +226,12 @@ impl Tensor {
 
     pub(crate) fn check_at(&self, at: &Loc) -> Result<()> {
         match &self.0.kind {
-            Kind::Invalid(i) => {
+            TensorKind::Invalid(i) => {
                 i.read.store(true, Ordering::Relaxed);
                 Err(i.error.clone())
             }
-            Kind::Traced(t) if !context::is_active(&t.trace) => Err(Error::InvalidTraceTensorEscape { at: at.clone() }),
-            _ => self.alive(at),
+            TensorKind::Traced(t) if !context::is_active(&t.trace) => Err(Error::InvalidTraceTensorEscape { at: at.clone() }),
+            _ => self.check_alive(at),
         }
     }
 
@@ -257,9 +257,9 @@ impl Tensor {
     /// A question that an invalid tensor can't answer: the user's line is told why, once.
     #[inline]
     #[track_caller]
-    fn asked(&self, what: &str) {
-        if let Kind::Invalid(i) = &self.0.kind {
-            i.tell(what, std::panic::Location::caller());
+    fn report_invalid_query(&self, what: &str) {
+        if let TensorKind::Invalid(i) = &self.0.kind {
+            i.report_once(what, std::panic::Location::caller());
         }
     }
 
@@ -275,7 +275,7 @@ impl Tensor {
     pub fn try_size(&self, axis: isize) -> Result<usize> {
         let at = Loc::caller();
         self.check_at(&at)?;
-        let axis = axis_of(axis, self.rank()).map_err(|p| Error::from(misfit("size", &[self.ty()], p)).at(&at))?;
+        let axis = axis_of(axis, self.rank()).map_err(|p| Error::from(operand_error("size", &[self.ty()], p)).with_loc(&at))?;
         Ok(self.0.ty.shape[axis])
     }
 
@@ -284,28 +284,28 @@ impl Tensor {
     /// [`Tensor::dims`] give the error itself.
     #[track_caller]
     pub fn shape(&self) -> &[usize] {
-        self.asked("shape");
+        self.report_invalid_query("shape");
         &self.0.ty.shape
     }
 
     /// Number of axes.
     #[track_caller]
     pub fn rank(&self) -> usize {
-        self.asked("rank");
+        self.report_invalid_query("rank");
         self.0.ty.rank()
     }
 
     /// Number of elements.
     #[track_caller]
     pub fn numel(&self) -> usize {
-        self.asked("number of elements");
+        self.report_invalid_query("number of elements");
         self.0.ty.numel()
     }
 
     /// Size of an axis, counted from the end if negative; 1 where there is no such axis. See [`Tensor::try_size`].
     #[track_caller]
     pub fn size(&self, axis: isize) -> usize {
-        self.asked("size");
+        self.report_invalid_query("size");
         let i = if axis < 0 { axis + self.0.ty.rank() as isize } else { axis };
         usize::try_from(i).ok().and_then(|i| self.0.ty.shape.get(i).copied()).unwrap_or(1)
     }
@@ -313,7 +313,7 @@ impl Tensor {
     /// Element type.
     #[track_caller]
     pub fn dtype(&self) -> DType {
-        self.asked("dtype");
+        self.report_invalid_query("dtype");
         self.0.ty.dtype
     }
 
@@ -341,7 +341,7 @@ impl Tensor {
     pub fn view_meta(&self) -> ViewMeta {
         match self.0.view() {
             Some(v) => v.meta(),
-            None => View::whole(&self.0.ty).meta(),
+            None => View::identity(&self.0.ty).meta(),
         }
     }
 
@@ -356,7 +356,7 @@ impl Tensor {
     }
 
     /// The value as of now in program order, not yet computed.
-    pub(crate) fn now(&self, at: &Loc) -> Result<Ref> {
+    pub(crate) fn current_value(&self, at: &Loc) -> Result<ValueRef> {
         let lazy = self.0.lazy().ok_or_else(|| Error::HostReadInCompile { what: "force", at: at.clone() })?;
         let mut state = lazy.engine.shared.state();
         let mut b = LazyBuild::new(&mut state, at.clone());
@@ -366,7 +366,7 @@ impl Tensor {
     }
 
     /// The value as of now, with its history.
-    pub(crate) fn now_tracked(&self, at: &Loc) -> Result<Ref> {
+    pub(crate) fn current_value_tracked(&self, at: &Loc) -> Result<ValueRef> {
         self.check_at(at)?;
         let lazy =
             self.0.lazy().ok_or_else(|| Error::HostReadInCompile { what: "a look at history", at: at.clone() })?;
@@ -382,33 +382,33 @@ impl Tensor {
     }
 
     /// Another handle on the same base with its whole type and its history.
-    pub(crate) fn root(&self, state: &mut State) -> Option<Tensor> {
+    pub(crate) fn root(&self, state: &mut EngineState) -> Option<Tensor> {
         let lazy = self.0.lazy()?;
         let base = state.base_mut(lazy.base);
         base.pins += 1;
         let ty = base.ty.clone();
-        let kind = Kind::Lazy(Lazy { engine: lazy.engine.clone(), base: lazy.base, view: None });
-        let mut handle = Handle::new(lazy.engine.shared.handle_id(), ty, kind);
-        handle.through = self.0.reads_leaf().cloned();
-        Some(Tensor::of(handle))
+        let kind = TensorKind::Lazy(Lazy { engine: lazy.engine.clone(), base: lazy.base, view: None });
+        let mut handle = TensorHandle::new(lazy.engine.shared.handle_id(), ty, kind);
+        handle.view_leaf = self.0.reads_leaf().cloned();
+        Some(Tensor::from_handle(handle))
     }
 
     /// Another handle on the same base.
-    pub(crate) fn share(&self, ty: impl Into<Ty>, view: Option<Arc<View>>, change: impl FnOnce(&mut Handle)) -> Tensor {
+    pub(crate) fn alias_with(&self, ty: impl Into<Ty>, view: Option<Arc<View>>, change: impl FnOnce(&mut TensorHandle)) -> Tensor {
         let (id, kind) = match &self.0.kind {
-            Kind::Lazy(l) => {
+            TensorKind::Lazy(l) => {
                 l.engine.shared.state().base_mut(l.base).pins += 1;
                 let lazy = Lazy { engine: l.engine.clone(), base: l.base, view };
-                (l.engine.shared.handle_id(), Kind::Lazy(lazy))
+                (l.engine.shared.handle_id(), TensorKind::Lazy(lazy))
             }
-            Kind::Traced(t) => (self.0.id, Kind::Traced(Traced { trace: t.trace.clone(), cell: t.cell, view })),
-            Kind::Invalid(_) => return self.clone(),
+            TensorKind::Traced(t) => (self.0.id, TensorKind::Traced(Traced { trace: t.trace.clone(), cell: t.cell, view })),
+            TensorKind::Invalid(_) => return self.clone(),
         };
-        let mut handle = Handle::new(id, ty, kind);
-        handle.through = self.0.reads_leaf().cloned();
+        let mut handle = TensorHandle::new(id, ty, kind);
+        handle.view_leaf = self.0.reads_leaf().cloned();
         handle.detached = self.0.detached;
         change(&mut handle);
-        Tensor::of(handle)
+        Tensor::from_handle(handle)
     }
 }
 
@@ -419,7 +419,7 @@ pub(crate) fn axis_of(axis: isize, rank: usize) -> std::result::Result<usize, ir
 }
 
 /// An `ir` error about operands.
-pub(crate) fn misfit(op: &str, operands: &[&Type], problem: ir::InferError) -> ir::Error {
+pub(crate) fn operand_error(op: &str, operands: &[&Type], problem: ir::InferError) -> ir::Error {
     ir::Error::Type(Box::new(ir::TypeError {
         op: op.to_string(),
         operands: operands.iter().map(|t| (*t).clone()).collect(),

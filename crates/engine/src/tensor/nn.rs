@@ -2,7 +2,7 @@
 
 use super::Tensor;
 use crate::intern::composite;
-use crate::record::{Record, one, record};
+use crate::record::{Recorder, one, record};
 use ir::composites::{activation, dropout, embedding, norm, softmax};
 use ir::{DType, Loc, Op};
 
@@ -11,7 +11,7 @@ impl Tensor {
     #[track_caller]
     pub fn apply(op: impl Into<Op>, args: &[&Tensor], n: usize) -> Vec<Tensor> {
         let op = op.into();
-        record(&Loc::caller(), n, None, args, |b: &mut dyn Record, v| b.emit(op, v)).into_vec()
+        record(&Loc::caller(), n, None, args, |b: &mut dyn Recorder, v| b.emit(op, v)).into_vec()
     }
 
     /// `w · x / √(mean(x²) + eps)` over the last axis.
@@ -89,8 +89,8 @@ impl Tensor {
     pub fn mse_loss(&self, target: &Tensor) -> Tensor {
         let at = Loc::caller();
         one(&at, &[self, target], |b, v| {
-            let (x, y) = (crate::amp::wide(b, v[0])?, crate::amp::wide(b, v[1])?);
-            let (x, y) = crate::record::align(b, x, y)?;
+            let (x, y) = (crate::amp::to_f32(b, v[0])?, crate::amp::to_f32(b, v[1])?);
+            let (x, y) = crate::record::promote_and_broadcast(b, x, y)?;
             // The square of an f16 may be larger than the largest f16, and so may the sum.
             let ty = b.ty(x);
             let dtype = if ty.dtype.is_float() { ty.dtype } else { DType::F32 };

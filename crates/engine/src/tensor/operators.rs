@@ -25,7 +25,7 @@ fn reversed(n: Number, x: &Tensor, op: Binary, at: Loc) -> Tensor {
 fn quotient(x: &Tensor, y: &impl TensorOrScalar, at: Loc) -> Tensor {
     match y.term() {
         OperandRef::Tensor(y) => divide(x, y, at),
-        OperandRef::Number(n) => with_number(x, n, at, super::arith::quotient),
+        OperandRef::Number(n) => with_number(x, n, at, super::arith::true_divide),
     }
 }
 
@@ -97,7 +97,7 @@ operator! {
     Sub sub SubAssign sub_assign sub_ |x, y, at| apply(x, y, Binary::Sub, at); |n, x| reversed(n, x, Binary::Sub, at);
     Mul mul MulAssign mul_assign mul_ |x, y, at| apply(x, y, Binary::Mul, at); |n, x| reversed(n, x, Binary::Mul, at);
     Div div DivAssign div_assign div_ |x, y, at| quotient(x, y, at);
-        |n, x| with_number(x, n, at, |b, x, n| super::arith::quotient(b, n, x));
+        |n, x| with_number(x, n, at, |b, x, n| super::arith::true_divide(b, n, x));
     Rem rem RemAssign rem_assign remainder_ |x, y, at| remainder(x, y, at);
         |n, x| with_number(x, n, at, |b, x, n| modulo(b, n, x));
     BitAnd bitand BitAndAssign bitand_assign and_ |x, y, at| apply(x, y, Binary::And, at);

@@ -1,12 +1,12 @@
 //! Reading values: the only places where a tensor becomes data.
 
-use super::{Kind, Tensor};
+use super::{TensorKind, Tensor};
 use crate::context;
 use crate::engine::download;
 use crate::error::{Error, Result};
 use crate::intern::Ty;
-use crate::plan::Roots;
-use crate::storage::Stored;
+use crate::plan::PlanRoots;
+use crate::storage::StoredValue;
 use compiler::ReadFuture;
 use ir::{Element, Literal, Loc};
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ impl Tensor {
     /// Computes what is needed and copies the elements to the host, converted to `T`.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        Ok(self.fetch("to_vec", &Loc::caller())?.to_vec())
+        Ok(self.read_to_literal("to_vec", &Loc::caller())?.to_vec())
     }
 
     /// The value of a tensor with one element.
@@ -27,7 +27,7 @@ impl Tensor {
             let reason = format!("{} has {} elements; use to_vec", self.ty(), self.numel());
             return Err(Error::call("item", reason, &at));
         }
-        let literal = self.fetch("item", &at)?;
+        let literal = self.read_to_literal("item", &at)?;
         Ok(T::from_scalar(literal.get(0).cast(T::DTYPE)))
     }
 
@@ -47,7 +47,7 @@ impl Tensor {
             if staging {
                 return Err(Error::AsyncInCompile { at });
             }
-            let (ty, reading) = t.begin("read", &at)?;
+            let (ty, reading) = t.begin_read("read", &at)?;
             literal(&ty, &reading.await?)
         }
     }
@@ -55,25 +55,25 @@ impl Tensor {
     /// Computes what is needed and copies the tensor to the host.
     #[track_caller]
     pub fn to_literal(&self) -> Result<Literal> {
-        self.fetch("to_literal", &Loc::caller())
+        self.read_to_literal("to_literal", &Loc::caller())
     }
 
-    pub(crate) fn fetch(&self, what: &'static str, at: &Loc) -> Result<Literal> {
-        Ok(download(&self.realised(what, at)?)?)
+    pub(crate) fn read_to_literal(&self, what: &'static str, at: &Loc) -> Result<Literal> {
+        Ok(download(&self.materialize(what, at)?)?)
     }
 
     /// Begins to copy the tensor to the host.
-    fn begin(&self, what: &'static str, at: &Loc) -> Result<(Ty, ReadFuture)> {
-        let dense = self.realised(what, at)?;
+    fn begin_read(&self, what: &'static str, at: &Loc) -> Result<(Ty, ReadFuture)> {
+        let dense = self.materialize(what, at)?;
         let reading = dense.storage.buffer().read_async(0, dense.ty.bytes())?;
         Ok((dense.ty, reading))
     }
 
     /// Computes what is needed; the value without views.
-    pub(crate) fn realised(&self, what: &'static str, at: &Loc) -> Result<Stored> {
+    pub(crate) fn materialize(&self, what: &'static str, at: &Loc) -> Result<StoredValue> {
         self.check_at(at)?;
         let lazy = match &self.0.kind {
-            Kind::Lazy(l) => l,
+            TensorKind::Lazy(l) => l,
             _ => return Err(Error::HostReadInCompile { what, at: at.clone() }),
         };
         if context::trace().is_some_and(|t| t.is_region()) {
@@ -81,8 +81,8 @@ impl Tensor {
         }
         let shared = &lazy.engine.shared;
         let entered = shared.enter(what)?;
-        let value = self.now(at)?;
-        shared.force(&entered.guard, &Roots { values: vec![value.clone()], tokens: Vec::new() })?;
+        let value = self.current_value(at)?;
+        shared.force(&entered.guard, &PlanRoots { values: vec![value.clone()], tokens: Vec::new() })?;
         let stored = value.value().ok_or_else(|| Error::MissingExternalState { loc: format!("{self}") })?;
         let dense = shared.dense(&stored).map_err(|e| shared.memory_error(what, at, e.into()))?;
         shared.drain_finalize_queue();

@@ -1,8 +1,8 @@
 //! Reductions.
 
-use super::{Tensor, axis_of, misfit};
+use super::{Tensor, axis_of, operand_error};
 use crate::amp;
-use crate::record::{Record, one};
+use crate::record::{Recorder, one};
 use crate::reduce_axes::ReduceAxes;
 use ir::ops::{ReduceKind, StopGradient};
 use ir::{Compare, DType, GraphBuilder, Loc, Unary, Value};
@@ -28,7 +28,7 @@ fn reduce<B: GraphBuilder + ?Sized>(
 pub(super) fn resolve(ty: &ir::Type, op: &str, axes: Option<&[isize]>) -> ir::Result<Vec<usize>> {
     match axes {
         None => Ok((0..ty.rank()).collect()),
-        Some(axes) => axes.iter().map(|&a| axis_of(a, ty.rank()).map_err(|p| misfit(op, &[ty], p))).collect(),
+        Some(axes) => axes.iter().map(|&a| axis_of(a, ty.rank()).map_err(|p| operand_error(op, &[ty], p))).collect(),
     }
 }
 
@@ -37,8 +37,8 @@ pub(super) fn sum_dtype(d: DType) -> DType {
     if d.is_float() || d == DType::U64 { d } else { DType::I64 }
 }
 
-fn sum(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
-    let x = amp::wide(b, x)?;
+fn sum(b: &mut dyn Recorder, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+    let x = amp::to_f32(b, x)?;
     let dtype = sum_dtype(b.ty(x).dtype);
     reduce_as(b, ReduceKind::Sum, x, dtype, axes, keep)
 }
@@ -46,7 +46,7 @@ fn sum(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::
 /// Converts elements and reduces them. Where ops run one by one it is one op: a sum of bytes as i64 would else make eight
 /// times as many bytes first.
 fn reduce_as(
-    b: &mut dyn Record,
+    b: &mut dyn Recorder,
     kind: ReduceKind,
     x: Value,
     dtype: DType,
@@ -57,21 +57,21 @@ fn reduce_as(
         return reduce(b, kind, x, axes, keep);
     }
     resolve(&b.ty(x), kind.name(), axes)?;
-    b.as_one(x, &|b, x| {
+    b.record_fused(x, &|b, x| {
         let x = b.cast(x, dtype)?;
         reduce(b, kind, x, axes, keep)
     })
 }
 
-fn mean(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
-    let x = amp::wide(b, x)?;
+fn mean(b: &mut dyn Recorder, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+    let x = amp::to_f32(b, x)?;
     let ty = b.ty(x);
     let dtype = if ty.dtype.is_float() { ty.dtype } else { DType::F32 };
     mean_as(b, x, dtype, axes, keep)
 }
 
 /// The mean in a dtype; narrow floats are added and divided in f32, since neither their sum nor the count may fit them.
-fn mean_as(b: &mut dyn Record, x: Value, dtype: DType, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+fn mean_as(b: &mut dyn Recorder, x: Value, dtype: DType, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
     let ty = b.ty(x);
     let n: usize = resolve(&ty, "mean", axes)?.iter().map(|&a| ty.shape[a]).product();
     let s = reduce_as(b, ReduceKind::Sum, x, dtype.accumulator(), axes, keep)?;
@@ -142,7 +142,7 @@ impl Tensor {
     pub fn argmax(&self, axis: isize) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| {
             let ty = b.ty(v[0]);
-            let axis = axis_of(axis, ty.rank()).map_err(|p| misfit("argmax", &[&ty], p))?;
+            let axis = axis_of(axis, ty.rank()).map_err(|p| operand_error("argmax", &[&ty], p))?;
             b.argmax(v[0], axis, DType::I64)
         })
     }
@@ -152,7 +152,7 @@ impl Tensor {
     pub fn argmin(&self, axis: isize) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| {
             let ty = b.ty(v[0]);
-            let axis = axis_of(axis, ty.rank()).map_err(|p| misfit("argmin", &[&ty], p))?;
+            let axis = axis_of(axis, ty.rank()).map_err(|p| operand_error("argmin", &[&ty], p))?;
             b.argmin(v[0], axis, DType::I64)
         })
     }
@@ -213,13 +213,13 @@ impl Tensor {
     pub fn std_axes(&self, axes: impl Into<ReduceAxes>, correction: usize, keep: bool) -> Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
-        one(&Loc::caller(), &[self], |b, v| deviation(b, v[0], axes, correction, keep))
+        one(&Loc::caller(), &[self], |b, v| std_deviation(b, v[0], axes, correction, keep))
     }
 
     /// The standard deviation of all elements.
     #[track_caller]
     pub fn std(&self, correction: usize) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| deviation(b, v[0], None, correction, false))
+        one(&Loc::caller(), &[self], |b, v| std_deviation(b, v[0], None, correction, false))
     }
 
     /// `log Σ eˣ` over axes without overflow.
@@ -228,7 +228,7 @@ impl Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| {
-            let x = amp::wide(b, v[0])?;
+            let x = amp::to_f32(b, v[0])?;
             // A sum of exponentials may be larger than the largest f16.
             let dtype = b.ty(x).dtype;
             let x = b.cast(x, dtype.accumulator())?;
@@ -236,15 +236,15 @@ impl Tensor {
             let top = b.one(StopGradient.into(), &[top])?;
             // An infinite maximum is not subtracted: ∞ − ∞ is no number.
             let finite = b.unary(Unary::IsFinite, top)?;
-            let top = b.keep_where(finite, top)?;
-            let (wide, top_wide) = crate::record::align(b, x, top)?;
+            let top = b.zero_unless(finite, top)?;
+            let (wide, top_wide) = crate::record::promote_and_broadcast(b, x, top)?;
             let d = b.sub(wide, top_wide)?;
             let e = b.unary(Unary::Exp, d)?;
             let s = reduce(b, ReduceKind::Sum, e, axes, true)?;
             let l = b.unary(Unary::Log, s)?;
             let y = b.add(l, top)?;
             let y = b.cast(y, dtype)?;
-            b.keeps(y, &[v[0]], true);
+            b.save_for_backward(y, &[v[0]], true);
             if keep {
                 return Ok(y);
             }
@@ -261,7 +261,7 @@ impl Tensor {
     pub fn any_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
-        one(&Loc::caller(), &[self], |b, v| truth(b, v[0], ReduceKind::Max, axes, keep))
+        one(&Loc::caller(), &[self], |b, v| reduce_bool(b, v[0], ReduceKind::Max, axes, keep))
     }
 
     /// Whether all elements along axes are true.
@@ -269,12 +269,12 @@ impl Tensor {
     pub fn all_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
-        one(&Loc::caller(), &[self], |b, v| truth(b, v[0], ReduceKind::Min, axes, keep))
+        one(&Loc::caller(), &[self], |b, v| reduce_bool(b, v[0], ReduceKind::Min, axes, keep))
     }
 }
 
 /// A reduction of truth values; a number is true unless it is zero.
-fn truth(b: &mut dyn Record, x: Value, kind: ReduceKind, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+fn reduce_bool(b: &mut dyn Recorder, x: Value, kind: ReduceKind, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
     let zero = b.full_like(x, 0.0)?;
     let yes = b.compare(Compare::Ne, x, zero)?;
     let n = b.cast(yes, DType::I32)?;
@@ -285,19 +285,19 @@ fn truth(b: &mut dyn Record, x: Value, kind: ReduceKind, axes: Option<&[isize]>,
 
 /// The variance in the accumulator's dtype, and the dtype that it is rounded to.
 fn variance(
-    b: &mut dyn Record,
+    b: &mut dyn Recorder,
     x: Value,
     axes: Option<&[isize]>,
     correction: usize,
     keep: bool,
 ) -> ir::Result<(Value, DType)> {
-    let x = amp::wide(b, x)?;
+    let x = amp::to_f32(b, x)?;
     let ty = b.ty(x);
     let dtype = if ty.dtype.is_float() { ty.dtype } else { DType::F32 };
     let n: usize = resolve(&ty, "var", axes)?.iter().map(|&a| ty.shape[a]).product();
     let x = b.cast(x, dtype.accumulator())?;
     let m = mean(b, x, axes, true)?;
-    let (x, m) = crate::record::align(b, x, m)?;
+    let (x, m) = crate::record::promote_and_broadcast(b, x, m)?;
     let d = b.sub(x, m)?;
     let sq = b.mul(d, d)?;
     let s = reduce(b, ReduceKind::Sum, sq, axes, keep)?;
@@ -307,7 +307,7 @@ fn variance(
 }
 
 fn rounded_variance(
-    b: &mut dyn Record,
+    b: &mut dyn Recorder,
     x: Value,
     axes: Option<&[isize]>,
     correction: usize,
@@ -315,12 +315,12 @@ fn rounded_variance(
 ) -> ir::Result<Value> {
     let (y, dtype) = variance(b, x, axes, correction, keep)?;
     let y = b.cast(y, dtype)?;
-    b.keeps(y, &[x], false);
+    b.save_for_backward(y, &[x], false);
     Ok(y)
 }
 
 /// The root of a variance; where that is 0 the gradient is 0 rather than infinite, as in PyTorch.
-fn deviation(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, correction: usize, keep: bool) -> ir::Result<Value> {
+fn std_deviation(b: &mut dyn Recorder, x: Value, axes: Option<&[isize]>, correction: usize, keep: bool) -> ir::Result<Value> {
     let (whole, (x, dtype)) = (x, variance(b, x, axes, correction, keep)?);
     let (zero, one) = (b.full_like(x, 0.0)?, b.full_like(x, 1.0)?);
     let none = b.compare(Compare::Eq, x, zero)?;
@@ -328,6 +328,6 @@ fn deviation(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, correction: u
     let root = b.unary(Unary::Sqrt, safe)?;
     let y = b.select(none, zero, root)?;
     let y = b.cast(y, dtype)?;
-    b.keeps(y, &[whole], true);
+    b.save_for_backward(y, &[whole], true);
     Ok(y)
 }

@@ -1,10 +1,10 @@
 //! Views, which share their base, and ops that rearrange elements.
 
-use super::{Kind, Tensor, axis_of, misfit, shape_of};
+use super::{TensorKind, Tensor, axis_of, operand_error, shape_of};
 use crate::context;
 use crate::dims::Dims;
 use crate::error::Error;
-use crate::record::{Record, one, record};
+use crate::record::{Recorder, one, record};
 use crate::reduce_axes::ReduceAxes;
 use crate::view::View;
 use ir::ops::{Broadcast, Permute, Reshape, Slice};
@@ -13,35 +13,35 @@ use std::sync::Arc;
 
 impl Tensor {
     /// A view of this tensor, or a copy where strides can't express it.
-    fn viewed(&self, op: Result<Op, InferError>, name: &str, at: &Loc, copy: bool) -> Tensor {
+    fn make_view(&self, op: Result<Op, InferError>, name: &str, at: &Loc, copy: bool) -> Tensor {
         if self.invalid().is_some() {
             return self.clone();
         }
-        let at = &context::place(at);
-        let fail = |e: Error| Tensor::failed(e.at(at), self.engine());
+        let at = &context::resolve_loc(at);
+        let fail = |e: Error| Tensor::with_error(e.with_loc(at), self.engine());
         let op = match op {
             Ok(op) => op,
-            Err(p) => return fail(misfit(name, &[self.ty()], p).into()),
+            Err(p) => return fail(operand_error(name, &[self.ty()], p).into()),
         };
-        if let Err(e) = self.alive(at) {
+        if let Err(e) = self.check_alive(at) {
             return fail(e);
         }
         let ty = match op.infer(std::slice::from_ref(self.ty())) {
             Ok(types) => types[0].clone(),
-            Err(p) => return fail(misfit(op.name(), &[self.ty()], p).into()),
+            Err(p) => return fail(operand_error(op.name(), &[self.ty()], p).into()),
         };
         // A captured tensor is viewed in the engine: its view is captured in turn.
         let whole;
         let view = match self.0.view() {
             Some(v) => &**v,
             None => {
-                whole = View::whole(self.ty());
+                whole = View::identity(self.ty());
                 &whole
             }
         };
         let op = Arc::new(op);
-        match view.then(&op, ty.clone()) {
-            Some(view) => self.share(ty, Some(Arc::new(view)), |_| {}),
+        match view.compose(&op, ty.clone()) {
+            Some(view) => self.alias_with(ty, Some(Arc::new(view)), |_| {}),
             None if copy => one(at, &[self], |b, v| b.one((*op).clone(), &[v[0]])),
             None => {
                 let reason = format!(
@@ -57,19 +57,19 @@ impl Tensor {
     /// The same elements under another shape; one size may be −1. Shares memory where strides allow it.
     #[track_caller]
     pub fn reshape(&self, shape: impl Dims) -> Tensor {
-        self.viewed(reshape(self.ty(), &shape.sizes()), "reshape", &Loc::caller(), true)
+        self.make_view(reshape(self.ty(), &shape.sizes()), "reshape", &Loc::caller(), true)
     }
 
     /// The same elements under another shape, sharing memory; an error where strides don't allow it.
     #[track_caller]
     pub fn view(&self, shape: impl Dims) -> Tensor {
-        self.viewed(reshape(self.ty(), &shape.sizes()), "view", &Loc::caller(), false)
+        self.make_view(reshape(self.ty(), &shape.sizes()), "view", &Loc::caller(), false)
     }
 
     /// One axis.
     #[track_caller]
     pub fn flatten(&self) -> Tensor {
-        self.viewed(reshape(self.ty(), &[-1]), "flatten", &Loc::caller(), true)
+        self.make_view(reshape(self.ty(), &[-1]), "flatten", &Loc::caller(), true)
     }
 
     /// Reorders all axes: result axis `i` is axis `perm[i]`.
@@ -77,7 +77,7 @@ impl Tensor {
     pub fn permute(&self, perm: impl Dims) -> Tensor {
         let rank = self.rank();
         let perm: Result<Shape, InferError> = perm.sizes().iter().map(|&a| axis_of(a, rank)).collect();
-        self.viewed(perm.map(|perm| Permute { perm }.into()), "permute", &Loc::caller(), false)
+        self.make_view(perm.map(|perm| Permute { perm }.into()), "permute", &Loc::caller(), false)
     }
 
     /// Exchanges two axes.
@@ -90,7 +90,7 @@ impl Tensor {
             perm.swap(a, b);
             Ok(Permute { perm }.into())
         });
-        self.viewed(op, "transpose", &Loc::caller(), false)
+        self.make_view(op, "transpose", &Loc::caller(), false)
     }
 
     /// Exchanges the last two axes.
@@ -103,13 +103,13 @@ impl Tensor {
     /// all that share its place, and in-place ops on several that share one are refused, but for `fill_` and `zero_`.
     #[track_caller]
     pub fn expand(&self, shape: impl Dims) -> Tensor {
-        self.viewed(expand(self.ty(), &shape.sizes()), "expand", &Loc::caller(), false)
+        self.make_view(expand(self.ty(), &shape.sizes()), "expand", &Loc::caller(), false)
     }
 
     /// `start..end` of an axis with a step; negative numbers count from the end.
     #[track_caller]
     pub fn slice(&self, axis: isize, start: isize, end: isize, step: usize) -> Tensor {
-        self.viewed(slice(self.ty(), axis, start, end, step), "slice", &Loc::caller(), false)
+        self.make_view(slice(self.ty(), axis, start, end, step), "slice", &Loc::caller(), false)
     }
 
     /// `length` elements of an axis from `start`.
@@ -123,7 +123,7 @@ impl Tensor {
                 _ => Err(InferError::other(format!("{start}..+{length} is outside an axis of {n}"))),
             }
         });
-        self.viewed(op, "narrow", &at, false)
+        self.make_view(op, "narrow", &at, false)
     }
 
     /// One index of an axis, which disappears.
@@ -141,12 +141,12 @@ impl Tensor {
         });
         let (a, k) = match found {
             Ok(x) => x,
-            Err(p) => return self.viewed(Err(p), "index", &at, false),
+            Err(p) => return self.make_view(Err(p), "index", &at, false),
         };
-        let row = self.viewed(slice(self.ty(), axis, k, k + 1, 1), "index", &at, false);
+        let row = self.make_view(slice(self.ty(), axis, k, k + 1, 1), "index", &at, false);
         let mut shape = shape_of(self.shape());
         shape.remove(a);
-        row.viewed(Ok(Reshape { shape }.into()), "index", &at, false)
+        row.make_view(Ok(Reshape { shape }.into()), "index", &at, false)
     }
 
     /// A new axis of size 1.
@@ -157,7 +157,7 @@ impl Tensor {
             shape.insert(a, 1);
             Reshape { shape }.into()
         });
-        self.viewed(op, "unsqueeze", &Loc::caller(), false)
+        self.make_view(op, "unsqueeze", &Loc::caller(), false)
     }
 
     /// Without an axis of size 1.
@@ -170,7 +170,7 @@ impl Tensor {
                 n => Err(InferError::other(format!("axis {a} has size {n}, not 1"))),
             }
         });
-        self.viewed(op, "squeeze", &Loc::caller(), false)
+        self.make_view(op, "squeeze", &Loc::caller(), false)
     }
 
     /// A copy with a base of its own.
@@ -185,7 +185,7 @@ impl Tensor {
     /// The same tensor, dense: itself if it is so already, else a copy.
     #[track_caller]
     pub fn contiguous(&self) -> Tensor {
-        if matches!(self.0.kind, Kind::Invalid(_)) || self.view_meta().is_contiguous {
+        if matches!(self.0.kind, TensorKind::Invalid(_)) || self.view_meta().is_contiguous {
             return self.clone();
         }
         self.copy()
@@ -205,9 +205,9 @@ impl Tensor {
     #[track_caller]
     pub fn concat(tensors: &[&Tensor], axis: isize) -> Tensor {
         let at = Loc::caller();
-        let f = |b: &mut dyn Record, v: &[ir::Value]| {
+        let f = |b: &mut dyn Recorder, v: &[ir::Value]| {
             let rank = v.first().map_or(0, |&x| b.ty(x).rank());
-            let axis = axis_of(axis, rank).map_err(|p| misfit("concat", &[], p))?;
+            let axis = axis_of(axis, rank).map_err(|p| operand_error("concat", &[], p))?;
             Ok(Values::from_elem(b.concat(v, axis)?, 1))
         };
         record(&at, 1, None, tensors, f).swap_remove(0)
@@ -217,9 +217,9 @@ impl Tensor {
     #[track_caller]
     pub fn stack(tensors: &[&Tensor], axis: isize) -> Tensor {
         let at = Loc::caller();
-        let f = |b: &mut dyn Record, v: &[ir::Value]| {
+        let f = |b: &mut dyn Recorder, v: &[ir::Value]| {
             let rank = v.first().map_or(0, |&x| b.ty(x).rank());
-            let axis = axis_of(axis, rank + 1).map_err(|p| misfit("stack", &[], p))?;
+            let axis = axis_of(axis, rank + 1).map_err(|p| operand_error("stack", &[], p))?;
             let mut wide = Values::new();
             for &x in v {
                 let mut shape = b.ty(x).shape;

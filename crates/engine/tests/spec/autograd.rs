@@ -1,5 +1,5 @@
 use super::*;
-use engine::{Backward, Error, LocRole, no_grad};
+use engine::{BackwardOptions, Error, LocRole, no_grad};
 
 #[test]
 fn s9_1_backward_is_lazy_and_rooted_in_tok_global() {
@@ -169,7 +169,7 @@ fn s9_7_a_second_backward_needs_retain_graph() {
     let e = engine();
     let w = vec1(&e, &[3.0]).requires_grad_();
     let y = (&w * &w).sum();
-    y.backward_with(Backward { retain_graph: true, ..Backward::default() }).unwrap();
+    y.backward_with(BackwardOptions { retain_graph: true, ..BackwardOptions::default() }).unwrap();
     y.backward().unwrap();
     is(&w.grad().unwrap(), &[12.0]);
     assert!(matches!(y.backward(), Err(Error::BackwardGraphFreed { .. })));
@@ -185,7 +185,7 @@ fn double_backward_with_create_graph() {
     let e = engine();
     let w = vec1(&e, &[2.0]).requires_grad_();
     let y = (&w * &w * &w).sum();
-    y.backward_with(Backward { create_graph: true, ..Backward::default() }).unwrap();
+    y.backward_with(BackwardOptions { create_graph: true, ..BackwardOptions::default() }).unwrap();
     let g = w.grad().unwrap();
     is(&g, &[12.0]);
     let y2 = (&g * 1.0).sum();

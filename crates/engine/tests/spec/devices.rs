@@ -2,7 +2,7 @@ use super::*;
 use engine::EngineOptions;
 
 fn two() -> Engine {
-    Engine::with(vec![Arc::new(cpu::Cpu::new(1)), Arc::new(cpu::Cpu::new(1))], &EngineOptions::default())
+    Engine::with_backends(vec![Arc::new(cpu::Cpu::new(1)), Arc::new(cpu::Cpu::new(1))], &EngineOptions::default())
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn new_tensors_are_made_on_the_device_at_hand() {
 #[test]
 fn an_op_that_a_device_has_no_kernel_for_stops_nobody() {
     let devices: Vec<Arc<dyn compiler::Backend>> =
-        vec![Arc::new(cpu::Cpu::new(1)), Arc::new(oracle::fake::Fake::new(1))];
-    let e = Engine::with(devices, &EngineOptions::default());
+        vec![Arc::new(cpu::Cpu::new(1)), Arc::new(oracle::fake_device::FakeDevice::new(1))];
+    let e = Engine::with_backends(devices, &EngineOptions::default());
     let wide = e.tensor(&[1.0f64, 2.0], &[2]).to(1);
     let sum = &wide + &wide;
     for _ in 0..2 {

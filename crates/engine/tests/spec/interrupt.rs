@@ -32,7 +32,7 @@ fn stop() -> bool {
 #[test]
 fn a_call_that_is_interrupted_stops_nobody() {
     let e = engine();
-    let _asking = interrupt::asking(stop);
+    let _asking = interrupt::set_interrupt_check(stop);
     for donate in [&[][..], &[(0, 0)]] {
         let long = e.program(squares(HOURS), donate).unwrap();
         let x = e.tensor(&[1.0f32, 1.0, 0.0, 1.0], &[2, 2]);
@@ -56,7 +56,7 @@ fn a_call_that_is_interrupted_stops_nobody() {
 #[test]
 fn what_was_pending_still_is() {
     let e = engine();
-    let _asking = interrupt::asking(stop);
+    let _asking = interrupt::set_interrupt_check(stop);
     let long = e.program(squares(2_000_000), &[]).unwrap();
     let x = e.tensor(&[1.0f32, 0.0, 0.0, 1.0], &[2, 2]) + 0.0;
     let y = long.record(&Loc::Unknown, [x].into_iter().collect()).swap_remove(0);
@@ -74,7 +74,7 @@ fn what_was_pending_still_is() {
 #[test]
 fn what_writes_over_state_goes_on_to_its_end() {
     let e = engine();
-    let _asking = interrupt::asking(stop);
+    let _asking = interrupt::set_interrupt_check(stop);
     for in_place in [true, false] {
         STOP.set(false);
         let state = e.tensor(&[0.0f32; 4096], &[4096]);

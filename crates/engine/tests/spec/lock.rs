@@ -68,7 +68,7 @@ impl Executable for StrangeRun {
 fn strange(strict: bool) -> (Engine, Arc<Hook>) {
     let hook = Arc::new(Hook::default());
     let backend = Strange { cpu: cpu::Cpu::new(1), hook: hook.clone() };
-    (Engine::with(vec![Arc::new(backend)], &EngineOptions { strict, ..EngineOptions::default() }), hook)
+    (Engine::with_backends(vec![Arc::new(backend)], &EngineOptions { strict, ..EngineOptions::default() }), hook)
 }
 
 #[test]

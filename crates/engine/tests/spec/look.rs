@@ -15,7 +15,7 @@ fn options_of_a_region() {
     assert_eq!(x.matmul(&x).dtype(), F, "outside nothing changes");
     // Composites as the device's kernels or as the ops they are: two programs, one result.
     let by_kernel = e.compile(|x: Tensor| x.softmax());
-    let options = CompileOptions { claims: false, ..CompileOptions::default() };
+    let options = CompileOptions { fuse_composites: false, ..CompileOptions::default() };
     let by_ops = e.compile_with(options, |x: Tensor| x.softmax());
     let (a, b) = (by_kernel.call(x.clone()).unwrap(), by_ops.call(x.clone()).unwrap());
     let near = |(x, y): (&f32, &f32)| (x - y).abs() < 1e-6;
@@ -72,7 +72,7 @@ fn events_are_logged_in_order() {
         x.add_scalar_(1);
         e.mark_step().unwrap();
         assert!(e.event_log().is_empty(), "nobody asked");
-        e.keep_events(5);
+        e.enable_event_log(5);
         x.add_scalar_(1);
         e.mark_step().unwrap();
         x.mul_scalar_(3.0);
@@ -118,8 +118,8 @@ fn a_profile_says_what_was_not_fused() {
     let x = e.tensor(&[0.5f32; 4096], &[64, 64]);
     let (done, p) = e.profile(|| ((&x + 1.0).tanh() + (&x * 2.0).tanh()).to_vec::<f32>());
     done.unwrap();
-    let tanh = p.unfused.iter().find(|u| u.what == "tanh f32[64,64]").unwrap_or_else(|| panic!("{p}"));
-    assert_eq!((tanh.count, tanh.why.as_str()), (2, "it ran outside of a compiled region"));
+    let tanh = p.unfused.iter().find(|u| u.op == "tanh f32[64,64]").unwrap_or_else(|| panic!("{p}"));
+    assert_eq!((tanh.count, tanh.reason.as_str()), (2, "it ran outside of a compiled region"));
     let f = e.compile(|x: Tensor| ((&x + 1.0).tanh() + (&x * 2.0).tanh()).exp());
     let (done, p) = e.profile(|| f.call(x.clone()).unwrap().to_vec::<f32>());
     done.unwrap();

@@ -3,7 +3,7 @@ use engine::{EngineOptions, Error};
 
 fn limited(bytes: usize) -> Engine {
     let options = EngineOptions { memory_limit: Some(bytes), ..EngineOptions::default() };
-    Engine::with(vec![Arc::new(cpu::Cpu::new(1))], &options)
+    Engine::with_backends(vec![Arc::new(cpu::Cpu::new(1))], &options)
 }
 
 /// More than any machine has.

@@ -22,7 +22,7 @@ fn s12_autocast_narrows_products_and_widens_sums() {
 fn s12_updates_are_gated_by_finite_gradients() {
     let e = engine();
     let w = vec1(&e, &[1.0]).requires_grad_();
-    let scaler = GradScaler::with(&e, 8.0, 2.0, 0.5, 2);
+    let scaler = GradScaler::with_options(&e, 8.0, 2.0, 0.5, 2);
     let step = e.compile(|x: Tensor| {
         let loss = (&w * &x).sum();
         scaler.scale(&loss).backward().unwrap();
@@ -35,7 +35,7 @@ fn s12_updates_are_gated_by_finite_gradients() {
     let mut scales = Vec::new();
     for x in [1.0, f32::INFINITY, 1.0, 1.0, 1.0] {
         step.call(vec1(&e, &[x])).unwrap();
-        scales.push(scaler.current().item::<f32>().unwrap());
+        scales.push(scaler.get_scale().item::<f32>().unwrap());
     }
     assert_eq!(scales, [8.0, 4.0, 4.0, 8.0, 8.0]);
     is(&w, &[-1.0]);

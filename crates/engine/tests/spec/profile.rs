@@ -19,7 +19,7 @@ fn a_profile_names_phases_modules_and_ops() {
     // Buffers settle in a few steps: those of one step go back to the pool while the next one runs.
     (0..5).for_each(|_| step());
     let ((), profile) = e.profile(step);
-    let names = |rows: Vec<(String, engine::Sums)>| rows.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+    let names = |rows: Vec<(String, engine::ProfileSums)>| rows.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
     let phases = names(profile.phases());
     assert!(["forward", "backward", "optimizer"].iter().all(|p| phases.iter().any(|x| x == p)), "{phases:?}");
     let modules = names(profile.modules());
@@ -31,7 +31,7 @@ fn a_profile_names_phases_modules_and_ops() {
     assert_eq!(product.bytes, 4 * (4 * 8 + 8 * 8 + 4 * 8));
     assert!(product.at.contains("profile.rs"));
     assert!(profile.pool_reuse() > 0.9, "{}", profile.pool_reuse());
-    assert_eq!(profile.held_before, profile.held.len());
+    assert_eq!(profile.live_before, profile.live_after.len());
     let text = profile.to_string();
     assert!(text.contains("first.inner") && text.contains("buffers used again"), "{text}");
     let trace = profile.trace();
@@ -53,11 +53,11 @@ fn a_region_shows_its_steps_and_how_much_it_fuses() {
 fn what_is_held_names_its_line() {
     let e = engine();
     let kept = vec1(&e, &[1.0]).exp();
-    let leaks = e.live();
+    let leaks = e.live_tensors();
     assert_eq!(leaks.len(), 1);
-    assert!(leaks[0].at.to_string().contains("profile.rs"), "{leaks:?}");
+    assert!(leaks[0].created_at.to_string().contains("profile.rs"), "{leaks:?}");
     drop(kept);
-    assert!(e.live().is_empty());
+    assert!(e.live_tensors().is_empty());
 }
 
 /// What backward needs of a composite is a further result of it, so it runs once.

@@ -43,7 +43,7 @@ fn threads_share_an_engine_and_see_their_own_program() {
     });
     assert_eq!(alone, together);
     e.mark_step().unwrap();
-    let left = e.live();
+    let left = e.live_tensors();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -94,14 +94,14 @@ fn dropping_on_another_thread_while_forcing_is_safe() {
     assert_eq!(dropper.join().unwrap(), 600);
     drop(x);
     e.mark_step().unwrap();
-    assert!(e.live().is_empty());
+    assert!(e.live_tensors().is_empty());
     assert_eq!(e.inspect().pools[0].live_bytes, 0);
 }
 
 #[test]
 fn a_strict_engine_refuses_a_second_thread_and_stays_usable() {
     let options = EngineOptions { strict: true, ..EngineOptions::default() };
-    let e = Engine::with(vec![Arc::new(cpu::Cpu::new(1))], &options);
+    let e = Engine::with_backends(vec![Arc::new(cpu::Cpu::new(1))], &options);
     let big = e.full(F, &[256, 256], 0.001);
     let barrier = Barrier::new(2);
     let refused = thread::scope(|s| {

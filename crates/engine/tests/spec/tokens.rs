@@ -1,5 +1,5 @@
 use super::*;
-use engine::{Binding, StoreKind, Token, after_all};
+use engine::{Binding, StoreKind, EffectToken, after_all};
 
 fn kinds(e: &Engine) -> Vec<&'static str> {
     e.inspect().pending.iter().map(|p| p.kind).collect()
@@ -7,7 +7,7 @@ fn kinds(e: &Engine) -> Vec<&'static str> {
 
 #[test]
 fn s3_1_after_all_is_associative_commutative_and_idempotent() {
-    let t = [Token(3), Token(1), Token(2)];
+    let t = [EffectToken(3), EffectToken(1), EffectToken(2)];
     let ab = after_all([t[0], t[1]]);
     assert_eq!(after_all(ab.iter().copied().chain([t[2]])), after_all([t[2], t[1], t[0]]));
     assert_eq!(after_all([t[0], t[0]]), after_all([t[0]]));
@@ -35,7 +35,7 @@ fn s3_3_the_join_rule_orders_accesses_to_different_locs() {
     let pending = e.inspect().pending;
     for (i, event) in pending.iter().enumerate() {
         // Each event follows the one before, through tok_global, and produces a fresh token.
-        assert_eq!(event.after.contains(&Token(event.token.0.wrapping_sub(1))), i > 0);
+        assert_eq!(event.after.contains(&EffectToken(event.token.0.wrapping_sub(1))), i > 0);
         assert!(event.after.iter().all(|t| *t < event.token));
     }
     // A load of x joins the loc's own token with tok_global.

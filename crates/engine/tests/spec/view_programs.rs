@@ -254,7 +254,7 @@ impl Seen {
                     }
                     axis += 1;
                 }
-                Index::Rest | Index::Take(_) => unreachable!("programs have none"),
+                Index::Remaining | Index::Gather(_) => unreachable!("programs have none"),
             }
         }
         (seen, copy)
@@ -383,7 +383,7 @@ struct Draw<'a> {
 
 impl Draw<'_> {
     fn signed_axis(&mut self, a: usize, rank: usize) -> isize {
-        if self.rng.chance(0.3) { a as isize - rank as isize } else { a as isize }
+        if self.rng.bernoulli(0.3) { a as isize - rank as isize } else { a as isize }
     }
 
     fn number(&mut self) -> f64 {
@@ -403,11 +403,11 @@ impl Draw<'_> {
                 for n in to.iter_mut().filter(|n| **n == 1) {
                     *n = *self.rng.pick(&[1, 1, 2, 3, 0]);
                 }
-                while to.len() < 4 && self.rng.chance(0.4) {
+                while to.len() < 4 && self.rng.bernoulli(0.4) {
                     to.insert(0, *self.rng.pick(&[1, 2, 3, 2, 0]));
                 }
                 let own = to.len() - rank;
-                if rank > 0 && self.rng.chance(0.2) {
+                if rank > 0 && self.rng.bernoulli(0.2) {
                     to[own + a] = -1;
                 }
                 if to.iter().map(|n| n.max(&1)).product::<isize>() > 200 { Look::Copy } else { Look::Expand(to) }
@@ -435,7 +435,7 @@ impl Draw<'_> {
             },
             11 | 12 => {
                 let to = self.other_shape(numel);
-                if self.rng.chance(0.5) { Look::Reshape(to) } else { Look::View(to) }
+                if self.rng.bernoulli(0.5) { Look::Reshape(to) } else { Look::View(to) }
             }
             13 => Look::Pick(self.picks(s)),
             _ => Look::Copy,
@@ -444,15 +444,15 @@ impl Draw<'_> {
 
     fn other_shape(&mut self, numel: usize) -> Vec<isize> {
         let (mut left, mut to) = (numel, Vec::new());
-        while to.len() < 4 && self.rng.chance(0.7) {
+        while to.len() < 4 && self.rng.bernoulli(0.7) {
             let n = *self.rng.pick(&[1, 2, 3, 4, 6]);
             if left > 0 && left % n == 0 {
                 to.push(n as isize);
                 left /= n;
             }
         }
-        if left != 1 || self.rng.chance(0.2) {
-            let open = numel > 0 && self.rng.chance(0.3);
+        if left != 1 || self.rng.bernoulli(0.2) {
+            let open = numel > 0 && self.rng.bernoulli(0.3);
             to.insert(self.rng.below(to.len() + 1), if open { -1 } else { left as isize });
         }
         to
@@ -461,7 +461,7 @@ impl Draw<'_> {
     fn picks(&mut self, s: &[usize]) -> Vec<Index> {
         let mut picks = Vec::new();
         for &n in &s[..self.rng.below(s.len() + 1)] {
-            let end = |rng: &mut Rng| rng.chance(0.6).then(|| rng.range(-(n as i64) - 1, n as i64 + 2) as isize);
+            let end = |rng: &mut Rng| rng.bernoulli(0.6).then(|| rng.range(-(n as i64) - 1, n as i64 + 2) as isize);
             picks.push(match self.rng.below(5) {
                 0 | 1 if n > 0 => Index::At(self.rng.below(n) as isize),
                 2 => Index::Range { start: None, end: None, step: 1 },
@@ -470,7 +470,7 @@ impl Draw<'_> {
                     Index::Range { start, end, step: *self.rng.pick(&[1, 1, 2, 3, -1, -2]) }
                 }
             });
-            if s.len() < 4 && self.rng.chance(0.15) {
+            if s.len() < 4 && self.rng.bernoulli(0.15) {
                 picks.push(Index::New);
             }
         }
@@ -494,7 +494,7 @@ impl Draw<'_> {
             2 => {
                 let skip = self.rng.below(seen.shape.len() + 1);
                 let shape: Vec<usize> =
-                    seen.shape[skip..].iter().map(|&n| if self.rng.chance(0.2) { 1 } else { n }).collect();
+                    seen.shape[skip..].iter().map(|&n| if self.rng.bernoulli(0.2) { 1 } else { n }).collect();
                 let data = (0..shape.iter().product()).map(|_| self.number()).collect();
                 Operand::Data(shape, data)
             }
@@ -534,19 +534,19 @@ impl Program {
         for _ in 0..1 + rng.below(2) {
             let shape: Vec<usize> = (0..rng.below(4)).map(|_| *rng.pick(&[1, 1, 2, 3, 4, 0])).collect();
             let data: Vec<f64> = (0..shape.iter().product()).map(|_| rng.range(-8, 9) as f64 / 4.0).collect();
-            let tracked = !data.is_empty() && rng.chance(0.4);
+            let tracked = !data.is_empty() && rng.bernoulli(0.4);
             let num = |&v: &f64| if tracked { Num { v: v + leaf()[0], d: [1.0, 0.0, 0.0] } } else { Num::plain(v) };
             model.add(shape.clone(), data.iter().map(num).collect(), tracked);
             first.push((shape, data, tracked));
         }
         let region = if in_region { rng.below(6) } else { usize::MAX };
-        let backward_inside = rng.chance(0.5);
+        let backward_inside = rng.bernoulli(0.5);
         let mut program = Program { first, steps: Vec::new(), region, backward_inside, model };
-        let each = rng.chance(0.3);
+        let each = rng.bernoulli(0.3);
         for _ in 0..if each { 1 + rng.below(5) } else { 4 + rng.below(12) } {
             // Mostly what was seen last: long chains.
             let names = program.model.names.len();
-            let name = if rng.chance(0.6) { names - 1 } else { rng.below(names) };
+            let name = if rng.bernoulli(0.6) { names - 1 } else { rng.below(names) };
             let step = match rng.below(10) {
                 0 => Step::Mark,
                 1..=3 if !each => Draw { rng }.write(&program.model, name),

@@ -4,7 +4,7 @@ use crate::Slice;
 use crate::device::{Device, run, same_bits};
 use crate::report::Report;
 use compiler::Options;
-use ir::composites::attention::{Attention, attention, attention_backward};
+use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
 use oracle::Rng;
 
@@ -76,28 +76,28 @@ fn case(k: u64) -> Case {
         true => *rng.pick(&[72, 96, 104, 112, 120, 128, 128, 128, 160, 256]),
         false => *rng.pick(&[8, 24, 32, 64, 64, 72, 96, 128, 136, 192, 256, 20]),
     };
-    let wide_v = if rng.chance(0.8) { wide } else { *rng.pick(&[16, 64, 128, 200]) };
+    let wide_v = if rng.bernoulli(0.8) { wide } else { *rng.pick(&[16, 64, 128, 200]) };
     let most = if large { 700 } else { 140 };
     let tk = 1 + rng.below(most) + if plain { 127 } else { 0 };
-    let tq = match (rng.chance(0.5), plain) {
+    let tq = match (rng.bernoulli(0.5), plain) {
         (true, _) => tk,
         (false, true) => 128.min(tk) + rng.below(tk - 127),
         (false, false) => 1 + rng.below(most),
     };
-    let prefix = |rng: &mut Rng, own: &[usize]| match rng.chance(0.5) {
+    let prefix = |rng: &mut Rng, own: &[usize]| match rng.bernoulli(0.5) {
         true => Type::new(DType::I32, &[&[batch], own].concat()),
         false => Type::new(DType::I32, own),
     };
     let options = match plain {
-        true => Attention { causal: rng.chance(0.6), ..Attention::default() },
-        false => Attention {
-            causal: rng.chance(0.6),
-            window: rng.chance(0.25).then(|| 1 + rng.below(most)),
-            scale: rng.chance(0.2).then_some(0.3),
-            softcap: rng.chance(0.2).then_some(3.0),
-            q_offset: rng.chance(0.25).then(|| prefix(&mut rng, &[])),
-            lengths: rng.chance(0.25).then(|| prefix(&mut rng, &[])),
-            ..Attention::default()
+        true => AttentionOptions { causal: rng.bernoulli(0.6), ..AttentionOptions::default() },
+        false => AttentionOptions {
+            causal: rng.bernoulli(0.6),
+            window: rng.bernoulli(0.25).then(|| 1 + rng.below(most)),
+            scale: rng.bernoulli(0.2).then_some(0.3),
+            softcap: rng.bernoulli(0.2).then_some(3.0),
+            q_offset: rng.bernoulli(0.25).then(|| prefix(&mut rng, &[])),
+            kv_lengths: rng.bernoulli(0.25).then(|| prefix(&mut rng, &[])),
+            ..AttentionOptions::default()
         },
     };
     let ty = |own: &[usize]| Type::new(dtype, &[&[batch], own].concat());
@@ -117,7 +117,7 @@ fn case(k: u64) -> Case {
     let inputs = (graph.input_types().iter())
         .map(|t| match t.dtype {
             DType::I32 => Literal::from_fn(t.clone(), |_| Scalar::from_i64(DType::I32, rng.range(-3, tk as i64 + 4))),
-            d => Literal::from_fn(t.clone(), |_| Scalar::from_f64(d, rng.between(-1.5, 1.5))),
+            d => Literal::from_fn(t.clone(), |_| Scalar::from_f64(d, rng.uniform(-1.5, 1.5))),
         })
         .collect();
     let name = format!("{q} {k} {v} {options:?}");

@@ -2,9 +2,9 @@
 
 use compiler::{Backend, Bindings, Executable, Options, Program};
 use cpu::Cpu;
-use gpu::cuda::{Cuda, Offline};
+use gpu::cuda::{Cuda, AotTarget};
 #[cfg(feature = "wgpu")]
-use gpu::wgpu::{Choice, Wgpu};
+use gpu::wgpu::{WgpuOptions, Wgpu};
 use ir::{Graph, Literal};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) struct Device {
     #[cfg(feature = "wgpu")]
     pub(crate) wgpu: Option<Arc<Wgpu>>,
     /// Kernels are compiled alone; nothing runs.
-    pub(crate) offline: Option<Offline>,
+    pub(crate) offline: Option<AotTarget>,
     pub(crate) cpu: Arc<Cpu>,
 }
 
@@ -22,7 +22,7 @@ impl Device {
     pub(crate) fn open(name: &str) -> Result<Device, String> {
         let cpu = Arc::new(Cpu::new(2));
         let offline = match name {
-            "offline" => Some(Offline::new((9, 0)).map_err(|e| e.to_string())?),
+            "offline" => Some(AotTarget::new((9, 0)).map_err(|e| e.to_string())?),
             _ => None,
         };
         let cuda = match name {
@@ -102,10 +102,10 @@ impl Device {
 
 /// The adapter that a name means: `wgpu`, `wgpu-strict` with default limits and a browser's rules.
 #[cfg(feature = "wgpu")]
-pub(crate) fn choice(name: &str) -> Option<Choice> {
+pub(crate) fn choice(name: &str) -> Option<WgpuOptions> {
     match name {
-        "wgpu" => Some(Choice::default()),
-        "wgpu-strict" => Some(Choice { strict: true, ..Choice::default() }),
+        "wgpu" => Some(WgpuOptions::default()),
+        "wgpu-strict" => Some(WgpuOptions { default_limits_only: true, ..WgpuOptions::default() }),
         _ => None,
     }
 }

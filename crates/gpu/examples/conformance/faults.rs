@@ -6,7 +6,7 @@ use crate::sizes::chain;
 use compiler::{Backend, Error, Options};
 use gpu::cuda::Cuda;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type};
-use oracle::{Fill, Rng};
+use oracle::{FillKind, Rng};
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
@@ -21,7 +21,7 @@ fn sample() -> (Graph, Vec<Literal>) {
         Ok::<_, ir::Error>(vec![y, s])
     })();
     let graph = b.finish(&made.expect("it type-checks"));
-    let x = Fill::Smooth.of(&Type::new(DType::F32, &[300, 200]), &mut Rng::new(5));
+    let x = FillKind::Smooth.random_tensor(&Type::new(DType::F32, &[300, 200]), &mut Rng::new(5));
     (graph, vec![x])
 }
 
@@ -30,7 +30,7 @@ fn product() -> (Graph, Vec<Literal>) {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[64, 64]);
     let y = b.matmul(x, x).expect("it type-checks");
-    let x = Fill::Smooth.of(&Type::new(DType::F32, &[64, 64]), &mut Rng::new(6));
+    let x = FillKind::Smooth.random_tensor(&Type::new(DType::F32, &[64, 64]), &mut Rng::new(6));
     (b.finish(&[y]), vec![x])
 }
 
@@ -39,14 +39,14 @@ pub(crate) fn cache(device: Device, report: &mut Report) {
     let check = || -> Result<(), String> {
         let (graph, inputs) = sample();
         let want = run(&*first, &graph, &inputs, &Options::default())?;
-        let cold = first.compiled();
+        let cold = first.num_compiled_kernels();
         if cold == 0 {
             return Err("nothing was compiled at first".into());
         }
         let second = Cuda::open(0, device.cpu.clone()).map_err(text)?;
         let got = run(&second, &graph, &inputs, &Options::default())?;
-        if second.compiled() != 0 {
-            return Err(format!("{} kernels were compiled again", second.compiled()));
+        if second.num_compiled_kernels() != 0 {
+            return Err(format!("{} kernels were compiled again", second.num_compiled_kernels()));
         }
         same_bits(&want, &got, "kernels from disk")?;
         // Every file damaged: compiled again, with the same results.
@@ -60,8 +60,8 @@ pub(crate) fn cache(device: Device, report: &mut Report) {
         }
         let third = Cuda::open(0, device.cpu.clone()).map_err(text)?;
         let got = run(&third, &graph, &inputs, &Options::default())?;
-        if third.compiled() != cold {
-            return Err(format!("{cold} kernels at first, {} after damage", third.compiled()));
+        if third.num_compiled_kernels() != cold {
+            return Err(format!("{cold} kernels at first, {} after damage", third.num_compiled_kernels()));
         }
         same_bits(&want, &got, "kernels compiled again")
     };
@@ -102,8 +102,8 @@ pub(crate) fn memory(device: Device, report: &mut Report) {
         let mut end = [0; 8];
         large.read((20 << 30) - 8, &mut end).map_err(text)?;
         drop(large);
-        let given_back = cuda.release().map_err(text)?;
-        println!("memory {:?} after {given_back} bytes were given back", cuda.usage());
+        let given_back = cuda.empty_cache().map_err(text)?;
+        println!("memory {:?} after {given_back} bytes were given back", cuda.memory_stats());
         if end == [7; 8] { Ok(()) } else { Err(format!("{end:?}")) }
     };
     report.check("memory runs out", full, String::new);
@@ -155,7 +155,7 @@ pub(crate) fn faults(device: Device, report: &mut Report) {
         let (matmul, operands) = product();
         let wanted = run(&**cuda, &matmul, &operands, &Options::default())?;
         let buffer = cuda.alloc(100).map_err(text)?;
-        let _ = cuda.trap();
+        let _ = cuda.trigger_trap();
         let said = match cuda.synchronize() {
             Err(e) => e.to_string(),
             Ok(()) => return Err("a trap went by without an error".into()),

@@ -6,10 +6,10 @@ use crate::{Arguments, Slice};
 use compiler::{Backend, Options};
 use ir::{Graph, Literal, interp};
 use oracle::Rng;
-use oracle::random::{Options as Shape, exact, sample, whole};
+use oracle::random::{SampleOptions as Shape, exact_expressions, sample, integer_expressions};
 
 pub(crate) fn ops(mut device: Device, slice: Slice, report: &mut Report) {
-    for (k, row) in oracle::rows::all().into_iter().enumerate() {
+    for (k, row) in oracle::samples::all_samples().into_iter().enumerate() {
         if slice.has(k as u64) {
             report.at(k as u64, &row.name);
             one(&mut device, &row.name, &row.graph, &row.inputs, report);
@@ -31,7 +31,7 @@ pub(crate) fn random(mut device: Device, slice: Slice, arguments: &Arguments, re
 pub(crate) fn exacts(mut device: Device, slice: Slice, arguments: &Arguments, report: &mut Report) {
     for k in (0..arguments.random.div_ceil(5)).filter(|k| slice.has(*k)) {
         let seed = arguments.seed.wrapping_add(k);
-        let s = if k % 2 == 0 { exact(seed) } else { whole(seed) };
+        let s = if k % 2 == 0 { exact_expressions(seed) } else { integer_expressions(seed) };
         let name = format!("seed {}", s.seed);
         report.at(k, &name);
         judged(&mut device, &name, &s.graph, &s.inputs, equals, report);
@@ -40,7 +40,7 @@ pub(crate) fn exacts(mut device: Device, slice: Slice, arguments: &Arguments, re
 
 /// Every bit of the interpreter's results.
 fn equals(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<(), String> {
-    oracle::backend::equals(backend, graph, inputs).map(drop)
+    oracle::backend::matches_bitwise(backend, graph, inputs).map(drop)
 }
 
 fn one(device: &mut Device, name: &str, graph: &Graph, inputs: &[Literal], report: &mut Report) {
@@ -94,10 +94,10 @@ fn agrees(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<()
     if text.contains("conv(") && !(inputs.iter().all(finite) && got.iter().all(finite)) {
         return Ok(());
     }
-    oracle::noise::agrees(graph, inputs, &got, &mut Rng::new(1))?;
+    oracle::rounding_noise::agrees_with_interpreter(graph, inputs, &got, &mut Rng::new(1))?;
     match donated {
         Some(again) if !got.iter().zip(&again).all(|(a, b)| a.bytes() == b.bytes()) => {
-            oracle::noise::agrees(graph, inputs, &again, &mut Rng::new(1))
+            oracle::rounding_noise::agrees_with_interpreter(graph, inputs, &again, &mut Rng::new(1))
                 .map_err(|e| format!("with donated inputs: {e}"))
         }
         _ => Ok(()),

@@ -6,8 +6,8 @@ use crate::sizes::chain;
 use compiler::{Backend, Bindings, Options};
 use gpu::cuda::Cuda;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary};
-use oracle::backend::{QUEUE, Work};
-use oracle::{Fill, Rng};
+use oracle::backend::{QUEUE_CHECKS, QueueWorkload};
+use oracle::{FillKind, Rng};
 use std::sync::Arc;
 
 fn text(e: impl std::fmt::Display) -> String {
@@ -15,7 +15,7 @@ fn text(e: impl std::fmt::Display) -> String {
 }
 
 fn filled(t: &Type, seed: u64) -> Literal {
-    Fill::Smooth.of(t, &mut Rng::new(seed))
+    FillKind::Smooth.random_tensor(t, &mut Rng::new(seed))
 }
 
 fn chained(n: usize) -> Graph {
@@ -27,8 +27,8 @@ fn chained(n: usize) -> Graph {
 
 pub(crate) fn queue(device: Device, report: &mut Report) {
     let backend = device.backend();
-    for (name, check) in QUEUE {
-        report.check(name, || check(backend, &Work::LARGE).map(|_| ()), String::new);
+    for (name, check) in QUEUE_CHECKS {
+        report.check(name, || check(backend, &QueueWorkload::LARGE).map(|_| ()), String::new);
     }
     report.check("threads", || threads(backend), String::new);
     report.check("buffers of another device", || foreign(&device), String::new);

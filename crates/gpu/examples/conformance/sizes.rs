@@ -9,12 +9,12 @@ use ir::composites::norm::layernorm;
 use ir::composites::softmax::softmax;
 use ir::ops::{Dot, GatherMode, Quantize, ReduceKind, Scan};
 use ir::{Binary, Builder, DType, Graph, GraphBuilder, Literal, Result as Made, Type, Unary, Value};
-use oracle::{Fill, Rng};
+use oracle::{FillKind, Rng};
 
 struct Case {
     name: String,
     graph: Graph,
-    fill: Fill,
+    fill: FillKind,
     /// For integers that are indices or counts.
     index: usize,
 }
@@ -23,7 +23,7 @@ struct Case {
 fn case(
     name: String,
     types: &[Type],
-    fill: Fill,
+    fill: FillKind,
     index: usize,
     f: impl FnOnce(&mut Builder, &[Value]) -> Made<Vec<Value>>,
 ) -> Case {
@@ -70,8 +70,8 @@ fn one(device: &Device, c: &Case, seed: u64) -> Result<(), String> {
     }
     let mut rng = Rng::new(seed + 1);
     let fill = |t: &Type, rng: &mut Rng| match t.dtype {
-        DType::I32 if c.index > 0 => Fill::Index(c.index).of(t, rng),
-        _ => c.fill.of(t, rng),
+        DType::I32 if c.index > 0 => FillKind::IndexBelow(c.index).random_tensor(t, rng),
+        _ => c.fill.random_tensor(t, rng),
     };
     let inputs: Vec<Literal> = c.graph.input_types().iter().map(|t| fill(t, &mut rng)).collect();
     let want = crate::device::run(&*device.cpu, &c.graph, &inputs, &Options::default())?;
@@ -140,11 +140,11 @@ fn maps() -> Vec<Case> {
     for n in lengths {
         for d in [DType::F32, DType::F64, DType::F16, DType::BF16] {
             let name = format!("chain {d}[{n}]");
-            all.push(case(name, &[ty(d, &[n])], Fill::Smooth, 0, |b, x| Ok(vec![chain(b, x[0])?])));
+            all.push(case(name, &[ty(d, &[n])], FillKind::Smooth, 0, |b, x| Ok(vec![chain(b, x[0])?])));
         }
         for d in [DType::I32, DType::U8, DType::I64, DType::I8, DType::U32] {
             let name = format!("integers {d}[{n}]");
-            all.push(case(name, &[ty(d, &[n]), ty(d, &[n])], Fill::Between(0.0, 100.0), 0, |b, x| {
+            all.push(case(name, &[ty(d, &[n]), ty(d, &[n])], FillKind::Uniform(0.0, 100.0), 0, |b, x| {
                 let y = b.mul(x[0], x[1])?;
                 let y = b.binary(Binary::Max, y, x[0])?;
                 let z = b.binary(Binary::Xor, y, x[1])?;
@@ -156,7 +156,7 @@ fn maps() -> Vec<Case> {
     for (m, n) in [(1000, 33), (33, 1000), (257, 256), (3, 100_000)] {
         let name = format!("broadcasts [{m},{n}]");
         let types = [ty(DType::F32, &[m, n]), ty(DType::F32, &[n]), ty(DType::F32, &[m]), ty(DType::F32, &[])];
-        all.push(case(name, &types, Fill::Smooth, 0, |b, x| {
+        all.push(case(name, &types, FillKind::Smooth, 0, |b, x| {
             let shape = b.ty(x[0]).shape;
             let row = b.broadcast(x[1], &shape, &[1])?;
             let column = b.broadcast(x[2], &shape, &[0])?;
@@ -191,7 +191,7 @@ fn rows() -> Vec<Case> {
             let t = ty(d, &[m, n]);
             for (axes, what) in [(&[1usize][..], "rows"), (&[0][..], "columns"), (&[0, 1][..], "all")] {
                 let name = format!("reduce {what} {t}");
-                all.push(case(name, std::slice::from_ref(&t), Fill::Between(0.1, 2.0), 0, |b, x| {
+                all.push(case(name, std::slice::from_ref(&t), FillKind::Uniform(0.1, 2.0), 0, |b, x| {
                     let wide = b.cast(x[0], d.accumulator())?;
                     let sum = b.sum(wide, axes)?;
                     let max = b.reduce(ReduceKind::Max, x[0], axes)?;
@@ -200,20 +200,20 @@ fn rows() -> Vec<Case> {
                 }));
             }
             let name = format!("softmax {t}");
-            all.push(case(name, std::slice::from_ref(&t), Fill::Smooth, 0, |b, x| {
+            all.push(case(name, std::slice::from_ref(&t), FillKind::Smooth, 0, |b, x| {
                 let y = b.emit(softmax(&t)?.into(), &[x[0]])?[0];
                 Ok(vec![y])
             }));
             let w = ty(d, &[n]);
             let name = format!("layernorm {t}");
-            all.push(case(name, &[t.clone(), w.clone(), w.clone()], Fill::Smooth, 0, |b, x| {
+            all.push(case(name, &[t.clone(), w.clone(), w.clone()], FillKind::Smooth, 0, |b, x| {
                 let norm = layernorm(&t, Some(&w), Some(&w), 1e-5)?;
                 Ok(vec![b.emit(norm.into(), &[x[0], x[1], x[2]])?[0]])
             }));
         }
         let t = ty(DType::I32, &[m, n]);
         let name = format!("reduce integers {t}");
-        all.push(case(name, std::slice::from_ref(&t), Fill::Between(-50.0, 50.0), 0, |b, x| {
+        all.push(case(name, std::slice::from_ref(&t), FillKind::Uniform(-50.0, 50.0), 0, |b, x| {
             let positive = b.full_like(x[0], 0.0)?;
             let positive = b.compare(ir::Compare::Gt, x[0], positive)?;
             let (sum, any) = (b.sum(x[0], &[1])?, b.reduce(ReduceKind::Any, positive, &[1])?);
@@ -225,7 +225,7 @@ fn rows() -> Vec<Case> {
         for axes in [&[1usize][..], &[0], &[2], &[0, 2], &[0, 1], &[1, 2]] {
             let t = ty(DType::F32, &shape);
             let name = format!("reduce {axes:?} of {t}");
-            all.push(case(name, &[t], Fill::Between(0.1, 2.0), 0, |b, x| {
+            all.push(case(name, &[t], FillKind::Uniform(0.1, 2.0), 0, |b, x| {
                 let y = b.mul(x[0], x[0])?;
                 Ok(vec![b.sum(y, axes)?])
             }));
@@ -240,17 +240,17 @@ fn rearranged() -> Vec<Case> {
         for (m, n) in [(1000, 777), (33, 4096), (1, 1000)] {
             let name = format!("transpose {d}[{m},{n}]");
             let types = [ty(d, &[m, n]), ty(d, &[n, m])];
-            all.push(case(name, &types, Fill::Between(0.0, 100.0), 0, |b, x| {
+            all.push(case(name, &types, FillKind::Uniform(0.0, 100.0), 0, |b, x| {
                 let t = b.permute(x[0], &[1, 0])?;
                 Ok(vec![t, b.add(t, x[1])?])
             }));
         }
         let name = format!("permute {d}");
-        all.push(case(name, &[ty(d, &[33, 65, 17])], Fill::Between(0.0, 100.0), 0, |b, x| {
+        all.push(case(name, &[ty(d, &[33, 65, 17])], FillKind::Uniform(0.0, 100.0), 0, |b, x| {
             Ok(vec![b.permute(x[0], &[2, 0, 1])?, b.permute(x[0], &[1, 2, 0])?])
         }));
         let name = format!("concat, pad, flip, slice {d}");
-        all.push(case(name, &[ty(d, &[1000, 50]), ty(d, &[200, 50])], Fill::Between(0.0, 100.0), 0, |b, x| {
+        all.push(case(name, &[ty(d, &[1000, 50]), ty(d, &[200, 50])], FillKind::Uniform(0.0, 100.0), 0, |b, x| {
             let c = b.concat(x, 0)?;
             let zero = b.full(&Type::new(d, &[]), ir::Scalar::one(d))?;
             let p = b.pad(c, zero, &[3, 1], &[2, -4], &[0, 1])?;
@@ -260,12 +260,12 @@ fn rearranged() -> Vec<Case> {
         }));
     }
     let types = [ty(DType::F32, &[5000, 64]), ty(DType::I32, &[3000])];
-    all.push(case("take rows".into(), &types, Fill::Smooth, 5000, |b, x| {
+    all.push(case("take rows".into(), &types, FillKind::Smooth, 5000, |b, x| {
         let y = b.take(x[0], x[1], 0, GatherMode::Clip)?;
         Ok(vec![y, b.mul(y, y)?])
     }));
     let types = [ty(DType::F32, &[100, 1000])];
-    all.push(case("cumsum and sort on the host".into(), &types, Fill::Smooth, 0, |b, x| {
+    all.push(case("cumsum and sort on the host".into(), &types, FillKind::Smooth, 0, |b, x| {
         let y = b.cumulative(ReduceKind::Sum, x[0], 1, false)?;
         let z = b.scale(y, 0.5)?;
         let m = b.argmax(z, 1, DType::I32)?;
@@ -287,11 +287,11 @@ fn loops() -> Vec<Case> {
         };
         let body = body().expect("it type-checks");
         let types = [ty(DType::F32, &[n]), ty(DType::F32, &[length, n])];
-        all.push(case(format!("elementwise scan of {n}"), &types, Fill::Smooth, 0, |b, x| {
+        all.push(case(format!("elementwise scan of {n}"), &types, FillKind::Smooth, 0, |b, x| {
             Ok(b.emit(Scan::over(0, 1, length, body.clone()).into(), x)?.to_vec())
         }));
         let reverse = Scan { reverse: true, ..Scan::over(0, 1, length, body) };
-        all.push(case(format!("reverse scan of {n}"), &types, Fill::Smooth, 0, |b, x| {
+        all.push(case(format!("reverse scan of {n}"), &types, FillKind::Smooth, 0, |b, x| {
             Ok(b.emit(reverse.into(), x)?.to_vec())
         }));
     }
@@ -314,7 +314,7 @@ fn loops() -> Vec<Case> {
             types.insert(0, ty(DType::I32, &[]));
         }
         let name = format!("scan with products, bounded {bounded}");
-        all.push(case(name, &types, Fill::Smooth, length, |b, x| Ok(b.emit(scan.into(), x)?.to_vec())));
+        all.push(case(name, &types, FillKind::Smooth, length, |b, x| Ok(b.emit(scan.into(), x)?.to_vec())));
     }
     all
 }
@@ -346,7 +346,7 @@ fn matmuls() -> Vec<Case> {
                 let bt = if tb { [b_batch, n, k] } else { [b_batch, k, n] };
                 let out = if layout == 1 { d.accumulator() } else { d };
                 let name = format!("{batch}×[{m},{k}]·[{k},{n}] {d} to {out}, layout {layout}");
-                all.push(case(name, &[ty(d, &a), ty(d, &bt)], Fill::Smooth, 0, |b, x| {
+                all.push(case(name, &[ty(d, &a), ty(d, &bt)], FillKind::Smooth, 0, |b, x| {
                     let mut l = x[0];
                     if ta {
                         l = b.permute(l, &[0, 2, 1])?;
@@ -367,7 +367,7 @@ fn matmuls() -> Vec<Case> {
             }
         }
         let name = format!("strided and broadcast operands {d}");
-        all.push(case(name, &[ty(d, &[60, 40]), ty(d, &[20, 50]), ty(d, &[1, 20])], Fill::Smooth, 0, |b, x| {
+        all.push(case(name, &[ty(d, &[60, 40]), ty(d, &[20, 50]), ty(d, &[1, 20])], FillKind::Smooth, 0, |b, x| {
             let every_second = b.slice(x[0], &[0, 0], &[60, 40], &[2, 2])?;
             let y = b.matmul(every_second, x[1])?;
             let same_rows = b.reshape(x[2], &[20])?;
@@ -378,14 +378,14 @@ fn matmuls() -> Vec<Case> {
             Ok(vec![y, z, u])
         }));
         let name = format!("a product of nothing {d}");
-        all.push(case(name, &[ty(d, &[5, 0]), ty(d, &[0, 7]), ty(d, &[0, 5])], Fill::Smooth, 0, |b, x| {
+        all.push(case(name, &[ty(d, &[5, 0]), ty(d, &[0, 7]), ty(d, &[0, 5])], FillKind::Smooth, 0, |b, x| {
             let y = b.matmul(x[0], x[1])?;
             Ok(vec![y, b.matmul(x[2], y)?])
         }));
     }
     let name = "heads of attention".to_string();
     let t = ty(DType::F32, &[2, 50, 4, 16]);
-    all.push(case(name, &[t.clone(), t.clone(), t], Fill::Smooth, 0, |b, x| {
+    all.push(case(name, &[t.clone(), t.clone(), t], FillKind::Smooth, 0, |b, x| {
         let heads = |b: &mut Builder, v| b.permute(v, &[0, 2, 1, 3]);
         let (q, k, v) = (heads(b, x[0])?, heads(b, x[1])?, heads(b, x[2])?);
         let kt = b.permute(k, &[0, 1, 3, 2])?;
@@ -425,7 +425,7 @@ fn rounded() -> Vec<Case> {
         for d in [DType::BF16, DType::F32] {
             let name = format!("2×[{m},{k}]·[{n},{k}] {d} in 8 bits");
             let types = [ty(d, &[2, m, k]), ty(d, &[n, k]), ty(d, &[2, m, n])];
-            all.push(case(name, &types, Fill::Smooth, 0, |b, x| {
+            all.push(case(name, &types, FillKind::Smooth, 0, |b, x| {
                 let rows = few(b, x[0], DType::F8E4M3, 448.0)?;
                 let weight = few(b, x[1], DType::F8E4M3, 448.0)?;
                 let back = few(b, x[2], DType::F8E5M2, 57344.0)?;

@@ -8,7 +8,7 @@ use crate::sizes::chain;
 use compiler::{Backend, Error, Options};
 use gpu::wgpu::Wgpu;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type};
-use oracle::{Fill, Rng};
+use oracle::{FillKind, Rng};
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
@@ -27,7 +27,7 @@ fn sample() -> (Graph, Vec<Literal>) {
         Ok::<_, ir::Error>(vec![next, total])
     })();
     let graph = b.finish(&made.expect("it type-checks"));
-    let fill = |seed| Fill::Smooth.of(&Type::new(DType::F32, &[64, 64]), &mut Rng::new(seed));
+    let fill = |seed| FillKind::Smooth.random_tensor(&Type::new(DType::F32, &[64, 64]), &mut Rng::new(seed));
     (graph, vec![fill(5), fill(6)])
 }
 

@@ -171,7 +171,7 @@ fn main() {
     let opened = match device.as_str() {
         "cuda" => Cuda::open(0, host).map(|c| Arc::new(c) as Arc<dyn Backend>),
         #[cfg(feature = "wgpu")]
-        "wgpu" => gpu::wgpu::Wgpu::open(gpu::wgpu::Choice::default(), host).map(|w| Arc::new(w) as Arc<dyn Backend>),
+        "wgpu" => gpu::wgpu::Wgpu::open(gpu::wgpu::WgpuOptions::default(), host).map(|w| Arc::new(w) as Arc<dyn Backend>),
         other => Err(compiler::Error::Backend(format!("no device {other}; wgpu needs the feature `wgpu`"))),
     };
     let gpu = match opened {
@@ -290,7 +290,7 @@ fn noise(d: DType, bytes: usize) -> Vec<u8> {
 /// Measures ways to compute products, and keeps the best.
 #[cfg(feature = "wgpu")]
 fn tuned(sizes: &[String], host: Arc<dyn Backend>) {
-    let device = gpu::wgpu::Wgpu::open(gpu::wgpu::Choice::default(), host).expect("an adapter");
+    let device = gpu::wgpu::Wgpu::open(gpu::wgpu::WgpuOptions::default(), host).expect("an adapter");
     for full in sizes {
         let (d, name) = match full.strip_prefix("f16:") {
             Some(rest) => (DType::F16, rest),

@@ -6,8 +6,8 @@
 //! What it does: f16 and bf16, heads of up to 256 elements (128 in backward) that are multiples of 8, any number of queries and
 //! keys, grouped heads, causal order, windows, offsets, lengths, a softcap. Masks, segments and slopes are inlined by the compiler.
 
-use super::template::{ATTENTION, ATTENTION_FED, ATTENTION_FEW, Arg, Call, HOPPER, Routine};
-use crate::attention::{Call as Asked, FAR};
+use super::template::{ATTENTION, ATTENTION_FED, ATTENTION_FEW, TemplateArg, TemplateLaunch, HOPPER, LaunchSequence};
+use crate::attention::{AttentionCall as Asked, FAR};
 use ir::ops::Composite;
 use ir::{DType, Type};
 
@@ -26,9 +26,9 @@ const LONG: usize = 1024;
 
 /// One attention that these kernels do.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Attention(Asked);
+pub struct CudaAttention(Asked);
 
-impl std::ops::Deref for Attention {
+impl std::ops::Deref for CudaAttention {
     type Target = Asked;
 
     fn deref(&self) -> &Asked {
@@ -54,45 +54,45 @@ impl Layout {
     }
 }
 
-impl Attention {
+impl CudaAttention {
     /// What a composite is, if this does it.
-    pub fn of(c: &Composite, args: &[Type]) -> Option<Attention> {
-        let a = Attention(Asked::of(c, args)?);
+    pub fn of(c: &Composite, args: &[Type]) -> Option<CudaAttention> {
+        let a = CudaAttention(Asked::of(c, args)?);
         let widest = if a.backward { 128 } else { 256 };
         let fits = |d: usize| d > 0 && d <= widest && d.is_multiple_of(8);
         // Offsets inside of a head have 32 bits; positions are far from the end of that range.
         let small = a.batch * a.heads < 1 << 24 && a.tq.max(a.tk) < 1 << 22;
         let rows = a.group * a.tq;
-        let some = a.batch > 0 && a.heads > 0 && rows > 0 && a.tk > 0 && (rows >= LEAST_ROWS || a.few());
+        let some = a.batch > 0 && a.heads > 0 && rows > 0 && a.tk > 0 && (rows >= LEAST_ROWS || a.uses_split_kv());
         let types = matches!(a.dtype, DType::BF16 | DType::F16);
         (types && fits(a.d) && fits(a.dv) && small && some && a.scale > 0.0).then_some(a)
     }
 
     /// Whether there are so few queries that keys are shared out.
-    fn few(&self) -> bool {
+    fn uses_split_kv(&self) -> bool {
         !self.backward && self.group * self.tq <= FEW_ROWS
     }
 
     /// What was quickest of all layouts on an H200.
-    fn layout(&self, kind: Kind) -> Layout {
+    fn best_layout(&self, kind: AttentionKernel) -> Layout {
         let (wide, wide_v) = (self.d.div_ceil(SIDE), self.dv.div_ceil(SIDE));
         let alike = |groups, resident| Layout { wide, wide_v, groups, stages: 2, fed: false, resident };
         let fed = |groups, stages| Layout { wide, wide_v, groups, stages, fed: true, resident: 1 };
         // Blocks that are all alike and long: few large ones.
         let alike_long = !self.causal && self.window.is_none() && self.tq.min(self.tk) >= LONG;
         match (wide.max(wide_v), kind) {
-            (1, Kind::Forward) if alike_long => fed(3, 3),
-            (1, Kind::Keys) if alike_long => alike(2, 1),
-            (1, Kind::Forward | Kind::Queries) => alike(1, 4),
-            (1, Kind::Keys) => alike(1, 3),
-            (2, Kind::Forward) => fed(3, 3),
-            (2, Kind::Queries) => alike(1, 2),
+            (1, AttentionKernel::Forward) if alike_long => fed(3, 3),
+            (1, AttentionKernel::Keys) if alike_long => alike(2, 1),
+            (1, AttentionKernel::Forward | AttentionKernel::Queries) => alike(1, 4),
+            (1, AttentionKernel::Keys) => alike(1, 3),
+            (2, AttentionKernel::Forward) => fed(3, 3),
+            (2, AttentionKernel::Queries) => alike(1, 2),
             _ => alike(2, 1),
         }
     }
 
     /// The launches.
-    pub fn routine(&self) -> Routine {
+    pub fn routine(&self) -> LaunchSequence {
         let heads = self.batch * self.heads;
         let every = |x: Option<(usize, usize)>| x.map_or(0, |(_, every)| every.max(1) as i64);
         let sizes = vec![
@@ -111,30 +111,30 @@ impl Attention {
             self.cap.unwrap_or(1.0).to_bits() as i64,
         ];
         // What isn't there is never read.
-        let optional = |x: Option<(usize, usize)>| Arg::Operand(x.map_or(0, |(arg, _)| arg));
-        let mut first = vec![Arg::Operand(0), Arg::Operand(1), Arg::Operand(2)];
+        let optional = |x: Option<(usize, usize)>| TemplateArg::Operand(x.map_or(0, |(arg, _)| arg));
+        let mut first = vec![TemplateArg::Operand(0), TemplateArg::Operand(1), TemplateArg::Operand(2)];
         first.extend([optional(self.offset), optional(self.lengths)]);
-        let call = |kind: Kind, rows: usize, heads: usize, more: &[Arg]| {
-            let l = self.layout(kind);
-            Call {
-                entry: self.entry(kind, l),
-                text: self.text(kind, l),
+        let call = |kind: AttentionKernel, rows: usize, heads: usize, more: &[TemplateArg]| {
+            let l = self.best_layout(kind);
+            TemplateLaunch {
+                entry_point: self.entry(kind, l),
+                source: self.text(kind, l),
                 blocks: rows.div_ceil(SIDE * l.groups) * heads,
                 threads: l.threads() as u32,
-                shared: kind.shared(l) as u32,
+                dynamic_shared_bytes: kind.shared(l) as u32,
                 args: first.iter().chain(more).copied().collect(),
                 sizes: sizes.clone(),
             }
         };
-        if self.few() {
-            return self.few_routine(first, sizes);
+        if self.uses_split_kv() {
+            return self.split_kv_routine(first, sizes);
         }
         if !self.backward {
-            let calls = vec![call(Kind::Forward, self.tq, heads, &[Arg::Result(0), Arg::Result(1)])];
-            return Routine { calls, scratch: 0 };
+            let calls = vec![call(AttentionKernel::Forward, self.tq, heads, &[TemplateArg::Result(0), TemplateArg::Result(1)])];
+            return LaunchSequence { calls, scratch: 0 };
         }
-        let [out, lse, dout, dlse] = [0, 1, 2, 3].map(|i| Arg::Operand(self.operands + i));
-        let losses = Arg::Scratch(0);
+        let [out, lse, dout, dlse] = [0, 1, 2, 3].map(|i| TemplateArg::Operand(self.operands + i));
+        let losses = TemplateArg::Scratch(0);
         let rows = heads * self.tq;
         let entry = format!("attention_rows_{}", self.dtype);
         let element = self.element();
@@ -143,23 +143,23 @@ impl Attention {
              const f32* lse, const f32* dlse, f32* rows, i64 count, i64 width) {{\n    \
              wait_turn();\n    attention_rows<{element}>(out, dout, lse, dlse, rows, count, (i32)width);\n}}\n"
         );
-        let rows_call = Call {
-            entry,
-            text,
+        let rows_call = TemplateLaunch {
+            entry_point: entry,
+            source: text,
             blocks: rows.div_ceil(32),
             threads: 256,
-            shared: 0,
+            dynamic_shared_bytes: 0,
             args: vec![out, dout, lse, dlse, losses],
             sizes: vec![rows as i64, self.dv as i64],
         };
-        let dq = call(Kind::Queries, self.tq, heads, &[dout, losses, Arg::Result(0)]);
-        let dkv = call(Kind::Keys, self.tk, heads / self.group, &[dout, losses, Arg::Result(1), Arg::Result(2)]);
+        let dq = call(AttentionKernel::Queries, self.tq, heads, &[dout, losses, TemplateArg::Result(0)]);
+        let dkv = call(AttentionKernel::Keys, self.tk, heads / self.group, &[dout, losses, TemplateArg::Result(1), TemplateArg::Result(2)]);
         // Two numbers a row.
-        Routine { calls: vec![rows_call, dq, dkv], scratch: rows * 8 }
+        LaunchSequence { calls: vec![rows_call, dq, dkv], scratch: rows * 8 }
     }
 
     /// Two launches: parts of the keys, then what they are together.
-    fn few_routine(&self, operands: Vec<Arg>, sizes: Vec<i64>) -> Routine {
+    fn split_kv_routine(&self, operands: Vec<TemplateArg>, sizes: Vec<i64>) -> LaunchSequence {
         let (rows, heads) = (self.group * self.tq, self.batch * self.heads / self.group);
         let lanes = (self.d.max(self.dv) / 8).next_power_of_two();
         let chunk = 4 * 128 / lanes;
@@ -185,51 +185,51 @@ impl Attention {
         let part = format!("attention_part_{tail}");
         let join = format!("attention_join_{tail}");
         let shared = "const i32* offsets, const i32* lengths";
-        let first = Call {
-            text: text(
+        let first = TemplateLaunch {
+            source: text(
                 &part,
                 &format!("const u16* q, const u16* k, const u16* v, {shared}, f32* parts"),
                 &format!("attention_part<{element}, {rows}, {lanes}, {capped}>(q, k, v, parts, z, (i32)splits)"),
             ),
-            entry: part,
+            entry_point: part,
             blocks: heads * splits,
             threads: 128,
-            shared: 0,
-            args: operands.iter().copied().chain([Arg::Scratch(0)]).collect(),
+            dynamic_shared_bytes: 0,
+            args: operands.iter().copied().chain([TemplateArg::Scratch(0)]).collect(),
             sizes: sizes.clone(),
         };
-        let second = Call {
-            text: text(
+        let second = TemplateLaunch {
+            source: text(
                 &join,
                 &format!("const f32* parts, u16* out, f32* lse, {shared}"),
                 &format!("attention_join<{element}, {rows}, {capped}>(parts, out, lse, z, (i32)splits, (i32)rows)"),
             ),
-            entry: join,
+            entry_point: join,
             blocks: all.div_ceil(4),
             threads: 128,
-            shared: 0,
-            args: [Arg::Scratch(0), Arg::Result(0), Arg::Result(1)]
+            dynamic_shared_bytes: 0,
+            args: [TemplateArg::Scratch(0), TemplateArg::Result(0), TemplateArg::Result(1)]
                 .into_iter()
                 .chain(operands[3..].iter().copied())
                 .collect(),
             sizes,
         };
-        Routine { calls: vec![first, second], scratch: heads * splits * rows * (self.dv + 2) * 4 }
+        LaunchSequence { calls: vec![first, second], scratch: heads * splits * rows * (self.dv + 2) * 4 }
     }
 
     fn element(&self) -> &'static str {
         if self.dtype == DType::BF16 { "Bf16" } else { "Half" }
     }
 
-    fn entry(&self, kind: Kind, l: Layout) -> String {
+    fn entry(&self, kind: AttentionKernel, l: Layout) -> String {
         let capped = if self.cap.is_some() { "_capped" } else { "" };
         format!("attention_{}_{}_{}_{}_by_{}{capped}", kind.name(), self.dtype, l.wide, l.wide_v, l.groups)
     }
 
-    fn text(&self, kind: Kind, l: Layout) -> String {
+    fn text(&self, kind: AttentionKernel, l: Layout) -> String {
         let entry = self.entry(kind, l);
         let (element, Layout { wide, wide_v, groups, stages, fed, resident }) = (self.element(), l);
-        let (params, args) = kind.own();
+        let (params, args) = kind.kernel_params();
         let capped = self.cap.is_some();
         let (name, threads) = (kind.name(), l.threads());
         let (more, function) = match fed {
@@ -252,27 +252,27 @@ impl Attention {
 
 /// The kernels.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum AttentionKernel {
     Forward,
     Queries,
     Keys,
 }
 
-impl Kind {
+impl AttentionKernel {
     fn name(self) -> &'static str {
         match self {
-            Kind::Forward => "forward",
-            Kind::Queries => "dq",
-            Kind::Keys => "dkv",
+            AttentionKernel::Forward => "forward",
+            AttentionKernel::Queries => "dq",
+            AttentionKernel::Keys => "dkv",
         }
     }
 
     /// Parameters beyond those that all have, and how they are handed on.
-    fn own(self) -> (&'static str, &'static str) {
+    fn kernel_params(self) -> (&'static str, &'static str) {
         match self {
-            Kind::Forward => ("u16* out, f32* lse", "out, lse"),
-            Kind::Queries => ("const u16* dout, const f32* rows, u16* dq", "dout, rows, dq"),
-            Kind::Keys => ("const u16* dout, const f32* rows, u16* to_k, u16* to_v", "dout, rows, to_k, to_v"),
+            AttentionKernel::Forward => ("u16* out, f32* lse", "out, lse"),
+            AttentionKernel::Queries => ("const u16* dout, const f32* rows, u16* dq", "dout, rows, dq"),
+            AttentionKernel::Keys => ("const u16* dout, const f32* rows, u16* to_k, u16* to_v", "dout, rows, to_k, to_v"),
         }
     }
 
@@ -280,9 +280,9 @@ impl Kind {
     fn shared(self, l: Layout) -> usize {
         let both = l.wide + l.wide_v;
         let (numbers, stays) = match self {
-            Kind::Forward => (0, l.wide),
-            Kind::Queries => (0, both),
-            Kind::Keys => (1024, both),
+            AttentionKernel::Forward => (0, l.wide),
+            AttentionKernel::Queries => (0, both),
+            AttentionKernel::Keys => (1024, both),
         };
         l.stages * (both * TILE + numbers) + l.groups * stays * TILE + if l.fed { 16 * l.stages } else { 0 }
     }

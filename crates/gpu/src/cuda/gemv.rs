@@ -19,7 +19,7 @@ const BUSY: usize = 256;
 
 /// How a product with few rows is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Few {
+pub struct SkinnyMatmul {
     /// The short rows are B's columns.
     swapped: bool,
     rows: usize,
@@ -31,10 +31,10 @@ pub struct Few {
     out: DType,
 }
 
-impl Few {
+impl SkinnyMatmul {
     /// What a product is, if it has few rows or columns and strides that can be read 16 bytes at a time. `aligned` has the bytes
     /// that addresses of A and B are multiples of.
-    pub fn of(s: &Matmul, aligned: [usize; 2]) -> Option<Few> {
+    pub fn of(s: &Matmul, aligned: [usize; 2]) -> Option<SkinnyMatmul> {
         let [own, other] = [s.m, s.n];
         let swapped = own > FEW;
         let (rows, columns) = if swapped { (other, own) } else { (own, other) };
@@ -59,7 +59,7 @@ impl Few {
         while set > 1 && s.batch * columns < BUSY * set * most / warps {
             set /= 2;
         }
-        Some(Few { swapped, rows, columns: set, warps, dtype: s.dtype, out: s.out })
+        Some(SkinnyMatmul { swapped, rows, columns: set, warps, dtype: s.dtype, out: s.out })
     }
 
     fn sides(&self, s: &Matmul) -> (usize, [isize; 2], [isize; 2], [isize; 3]) {
@@ -94,7 +94,7 @@ impl Few {
 
     /// Its name and its text, to stand behind the prelude.
     pub fn text(&self) -> (String, String) {
-        let Few { rows, columns, warps, dtype, out, .. } = *self;
+        let SkinnyMatmul { rows, columns, warps, dtype, out, .. } = *self;
         let entry = format!("few_{rows}_{columns}_{warps}_{dtype}_{out}");
         let each = 16 / dtype.size();
         let kept = |d: DType| if d == DType::F32 { "f32" } else { "u16" };

@@ -17,11 +17,11 @@ mod scan;
 mod template;
 pub mod transpose;
 
-pub use attention::Attention;
-pub use gemv::Few;
+pub use attention::CudaAttention;
+pub use gemv::SkinnyMatmul;
 pub use print::{FLAGS, PRELUDE, function, print};
-pub use radix_sort::Radix;
+pub use radix_sort::RadixSort;
 #[cfg(feature = "cuda")]
-pub use runtime::{Cuda, CudaBuffer, Offline, Usage, find_library};
-pub use scan::Running;
-pub use template::{Arg, Call, Routine};
+pub use runtime::{Cuda, CudaBuffer, AotTarget, MemoryStats, find_library};
+pub use scan::CumulativeSum;
+pub use template::{TemplateArg, TemplateLaunch, LaunchSequence};

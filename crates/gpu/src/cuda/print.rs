@@ -3,10 +3,10 @@
 //! Every operation gives the bits that `ir::scalar` says, but for functions (`exp`, `sin`, ..), whose errors are within what
 //! `docs/ir.md` allows; so the text is to be compiled with [`FLAGS`]: nothing is contracted but `Fma`.
 
-use crate::grid::{Access, Index, Kernel, Loop, Op, Own, Reg, Scope, Size, Space, Stmt};
+use crate::grid::{Access, Index, GridKernel, Loop, Op, ThreadBuiltin, Reg, Scope, Size, AddressSpace, Stmt};
 use compiler::loops;
 use ir::scalar::finite_max;
-use ir::{Binary, Class, Compare, DType, Scalar, Unary};
+use ir::{Binary, DTypeKind, Compare, DType, Scalar, Unary};
 use std::fmt::Write;
 
 /// Types, conversions and functions that kernels use; once at the head of a source.
@@ -18,7 +18,7 @@ pub const FLAGS: &[&str] =
 
 /// One source with these kernels under these names. A kernel's arguments are pointers to its `Global` and `Spill` memory in order,
 /// then its sizes as i64.
-pub fn print(kernels: &[(&str, &Kernel)]) -> String {
+pub fn print(kernels: &[(&str, &GridKernel)]) -> String {
     let mut out = PRELUDE.to_string();
     for (name, k) in kernels {
         out.push('\n');
@@ -28,14 +28,14 @@ pub fn print(kernels: &[(&str, &Kernel)]) -> String {
 }
 
 /// One kernel.
-pub fn function(name: &str, k: &Kernel) -> String {
+pub fn function(name: &str, k: &GridKernel) -> String {
     let mut p = Printer { k, out: String::new(), consts: vec![None; k.regs.len()] };
     p.kernel(name);
     p.out
 }
 
 struct Printer<'a> {
-    k: &'a Kernel,
+    k: &'a GridKernel,
     out: String,
     /// Registers that are constants.
     consts: Vec<Option<i64>>,
@@ -71,9 +71,9 @@ impl Printer<'_> {
         for (i, m) in k.memory.iter().enumerate() {
             let t = stored(m.dtype);
             match m.space {
-                Space::Global(Access::Read) => args.push(format!("const {t}*{restrict} b{i}")),
-                Space::Global(_) | Space::Spill(_) => args.push(format!("{t}*{restrict} b{i}")),
-                Space::Shared(n) => {
+                AddressSpace::Global(Access::Read) => args.push(format!("const {t}*{restrict} b{i}")),
+                AddressSpace::Global(_) | AddressSpace::Spill(_) => args.push(format!("{t}*{restrict} b{i}")),
+                AddressSpace::Shared(n) => {
                     let _ = writeln!(shared, "    __shared__ __align__(16) {t} b{i}[{}];", n.max(1));
                 }
             }
@@ -240,9 +240,9 @@ impl Printer<'_> {
     fn op(&self, d: DType, op: &Op) -> String {
         match op {
             Op::Const(s) => constant(*s),
-            Op::Own(Own::Thread) => "(i32)threadIdx.x".into(),
-            Op::Own(Own::Block) => "(i32)blockIdx.x".into(),
-            Op::Own(Own::Blocks) => "(i32)gridDim.x".into(),
+            Op::ThreadBuiltin(ThreadBuiltin::Thread) => "(i32)threadIdx.x".into(),
+            Op::ThreadBuiltin(ThreadBuiltin::Block) => "(i32)blockIdx.x".into(),
+            Op::ThreadBuiltin(ThreadBuiltin::Blocks) => "(i32)gridDim.x".into(),
             Op::Size(n) => format!("({})s{n}", ty(d)),
             Op::Index(i) => self.index(i),
             Op::Arith(op) => self.arith(op),
@@ -298,9 +298,9 @@ impl Printer<'_> {
         let d = self.d(x);
         let r = format!("r{}", x.0);
         let (t, w) = (ty(d), word(d));
-        match (d.class(), op) {
-            (Class::Bool, _) => format!("!{r}"),
-            (Class::Float, _) => {
+        match (d.kind(), op) {
+            (DTypeKind::Bool, _) => format!("!{r}"),
+            (DTypeKind::Float, _) => {
                 let v = value(d, &r);
                 let suffix = if d == DType::F64 { "" } else { "f" };
                 use Unary::*;
@@ -321,7 +321,7 @@ impl Printer<'_> {
                 packed(d, text)
             }
             (_, Unary::Neg) => format!("neg<{t}, {w}>({r})"),
-            (Class::Signed, Unary::Abs) => format!("magnitude<{t}, {w}>({r})"),
+            (DTypeKind::Signed, Unary::Abs) => format!("magnitude<{t}, {w}>({r})"),
             (_, Unary::Sign) => format!("sign<{t}>({r})"),
             (_, Unary::Not) => format!("({t})~{r}"),
             (_, Unary::PopulationCount) if d.size() == 8 => format!("({t})__popcll((u64){r})"),
@@ -338,13 +338,13 @@ impl Printer<'_> {
         let (x, y) = (format!("r{}", a.0), format!("r{}", b.0));
         let (t, w) = (ty(d), word(d));
         use Binary::*;
-        match d.class() {
-            Class::Bool => match op {
+        match d.kind() {
+            DTypeKind::Bool => match op {
                 And | Min | Mul => format!("{x} && {y}"),
                 Xor => format!("{x} != {y}"),
                 _ => format!("{x} || {y}"),
             },
-            Class::Float => {
+            DTypeKind::Float => {
                 let (x, y) = (value(d, &x), value(d, &y));
                 let suffix = if d == DType::F64 { "" } else { "f" };
                 packed(
@@ -424,15 +424,15 @@ fn cast(from: DType, to: DType, r: &str) -> String {
         return r.to_string();
     }
     let x = value(from, r);
-    match (from.class(), to.class()) {
-        (_, Class::Bool) => format!("{x} != 0"),
-        (Class::Float, Class::Float) => match (from, to) {
+    match (from.kind(), to.kind()) {
+        (_, DTypeKind::Bool) => format!("{x} != 0"),
+        (DTypeKind::Float, DTypeKind::Float) => match (from, to) {
             (_, DType::F32 | DType::F64) => format!("({}){x}", ty(to)),
             (DType::F64, _) => packed(to, format!("odd({x})")),
             _ => packed(to, x),
         },
-        (Class::Float, _) => format!("to_{}({x})", to.name()),
-        (_, Class::Float) => match to {
+        (DTypeKind::Float, _) => format!("to_{}({x})", to.name()),
+        (_, DTypeKind::Float) => match to {
             DType::F32 | DType::F64 => format!("({}){x}", ty(to)),
             // Up to 16 bits f32 holds them all; others are rounded once too.
             _ if from.size() <= 2 => packed(to, format!("(f32){x}")),
@@ -469,13 +469,13 @@ fn integer(d: DType, n: i64) -> String {
 
 fn constant(s: Scalar) -> String {
     let d = s.dtype();
-    match d.class() {
-        Class::Bool => s.to_bool().to_string(),
-        Class::Signed => integer(d, s.to_i64()),
-        Class::Unsigned if d == DType::U64 => format!("{}ull", s.bits()),
-        Class::Unsigned => format!("{}u", s.bits()),
-        Class::Float if narrow(d) => format!("0x{:x}", s.bits()),
-        Class::Float => {
+    match d.kind() {
+        DTypeKind::Bool => s.to_bool().to_string(),
+        DTypeKind::Signed => integer(d, s.to_i64()),
+        DTypeKind::Unsigned if d == DType::U64 => format!("{}ull", s.bits()),
+        DTypeKind::Unsigned => format!("{}u", s.bits()),
+        DTypeKind::Float if narrow(d) => format!("0x{:x}", s.bits()),
+        DTypeKind::Float => {
             let x = s.to_f64();
             match d {
                 DType::F32 if x.is_finite() => format!("{:?}f", x as f32),

@@ -1,7 +1,7 @@
 //! `sort` and `top_k` of long lines by the bits of their keys (`templates/radix.cu`): four passes over 32 bits, two over 16. Lines lie
 //! side by side. Others, short lines, wider keys and several of them are left to the networks of `library`.
 
-use super::template::{Arg, Call, Routine};
+use super::template::{TemplateArg, TemplateLaunch, LaunchSequence};
 use ir::ops::{Sort, TopK};
 use ir::{DType, Op, Type};
 
@@ -15,7 +15,7 @@ const MOST: usize = 1 << 28;
 
 /// One sort.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Radix {
+pub struct RadixSort {
     lines: usize,
     n: usize,
     key: DType,
@@ -23,12 +23,12 @@ pub struct Radix {
     /// Bytes of an element of each operand.
     operands: Vec<usize>,
     /// How many elements of each line are wanted, with their places; all of them without.
-    top: Option<usize>,
+    top_k: Option<usize>,
 }
 
-impl Radix {
+impl RadixSort {
     /// What an op is, if this does it.
-    pub fn of(op: &Op, args: &[Type]) -> Option<Radix> {
+    pub fn of(op: &Op, args: &[Type]) -> Option<RadixSort> {
         let (axis, descending, top) = match op {
             Op::Sort(Sort { axis, num_keys: 1, descending }) => (*axis, *descending, None),
             Op::TopK(TopK { k, axis }) => (*axis, true, Some(*k)),
@@ -42,12 +42,12 @@ impl Radix {
             return None;
         }
         let operands = args.iter().map(|t| t.dtype.size()).collect();
-        Some(Radix { lines: all / n, n, key: first.dtype, descending, operands, top })
+        Some(RadixSort { lines: all / n, n, key: first.dtype, descending, operands, top_k: top })
     }
 
     /// The launches.
-    pub fn routine(&self) -> Routine {
-        let Radix { lines, n, key, .. } = *self;
+    pub fn routine(&self) -> LaunchSequence {
+        let RadixSort { lines, n, key, .. } = *self;
         let all = lines * n;
         let tiles = n.div_ceil(TILE);
         let bits = 8 * key.size();
@@ -69,11 +69,11 @@ impl Radix {
             (true, _) => 0xffff_ffffi64,
         };
         let mut calls = Vec::new();
-        let mut push = |entry: String, params: &str, body: &str, blocks: usize, args: Vec<Arg>, sizes: Vec<i64>| {
+        let mut push = |entry: String, params: &str, body: &str, blocks: usize, args: Vec<TemplateArg>, sizes: Vec<i64>| {
             let text = format!(
                 "{TEXT}extern \"C\" __global__ void __launch_bounds__(256) {entry}({params}) {{\n    wait_turn();\n    {body}\n}}\n"
             );
-            calls.push(Call { entry, text, blocks, threads: 256, shared: 0, args, sizes });
+            calls.push(TemplateLaunch { entry_point: entry, source: text, blocks, threads: 256, dynamic_shared_bytes: 0, args, sizes });
         };
         let (wide_n, wide_tiles) = (n as i64, tiles as i64);
         for pass in 0..bits / 8 {
@@ -85,13 +85,13 @@ impl Radix {
                     element.to_string(),
                     format!("Fresh<{element}>"),
                     format!("const Fresh<{element}> s = {{(const {element}::T*)a, (u32)flipped}};"),
-                    [Arg::Operand(0), Arg::Operand(0)],
+                    [TemplateArg::Operand(0), TemplateArg::Operand(0)],
                 ),
                 false => (
                     "sorted".to_string(),
                     "Sorted".to_string(),
                     "const Sorted s = {(const u32*)a, (const i32*)b};".to_string(),
-                    [Arg::Scratch(keys[from]), Arg::Scratch(places[from])],
+                    [TemplateArg::Scratch(keys[from]), TemplateArg::Scratch(places[from])],
                 ),
             };
             let [a, b] = given;
@@ -100,7 +100,7 @@ impl Radix {
                 "const void* a, const void* b, u32* counts, i64 n, i64 tiles, i64 shift, i64 flipped",
                 &format!("{made} radix_count<{source}>(s, counts, (i32)n, (i32)tiles, (i32)shift);"),
                 lines * tiles,
-                vec![a, b, Arg::Scratch(counts)],
+                vec![a, b, TemplateArg::Scratch(counts)],
                 vec![wide_n, wide_tiles, shift, flipped],
             );
             push(
@@ -108,7 +108,7 @@ impl Radix {
                 "u32* counts, u32* totals, i64 digits, i64 tiles",
                 "radix_before(counts, totals, (i32)digits, (i32)tiles);",
                 lines * 32,
-                vec![Arg::Scratch(counts), Arg::Scratch(totals)],
+                vec![TemplateArg::Scratch(counts), TemplateArg::Scratch(totals)],
                 vec![lines as i64 * 256, wide_tiles],
             );
             push(
@@ -121,16 +121,16 @@ impl Radix {
                 vec![
                     a,
                     b,
-                    Arg::Scratch(counts),
-                    Arg::Scratch(totals),
-                    Arg::Scratch(keys[to]),
-                    Arg::Scratch(places[to]),
+                    TemplateArg::Scratch(counts),
+                    TemplateArg::Scratch(totals),
+                    TemplateArg::Scratch(keys[to]),
+                    TemplateArg::Scratch(places[to]),
                 ],
                 vec![wide_n, wide_tiles, shift, flipped],
             );
         }
-        let order = Arg::Scratch(places[(bits / 8 - 1) % 2]);
-        let take = self.top.unwrap_or(n);
+        let order = TemplateArg::Scratch(places[(bits / 8 - 1) % 2]);
+        let take = self.top_k.unwrap_or(n);
         let blocks = (lines * take).div_ceil(256).min(1 << 16);
         let sizes = vec![lines as i64, wide_n, take as i64];
         for (i, size) in self.operands.iter().enumerate() {
@@ -140,20 +140,20 @@ impl Radix {
                 &format!("const {t}* x, const i32* places, {t}* out, i64 lines, i64 n, i64 take"),
                 &format!("radix_fetch<{t}>(x, places, out, lines, (i32)n, (i32)take);"),
                 blocks,
-                vec![Arg::Operand(i), order, Arg::Result(i)],
+                vec![TemplateArg::Operand(i), order, TemplateArg::Result(i)],
                 sizes.clone(),
             );
         }
-        if self.top.is_some() {
+        if self.top_k.is_some() {
             push(
                 "radix_places".into(),
                 "const i32* places, i32* out, i64 lines, i64 n, i64 take",
                 "radix_places(places, out, lines, (i32)n, (i32)take);",
                 blocks,
-                vec![order, Arg::Result(1)],
+                vec![order, TemplateArg::Result(1)],
                 sizes,
             );
         }
-        Routine { calls, scratch: totals + at(lines * 256) }
+        LaunchSequence { calls, scratch: totals + at(lines * 256) }
     }
 }

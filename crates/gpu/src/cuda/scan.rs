@@ -1,7 +1,7 @@
 //! Running sums of long lines that lie side by side (`templates/running.cu`), in three launches, or in one where a line is a tile. Other
 //! lines, products and extrema are left to `library`.
 
-use super::template::{Arg, Call, Routine};
+use super::template::{TemplateArg, TemplateLaunch, LaunchSequence};
 use ir::ops::{Cumulative, ReduceKind};
 use ir::{DType, Op, Type};
 
@@ -13,16 +13,16 @@ const LEAST: usize = TILE / 4;
 
 /// One running sum.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Running {
+pub struct CumulativeSum {
     lines: usize,
     n: usize,
     dtype: DType,
     reverse: bool,
 }
 
-impl Running {
+impl CumulativeSum {
     /// What an op is, if this does it.
-    pub fn of(op: &Op, args: &[Type]) -> Option<Running> {
+    pub fn of(op: &Op, args: &[Type]) -> Option<CumulativeSum> {
         let Op::Cumulative(Cumulative { kind: ReduceKind::Sum, axis, reverse }) = op else { return None };
         let x = args.first()?;
         let inner: usize = x.shape[axis + 1..].iter().product();
@@ -31,11 +31,11 @@ impl Running {
         if inner != 1 || n < LEAST || all == 0 || blocks >= 1 << 31 || element(x.dtype).is_none() {
             return None;
         }
-        Some(Running { lines: all / n, n, dtype: x.dtype, reverse: *reverse })
+        Some(CumulativeSum { lines: all / n, n, dtype: x.dtype, reverse: *reverse })
     }
 
     /// The launches.
-    pub fn routine(&self) -> Routine {
+    pub fn routine(&self) -> LaunchSequence {
         let tiles = self.n.div_ceil(TILE);
         let (kept, sum, wide, narrow) = element(self.dtype).unwrap_or(("f32", "f64", "x", "(f32)x"));
         let name = format!("Running_{}", self.dtype);
@@ -43,16 +43,16 @@ impl Running {
             "struct {name} {{ typedef {kept} T; typedef {sum} A; D A wide(T x) {{ return {wide}; }} D T narrow(A x) {{ return {narrow}; }} }};\n"
         );
         let sizes = vec![self.n as i64, tiles as i64, self.reverse as i64];
-        let call = |what: &str, params: &str, args: &str, blocks: usize, given: Vec<Arg>, sizes: Vec<i64>| {
+        let call = |what: &str, params: &str, args: &str, blocks: usize, given: Vec<TemplateArg>, sizes: Vec<i64>| {
             let entry = format!("running_{what}_{}", self.dtype);
             let of = if what == "before" { format!("{name}::A") } else { name.clone() };
             let text = format!(
                 "{TEXT}#ifndef {name}_IS_THERE\n#define {name}_IS_THERE\n{element}#endif\nextern \"C\" __global__ void \
                  __launch_bounds__(256) {entry}({params}) {{\n    wait_turn();\n    running_{what}<{of}>({args});\n}}\n"
             );
-            Call { entry, text, blocks, threads: 256, shared: 0, args: given, sizes }
+            TemplateLaunch { entry_point: entry, source: text, blocks, threads: 256, dynamic_shared_bytes: 0, args: given, sizes }
         };
-        let [x, totals, out] = [Arg::Operand(0), Arg::Scratch(0), Arg::Result(0)];
+        let [x, totals, out] = [TemplateArg::Operand(0), TemplateArg::Scratch(0), TemplateArg::Result(0)];
         let mut calls = vec![
             call(
                 "totals",
@@ -83,7 +83,7 @@ impl Running {
             // Nothing stands before the only tile.
             calls.drain(..2);
         }
-        Routine { calls, scratch: self.lines * tiles * 8 }
+        LaunchSequence { calls, scratch: self.lines * tiles * 8 }
     }
 }
 

@@ -2,35 +2,35 @@
 
 /// Launches that together are one op, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Routine {
+pub struct LaunchSequence {
     /// The launches.
-    pub calls: Vec<Call>,
+    pub calls: Vec<TemplateLaunch>,
     /// Bytes of memory that they share.
     pub scratch: usize,
 }
 
 /// A launch of a kernel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct TemplateLaunch {
     /// The kernel's name in its text.
-    pub entry: String,
+    pub entry_point: String,
     /// Its text, which follows the prelude. Texts that stand in one source share definitions by guards.
-    pub text: String,
+    pub source: String,
     /// How many blocks.
     pub blocks: usize,
     /// Threads of a block.
     pub threads: u32,
     /// Bytes of shared memory beyond what the text declares.
-    pub shared: u32,
+    pub dynamic_shared_bytes: u32,
     /// Pointers, in order.
-    pub args: Vec<Arg>,
+    pub args: Vec<TemplateArg>,
     /// Numbers that follow them.
     pub sizes: Vec<i64>,
 }
 
 /// A pointer that a kernel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arg {
+pub enum TemplateArg {
     /// An operand of the op.
     Operand(usize),
     /// A result of the op.

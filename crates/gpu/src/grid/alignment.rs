@@ -7,7 +7,7 @@ pub(crate) fn aligned(program: &Program, place: &BufferSlice, base: usize) -> us
     let mut n = base;
     for b in place.buffers() {
         let buffer = &program.buffers[b.0 as usize];
-        if matches!(buffer.class, BufferKind::Activation) {
+        if matches!(buffer.kind, BufferKind::Activation) {
             n = gcd(n, buffer.offset);
         }
     }
@@ -24,17 +24,17 @@ fn gcd(mut a: usize, mut b: usize) -> usize {
 
 /// Whether two places of one step may be the same memory. What a kernel reads and what it writes is then the same element for
 /// element: the compiler lets a result take an operand's place under no other condition.
-pub(crate) fn shared(program: &Program, a: &BufferSlice, b: &BufferSlice) -> bool {
+pub(crate) fn may_alias(program: &Program, a: &BufferSlice, b: &BufferSlice) -> bool {
     // Each loop whose number of iterations decides which buffer a place means.
     let mut levels: Vec<usize> = [a, b]
         .iter()
-        .filter_map(|p| match p.slot {
+        .filter_map(|p| match p.buffer {
             BufferRef::Fixed(_) => None,
             BufferRef::DoubleBuffered(level, ..) => Some(level),
         })
         .collect();
     levels.dedup();
-    let of = |p: &BufferSlice, odd: u32| match p.slot {
+    let of = |p: &BufferSlice, odd: u32| match p.buffer {
         BufferRef::Fixed(b) => b,
         BufferRef::DoubleBuffered(level, even_buffer, odd_buffer) => {
             let at = levels.iter().position(|l| *l == level).unwrap_or(0);
@@ -49,7 +49,7 @@ fn overlap(program: &Program, a: BufferId, b: BufferId) -> bool {
         return true;
     }
     let (x, y) = (&program.buffers[a.0 as usize], &program.buffers[b.0 as usize]);
-    match (&x.class, &y.class) {
+    match (&x.kind, &y.kind) {
         (BufferKind::Activation, BufferKind::Activation) => {
             x.offset < y.offset + y.ty.bytes() && y.offset < x.offset + x.ty.bytes()
         }
@@ -64,13 +64,13 @@ fn overlap(program: &Program, a: BufferId, b: BufferId) -> bool {
 mod tests {
     use super::*;
     use compiler::UncheckedProgram;
-    use compiler::program::{Buffer, Parts};
+    use compiler::program::{Buffer, ProgramParts};
     use ir::{DType, Type};
     use smallvec::smallvec;
 
     fn program() -> Program {
         let ty = Type::new(DType::F32, &[16]);
-        let buffer = |class: BufferKind, offset| Buffer { ty: ty.clone(), class, offset, live: None };
+        let buffer = |class: BufferKind, offset| Buffer { ty: ty.clone(), kind: class, offset, lifetime: None };
         let buffers = vec![
             buffer(BufferKind::Input(0), 0),
             buffer(BufferKind::Output(0), 0),
@@ -79,13 +79,13 @@ mod tests {
             buffer(BufferKind::Activation, 64),
             buffer(BufferKind::Activation, 64),
         ];
-        let parts = Parts {
+        let parts = ProgramParts {
             buffers,
             inputs: vec![ty.clone()],
             outputs: vec![ty.clone(), ty],
             steps: Vec::new(),
-            arena: 128,
-            levels: 1,
+            arena_bytes: 128,
+            max_loop_depth: 1,
             donated: vec![(0, 1)],
         };
         UncheckedProgram::new(parts).verify().unwrap()
@@ -99,7 +99,7 @@ mod tests {
     fn memory_that_is_shared() {
         let p = program();
         let alternating =
-            |a, b| BufferSlice { slot: BufferRef::DoubleBuffered(0, BufferId(a), BufferId(b)), ..fixed(a) };
+            |a, b| BufferSlice { buffer: BufferRef::DoubleBuffered(0, BufferId(a), BufferId(b)), ..fixed(a) };
         for (a, b, want) in [
             (fixed(0), fixed(1), false),
             (fixed(0), fixed(2), true),
@@ -113,7 +113,7 @@ mod tests {
             (alternating(3, 4), alternating(3, 5), true),
             (alternating(3, 4), fixed(5), true),
         ] {
-            assert_eq!(shared(&p, &a, &b), want, "{a} {b}");
+            assert_eq!(may_alias(&p, &a, &b), want, "{a} {b}");
         }
     }
 

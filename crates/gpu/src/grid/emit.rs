@@ -2,14 +2,14 @@
 
 mod lane;
 
-use super::rows::{Held, without_unread};
-use super::shape::Shape;
-use super::sync::{Pending, Touch, touches};
-use super::unroll::Turn;
-use super::{Access, Carried, Count, Kernel, Limits, Loop, Memory, Op, Own, Scope, Space, Stmt};
+use super::rows::{CachedRow, without_unread};
+use super::shape::GridShape;
+use super::sync::{PendingEffects, MemoryEffect, touches};
+use super::unroll::UnrolledIteration;
+use super::{Access, Carried, WorkFactor, GridKernel, GridLimits, Loop, Memory, Op, ThreadBuiltin, Scope, AddressSpace, Stmt};
 use compiler::loops::index_analysis::IndexAnalysis;
-use compiler::loops::range::Range;
-use compiler::loops::{self, Buf, Extent, LoopKind, Mode, Reg, Size, Var};
+use compiler::loops::range::IntRange;
+use compiler::loops::{self, Buf, Extent, LoopKind, AccessMode, Reg, Size, Var};
 use ir::{Binary, Compare, DType, Scalar};
 use smallvec::{SmallVec, smallvec};
 
@@ -17,12 +17,12 @@ use smallvec::{SmallVec, smallvec};
 pub(super) type Copies = SmallVec<[Reg; 1]>;
 
 /// What teams share out: a loop's iterations, or pieces of the row.
-type Share = (Option<Var>, Count);
+type Share = (Option<Var>, WorkFactor);
 
 pub(super) struct Emit<'e, 'a> {
     pub(super) facts: &'e IndexAnalysis<'a>,
-    limits: &'e Limits,
-    shape: Shape<'a>,
+    limits: &'e GridLimits,
+    shape: GridShape<'a>,
     /// Whether threads of a team may wait for each other.
     waits: bool,
     memory: Vec<Memory>,
@@ -45,15 +45,15 @@ pub(super) struct Emit<'e, 'a> {
     leader: Option<Reg>,
     /// Where the team's piece of the row's vector loop starts.
     piece: Option<Reg>,
-    pub(super) pending: Pending,
+    pub(super) pending: PendingEffects,
     /// What lanes hold of the row.
-    pub(super) held: Held,
+    pub(super) held: CachedRow,
     /// Shared arrays of reductions, by position and dtype.
     joins: Vec<(usize, DType, Buf)>,
 }
 
 impl<'e, 'a> Emit<'e, 'a> {
-    pub(super) fn new(facts: &'e IndexAnalysis<'a>, limits: &'e Limits, shape: Shape<'a>, waits: bool) -> Emit<'e, 'a> {
+    pub(super) fn new(facts: &'e IndexAnalysis<'a>, limits: &'e GridLimits, shape: GridShape<'a>, waits: bool) -> Emit<'e, 'a> {
         let k = facts.kernel;
         let none = Reg(0);
         Emit {
@@ -75,8 +75,8 @@ impl<'e, 'a> Emit<'e, 'a> {
             live: None,
             leader: None,
             piece: None,
-            pending: Pending::default(),
-            held: Held::default(),
+            pending: PendingEffects::default(),
+            held: CachedRow::default(),
             joins: Vec::new(),
         }
     }
@@ -90,36 +90,36 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     pub(super) fn subgroup(&self) -> Option<u32> {
-        self.limits.subgroup
+        self.limits.subgroup_size
     }
 
-    pub(super) fn run(mut self) -> Kernel {
+    pub(super) fn run(mut self) -> GridKernel {
         self.memory = self.place_memory();
-        let spills = self.memory.iter().any(|m| matches!(m.space, Space::Spill(_)));
-        let max_blocks = if spills { self.limits.spilling } else { self.limits.blocks };
+        let spills = self.memory.iter().any(|m| matches!(m.space, AddressSpace::Spill(_)));
+        let max_blocks = if spills { self.limits.max_spill_blocks } else { self.limits.blocks };
         let shared = self.shape.shared();
-        let work: Vec<Count> = shared.iter().map(|(_, count)| *count).collect();
+        let work: Vec<WorkFactor> = shared.iter().map(|(_, count)| *count).collect();
         let teams = self.shape.teams;
-        let sizes = &self.facts.given.sizes;
-        let total = work.iter().fold(1i64, |n, c| n.saturating_mul(super::pieces(super::value(c.size, sizes), c.by)));
+        let sizes = &self.facts.launch.sizes;
+        let total = work.iter().fold(1i64, |n, c| n.saturating_mul(super::pieces(super::value(c.size, sizes), c.chunk)));
         let known = work.iter().all(|c| matches!(c.size, Size::Const(_)));
         let once = known && super::pieces(total, teams as i64) <= max_blocks as i64;
         // The last step of a loop goes beyond its end by at most the whole grid.
-        let int = int(Range::new(0, 2 * total as i128 + 2 * teams as i128));
-        self.head(int, spills);
-        self.teams(int, total, known && total % teams as i64 == 0, once, &shared);
+        let int = int(IntRange::new(0, 2 * total as i128 + 2 * teams as i128));
+        self.emit_thread_ids(int, spills);
+        self.emit_team_loop(int, total, known && total % teams as i64 == 0, once, &shared);
         let body = self.open.pop().unwrap_or_default();
         let name = self.facts.kernel.name.clone();
         let (sizes, threads) = (self.facts.kernel.sizes, self.threads());
-        let subgroup = self.limits.subgroup.unwrap_or(1);
-        let noalias = self.facts.given.aliases.is_empty();
-        let kernel = Kernel {
+        let subgroup = self.limits.subgroup_size.unwrap_or(1);
+        let noalias = self.facts.launch.aliases.is_empty();
+        let kernel = GridKernel {
             name,
             memory: self.memory,
             sizes,
             regs: self.regs,
             threads,
-            subgroup,
+            subgroup_size: subgroup,
             teams,
             work,
             max_blocks,
@@ -134,21 +134,21 @@ impl<'e, 'a> Emit<'e, 'a> {
         let k = self.facts.kernel;
         let teams = self.shape.teams as usize;
         let length = |i: usize, n: usize, d: DType| {
-            let n = if n == 0 { self.facts.given.scratch.get(i).copied().unwrap_or(0) } else { n };
+            let n = if n == 0 { self.facts.launch.scratch.get(i).copied().unwrap_or(0) } else { n };
             // So that each team's part starts where wide accesses may.
             n.next_multiple_of(16 / d.size())
         };
         let mut scratch: Vec<(usize, usize)> = Vec::new();
         for (i, b) in k.buffers.iter().enumerate() {
-            if let Mode::Scratch(n) = b.mode {
-                scratch.push((length(i, n, b.dtype) * b.dtype.size().max(self.limits.word) * teams, i));
+            if let AccessMode::Scratch(n) = b.mode {
+                scratch.push((length(i, n, b.dtype) * b.dtype.size().max(self.limits.min_store_bytes) * teams, i));
             }
         }
         scratch.sort_unstable();
         // Joining the lanes of a team takes an element for each subgroup, or for each thread.
-        let each = self.threads() as usize / self.limits.subgroup.map_or(1, |s| s as usize);
+        let each = self.threads() as usize / self.limits.subgroup_size.map_or(1, |s| s as usize);
         let widest = loops_carried(&k.body);
-        let mut room = self.limits.shared.saturating_sub(each.max(1) * 8 * widest);
+        let mut room = self.limits.max_shared_bytes.saturating_sub(each.max(1) * 8 * widest);
         let mut inside = vec![false; k.buffers.len()];
         for (bytes, i) in scratch {
             inside[i] = bytes <= room;
@@ -156,11 +156,11 @@ impl<'e, 'a> Emit<'e, 'a> {
         }
         let place = |(i, b): (usize, &loops::Buffer)| {
             let space = match b.mode {
-                Mode::Read => Space::Global(Access::Read),
-                Mode::Write => Space::Global(Access::Write),
-                Mode::ReadWrite => Space::Global(Access::ReadWrite),
-                Mode::Scratch(n) if inside[i] => Space::Shared(length(i, n, b.dtype) * teams),
-                Mode::Scratch(n) => Space::Spill(length(i, n, b.dtype)),
+                AccessMode::Read => AddressSpace::Global(Access::Read),
+                AccessMode::Write => AddressSpace::Global(Access::Write),
+                AccessMode::ReadWrite => AddressSpace::Global(Access::ReadWrite),
+                AccessMode::Scratch(n) if inside[i] => AddressSpace::Shared(length(i, n, b.dtype) * teams),
+                AccessMode::Scratch(n) => AddressSpace::Spill(length(i, n, b.dtype)),
             };
             Memory { dtype: b.dtype, space }
         };
@@ -168,8 +168,8 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// What a thread knows of itself.
-    fn head(&mut self, int: DType, spills: bool) {
-        self.thread = self.let_(DType::I32, Op::Own(Own::Thread));
+    fn emit_thread_ids(&mut self, int: DType, spills: bool) {
+        self.thread = self.let_(DType::I32, Op::ThreadBuiltin(ThreadBuiltin::Thread));
         let (lanes, teams) = (self.shape.lanes, self.shape.teams);
         if lanes > 1 {
             let mask = self.int(DType::I32, lanes as i64 - 1);
@@ -191,7 +191,7 @@ impl<'e, 'a> Emit<'e, 'a> {
 
     /// The number of the block's first team.
     fn first(&mut self, int: DType) -> Reg {
-        let block = self.let_(DType::I32, Op::Own(Own::Block));
+        let block = self.let_(DType::I32, Op::ThreadBuiltin(ThreadBuiltin::Block));
         let block = self.cast(int, block);
         let teams = self.int(int, self.shape.teams as i64);
         self.binary(Binary::Mul, block, teams)
@@ -208,11 +208,11 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// The loop of a team over its rows.
-    fn teams(&mut self, int: DType, total: i64, even: bool, once: bool, work: &[Share]) {
+    fn emit_team_loop(&mut self, int: DType, total: i64, even: bool, once: bool, work: &[Share]) {
         let mut count = self.int(int, 1);
         for (k, (_, c)) in work.iter().enumerate() {
             let n = self.size(c.size, int);
-            let n = self.pieces(n, c.by);
+            let n = self.num_pieces(n, c.chunk);
             count = if k == 0 { n } else { self.binary(Binary::Mul, count, n) };
         }
         let first = self.first(int);
@@ -235,7 +235,7 @@ impl<'e, 'a> Emit<'e, 'a> {
             let body = self.close();
             return self.push(Stmt::If { cond: live, body });
         }
-        let blocks = self.let_(DType::I32, Op::Own(Own::Blocks));
+        let blocks = self.let_(DType::I32, Op::ThreadBuiltin(ThreadBuiltin::Blocks));
         let blocks = self.cast(int, blocks);
         let teams = self.int(int, self.shape.teams as i64);
         let step = self.binary(Binary::Mul, blocks, teams);
@@ -261,7 +261,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         inside(self);
         let mut end = self.pending.clone();
         let private: Vec<usize> = self.private_classes();
-        end.retain(|class| private.contains(&class) || class >= self.facts.classes.len());
+        end.retain(|class| private.contains(&class) || class >= self.facts.alias_classes.len());
         self.regs.truncate(mark);
         self.pending = start.with_back_edge(&end, self.facts, None);
         let body = inside(self);
@@ -269,9 +269,9 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     fn private_classes(&self) -> Vec<usize> {
-        (0..self.facts.classes.len())
+        (0..self.facts.alias_classes.len())
             .filter(|&i| self.facts.is_scratch(Buf(i as u32)))
-            .map(|i| self.facts.classes[i])
+            .map(|i| self.facts.alias_classes[i])
             .collect()
     }
 
@@ -282,7 +282,7 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// How many pieces of `by` a length has.
-    fn pieces(&mut self, n: Reg, by: i64) -> Reg {
+    fn num_pieces(&mut self, n: Reg, by: i64) -> Reg {
         if by == 1 {
             return n;
         }
@@ -300,7 +300,7 @@ impl<'e, 'a> Emit<'e, 'a> {
                 rest
             } else {
                 let n = self.size(c.size, self.dtype(q));
-                let n = self.pieces(n, c.by);
+                let n = self.num_pieces(n, c.chunk);
                 let own = self.binary(Binary::Rem, rest, n);
                 rest = self.binary(Binary::Div, rest, n);
                 own
@@ -309,7 +309,7 @@ impl<'e, 'a> Emit<'e, 'a> {
                 (Some(var), _) => {
                     let own = match (self.shape.tiled, c.size) {
                         (Some(step), Size::Const(n)) if step > 1 && k + 1 == work.len() => {
-                            self.neighbour(own, step, n / step)
+                            self.adjacent_iteration(own, step, n / step)
                         }
                         _ => own,
                     };
@@ -332,7 +332,7 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// The n-th iteration where neighbours are `step` iterations from each other: `count` of them, then those behind each.
-    fn neighbour(&mut self, n: Reg, step: i64, count: i64) -> Reg {
+    fn adjacent_iteration(&mut self, n: Reg, step: i64, count: i64) -> Reg {
         let d = self.dtype(n);
         let (step, count) = (self.int(d, step), self.int(d, count));
         let (which, behind) = (self.binary(Binary::Rem, n, count), self.binary(Binary::Div, n, count));
@@ -363,9 +363,9 @@ impl<'e, 'a> Emit<'e, 'a> {
             }
             loops::Stmt::Loop(l) => {
                 if let Extent::Bounded { buf, .. } = &l.extent {
-                    let class = self.facts.classes[buf.0 as usize];
+                    let class = self.facts.alias_classes[buf.0 as usize];
                     if self.facts.written(*buf) {
-                        self.touch(&[Touch { class, write: false, who: super::sync::LaneAccess::All }]);
+                        self.touch(&[MemoryEffect { class, write: false, who: super::sync::LaneAccess::All }]);
                     }
                 }
                 let start = self.pending.clone();
@@ -389,14 +389,14 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// Lets the lanes wait where what comes next needs it.
-    pub(super) fn touch(&mut self, next: &[Touch]) {
+    pub(super) fn touch(&mut self, next: &[MemoryEffect]) {
         if self.shape.lanes > 1 && self.pending.needs_barrier(next) {
             self.barrier();
         }
     }
 
     pub(super) fn barrier(&mut self) {
-        let own = self.limits.subgroup.is_some_and(|s| self.shape.lanes <= s);
+        let own = self.limits.subgroup_size.is_some_and(|s| self.shape.lanes <= s);
         self.push(Stmt::Barrier(if own { Scope::Subgroup } else { Scope::Block }));
     }
 
@@ -489,9 +489,9 @@ impl<'e, 'a> Emit<'e, 'a> {
         }
         let lane = self.cast(int, self.lane);
         let main = if rest == 0 { end } else { self.int(int, n - rest) };
-        let turns = self.turns(&self.shape, l);
+        let turns = self.unroll_count(&self.shape, l);
         accs = match turns {
-            Some(turns) => self.written_out(l, (int, width, lanes), (n, turns), accs),
+            Some(turns) => self.unroll_loop(l, (int, width, lanes), (n, turns), accs),
             None => {
                 let each = lanes * width;
                 match self.piece.zip(self.shape.chunk) {
@@ -502,7 +502,7 @@ impl<'e, 'a> Emit<'e, 'a> {
                         self.lane_loop(l, int, (width, each, times), Some(start), (lane, main, limit), accs)
                     }
                     None => {
-                        let times = self.together(l, n - rest, each);
+                        let times = self.elements_per_iteration(l, n - rest, each);
                         let (mut start, whole) = (None, (n - rest) / (times * each) * times * each);
                         if times > 1 {
                             let whole = self.int(int, whole);
@@ -581,9 +581,9 @@ impl<'e, 'a> Emit<'e, 'a> {
         let mut turns = Vec::new();
         for u in 0..times {
             let own = (0..width).map(|j| self.plus(var, int, u * step + j)).collect();
-            turns.push(Turn { own, at: None, mask: None });
+            turns.push(UnrolledIteration { own, at: None, mask: None });
         }
-        let next = self.several_turns(l, &turns, false, phis.clone());
+        let next = self.unrolled_iterations(l, &turns, false, phis.clone());
         let body = self.close();
         self.leave(outer);
         let mut carried = Vec::new();
@@ -614,7 +614,7 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// One turn of a vector loop's lanes: from what they carry to what they carry on, which changes where they take part.
-    pub(super) fn turn(
+    pub(super) fn emit_iteration(
         &mut self,
         l: &loops::Loop,
         body: &[loops::Stmt],
@@ -639,7 +639,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         all
     }
 
-    pub(super) fn begin_turn(&mut self, l: &loops::Loop, t: &Turn) {
+    pub(super) fn begin_turn(&mut self, l: &loops::Loop, t: &UnrolledIteration) {
         self.held.at = t.at;
         self.vars[l.var.0 as usize] = t.own.clone();
     }
@@ -684,10 +684,10 @@ impl<'e, 'a> Emit<'e, 'a> {
 
     /// The integer type of a loop's variable, which goes one step beyond its end.
     pub(super) fn loop_int(&self, v: Var) -> DType {
-        let most = self.facts.vars[v.0 as usize].most as i128;
+        let most = self.facts.vars[v.0 as usize].max_trip_count as i128;
         let step = super::unroll::TOGETHER as i128 * self.shape.lanes as i128 * self.shape.width as i128;
         let chunk = self.shape.chunk.map_or(0, |c| c.2 as i128);
-        int(Range::new(0, most + 2 * (step + chunk)))
+        int(IntRange::new(0, most + 2 * (step + chunk)))
     }
 
     fn dtype(&self, r: Reg) -> DType {
@@ -746,7 +746,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         if let Some((.., b)) = self.joins.iter().find(|(n, own, _)| *n == k && *own == d) {
             return *b;
         }
-        self.memory.push(Memory { dtype: d, space: Space::Shared(len) });
+        self.memory.push(Memory { dtype: d, space: AddressSpace::Shared(len) });
         let buf = Buf(self.memory.len() as u32 - 1);
         self.joins.push((k, d, buf));
         buf
@@ -754,13 +754,13 @@ impl<'e, 'a> Emit<'e, 'a> {
 
     /// The class of memory of an array that the lowering added.
     pub(super) fn class_of(&self, buf: Buf) -> usize {
-        self.facts.classes.len() + buf.0 as usize
+        self.facts.alias_classes.len() + buf.0 as usize
     }
 }
 
 /// The integer type for a range.
-fn int(r: Range) -> DType {
-    if r.narrow() { DType::I32 } else { DType::I64 }
+fn int(r: IntRange) -> DType {
+    if r.fits_i32() { DType::I32 } else { DType::I64 }
 }
 
 /// How many values a vector loop of a kernel carries at most.

@@ -2,7 +2,7 @@
 
 use super::emit::Emit;
 use super::shape::choose;
-use super::{Kernel, LaunchInfo, Limits, Space, Stmt};
+use super::{GridKernel, LaunchInfo, GridLimits, AddressSpace, Stmt};
 use compiler::loops;
 use compiler::loops::index_analysis::IndexAnalysis;
 use ir::DType;
@@ -25,7 +25,7 @@ pub enum LowerError {
 /// has as many lanes as its vector loops can use: one for a row without any, a part of a subgroup for short rows, a
 /// subgroup for many longer ones, a block for long ones. A row that is one vector loop which carries nothing is cut into pieces, so
 /// that few long rows keep the whole device busy.
-pub fn lower(kernel: &loops::Kernel, limits: &Limits, given: &LaunchInfo) -> Result<Kernel, LowerError> {
+pub fn lower(kernel: &loops::Kernel, limits: &GridLimits, given: &LaunchInfo) -> Result<GridKernel, LowerError> {
     let name = || kernel.name.clone();
     loops::verify(kernel).map_err(|error| LowerError::Invalid { kernel: name(), error })?;
     if kernel.sizes as usize != given.sizes.len() {
@@ -47,10 +47,10 @@ pub fn lower(kernel: &loops::Kernel, limits: &Limits, given: &LaunchInfo) -> Res
     let dtypes = grid.regs.iter().copied().chain(grid.memory.iter().map(|m| m.dtype)).chain(wide);
     for d in dtypes {
         let remedy = match d {
-            DType::I64 | DType::U64 if !limits.wide_ints => {
+            DType::I64 | DType::U64 if !limits.has_int64 => {
                 "use 32-bit integers, or tensors of fewer than 2³¹ elements"
             }
-            DType::F64 if !limits.doubles => "use f32",
+            DType::F64 if !limits.has_f64 => "use f32",
             _ => continue,
         };
         return Err(LowerError::DType { kernel: name(), dtype: d, remedy });
@@ -79,9 +79,9 @@ pub(super) fn waits(body: &[Stmt]) -> bool {
     })
 }
 
-impl Kernel {
+impl GridKernel {
     /// Whether it needs memory outside of the block for its teams.
     pub fn spills(&self) -> bool {
-        self.memory.iter().any(|m| matches!(m.space, Space::Spill(_)))
+        self.memory.iter().any(|m| matches!(m.space, AddressSpace::Spill(_)))
     }
 }

@@ -43,10 +43,10 @@ mod verify;
 
 pub use compiler::loops::index_analysis::LaunchInfo;
 pub use eval::{EvalError, Launch, View, eval};
-pub use launch_info::given;
-pub use limits::Limits;
+pub use launch_info::launch_info;
+pub use limits::GridLimits;
 pub use lower::{LowerError, lower};
-pub use redundant_stores::{RedundantStores, stays};
+pub use redundant_stores::{RedundantStores, remove_redundant_stores};
 pub use verify::{GridError, verify};
 
 pub use compiler::loops::{Buf, Reg, Size};
@@ -54,7 +54,7 @@ use ir::{DType, Scalar};
 
 /// One kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Kernel {
+pub struct GridKernel {
     /// For people; not part of the kernel's identity.
     pub name: String,
     /// What indices point into: the buffers of the loops kernel in their order, then what the lowering adds.
@@ -66,11 +66,11 @@ pub struct Kernel {
     /// Threads of a block.
     pub threads: u32,
     /// Threads of a subgroup; 1 where the target has none.
-    pub subgroup: u32,
+    pub subgroup_size: u32,
     /// Teams of a block.
     pub teams: u32,
     /// How many teams' work there is: the product of these.
-    pub work: Vec<Count>,
+    pub work: Vec<WorkFactor>,
     /// Blocks at most. With fewer blocks than work each runs several times.
     pub max_blocks: u32,
     /// Whether nothing that is written is memory of another argument too.
@@ -81,11 +81,11 @@ pub struct Kernel {
 
 /// A factor of the number of teams' work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Count {
+pub struct WorkFactor {
     /// So many ..
     pub size: Size,
     /// .. in pieces of this many each, the last one perhaps shorter.
-    pub by: i64,
+    pub chunk: i64,
 }
 
 /// Something that indices point into.
@@ -94,12 +94,12 @@ pub struct Memory {
     /// Element type.
     pub dtype: DType,
     /// Where it is.
-    pub space: Space,
+    pub space: AddressSpace,
 }
 
 /// Where memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Space {
+pub enum AddressSpace {
     /// A pointer argument.
     Global(Access),
     /// A pointer argument that holds this many elements for each team of the launch, private to it.
@@ -230,7 +230,7 @@ pub enum Op {
     /// A constant.
     Const(Scalar),
     /// Which thread this is; i32.
-    Own(Own),
+    ThreadBuiltin(ThreadBuiltin),
     /// A size argument; i64, or i32 where the lowering knows that it fits.
     Size(u32),
     /// The value of an index; i64 if it is wide, else i32.
@@ -241,7 +241,7 @@ pub enum Op {
 
 /// What a thread knows of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Own {
+pub enum ThreadBuiltin {
     /// Its number in its block.
     Thread,
     /// Its block's number.
@@ -250,10 +250,10 @@ pub enum Own {
     Blocks,
 }
 
-impl Kernel {
+impl GridKernel {
     /// How many teams' work there is for these sizes.
     pub fn work(&self, sizes: &[i64]) -> i64 {
-        let factor = |c: &Count| pieces(value(c.size, sizes), c.by);
+        let factor = |c: &WorkFactor| pieces(value(c.size, sizes), c.chunk);
         self.work.iter().fold(1i64, |n, c| n.saturating_mul(factor(c)))
     }
 
@@ -266,7 +266,7 @@ impl Kernel {
     pub fn spill_bytes(&self, blocks: u32) -> Vec<usize> {
         let teams = blocks as usize * self.teams as usize;
         let bytes = |m: &Memory| match m.space {
-            Space::Spill(n) => Some(n * teams * m.dtype.size()),
+            AddressSpace::Spill(n) => Some(n * teams * m.dtype.size()),
             _ => None,
         };
         self.memory.iter().filter_map(bytes).collect()
@@ -276,7 +276,7 @@ impl Kernel {
     pub fn shared_bytes(&self) -> usize {
         let bytes = |m: &Memory| match m.space {
             // Each array starts at a multiple of 16 bytes.
-            Space::Shared(n) => (n * m.dtype.size()).next_multiple_of(16),
+            AddressSpace::Shared(n) => (n * m.dtype.size()).next_multiple_of(16),
             _ => 0,
         };
         self.memory.iter().map(bytes).sum()

@@ -1,19 +1,19 @@
 //! The text of a grid, for people and snapshots.
 
-use super::{Access, Index, Kernel, Loop, Op, Own, Scope, Size, Space, Stmt};
+use super::{Access, Index, GridKernel, Loop, Op, ThreadBuiltin, Scope, Size, AddressSpace, Stmt};
 use std::fmt::{self, Display, Formatter};
 
-impl Display for Kernel {
+impl Display for GridKernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "grid {}(", self.name)?;
         for (i, m) in self.memory.iter().enumerate() {
             let sep = if i > 0 { ", " } else { "" };
             match m.space {
-                Space::Global(Access::Read) => write!(f, "{sep}b{i}: in {}", m.dtype)?,
-                Space::Global(Access::Write) => write!(f, "{sep}b{i}: out {}", m.dtype)?,
-                Space::Global(Access::ReadWrite) => write!(f, "{sep}b{i}: inout {}", m.dtype)?,
-                Space::Spill(n) => write!(f, "{sep}b{i}: spill {}[{n}]", m.dtype)?,
-                Space::Shared(n) => write!(f, "{sep}b{i}: shared {}[{n}]", m.dtype)?,
+                AddressSpace::Global(Access::Read) => write!(f, "{sep}b{i}: in {}", m.dtype)?,
+                AddressSpace::Global(Access::Write) => write!(f, "{sep}b{i}: out {}", m.dtype)?,
+                AddressSpace::Global(Access::ReadWrite) => write!(f, "{sep}b{i}: inout {}", m.dtype)?,
+                AddressSpace::Spill(n) => write!(f, "{sep}b{i}: spill {}[{n}]", m.dtype)?,
+                AddressSpace::Shared(n) => write!(f, "{sep}b{i}: shared {}[{n}]", m.dtype)?,
             }
         }
         if self.sizes > 0 {
@@ -22,8 +22,8 @@ impl Display for Kernel {
         write!(f, ") {} threads, {} teams", self.threads, self.teams)?;
         for (i, c) in self.work.iter().enumerate() {
             write!(f, "{}{}", if i == 0 { ", work " } else { "·" }, c.size)?;
-            if c.by != 1 {
-                write!(f, "/{}", c.by)?;
+            if c.chunk != 1 {
+                write!(f, "/{}", c.chunk)?;
             }
         }
         writeln!(f, " {{")?;
@@ -32,7 +32,7 @@ impl Display for Kernel {
     }
 }
 
-fn block(f: &mut Formatter<'_>, k: &Kernel, body: &[Stmt], depth: usize) -> fmt::Result {
+fn block(f: &mut Formatter<'_>, k: &GridKernel, body: &[Stmt], depth: usize) -> fmt::Result {
     let pad = "  ".repeat(depth);
     let list = |regs: &[super::Reg]| regs.iter().map(|r| format!("r{}", r.0)).collect::<Vec<_>>().join(" ");
     for s in body {
@@ -69,7 +69,7 @@ fn block(f: &mut Formatter<'_>, k: &Kernel, body: &[Stmt], depth: usize) -> fmt:
     Ok(())
 }
 
-fn loop_(f: &mut Formatter<'_>, k: &Kernel, l: &Loop, depth: usize) -> fmt::Result {
+fn loop_(f: &mut Formatter<'_>, k: &GridKernel, l: &Loop, depth: usize) -> fmt::Result {
     let pad = "  ".repeat(depth);
     write!(f, "{pad}for r{} = r{}; < r{}; += r{}", l.var.0, l.from.0, l.to.0, l.step.0)?;
     for c in &l.carried {
@@ -91,9 +91,9 @@ impl Display for Op {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Op::Const(s) => write!(f, "{s}"),
-            Op::Own(Own::Thread) => f.write_str("thread"),
-            Op::Own(Own::Block) => f.write_str("block"),
-            Op::Own(Own::Blocks) => f.write_str("blocks"),
+            Op::ThreadBuiltin(ThreadBuiltin::Thread) => f.write_str("thread"),
+            Op::ThreadBuiltin(ThreadBuiltin::Block) => f.write_str("block"),
+            Op::ThreadBuiltin(ThreadBuiltin::Blocks) => f.write_str("blocks"),
             Op::Size(n) => write!(f, "s{n}"),
             Op::Index(i) => write!(f, "{i}"),
             Op::Arith(op) => write!(f, "{op}"),

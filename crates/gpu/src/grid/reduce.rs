@@ -5,7 +5,7 @@
 //! order. Without subgroups the tree runs in shared memory.
 
 use super::emit::Emit;
-use super::sync::{LaneAccess, Touch};
+use super::sync::{LaneAccess, MemoryEffect};
 use super::{Buf, Index, Stmt};
 use compiler::loops::{self, Reg, Size};
 use ir::{Binary, Compare, DType, Scalar};
@@ -56,8 +56,8 @@ impl Emit<'_, '_> {
     }
 
     fn touch_arrays(&mut self, arrays: &[(Buf, DType)], write: bool) {
-        let touches: Vec<Touch> =
-            arrays.iter().map(|&(b, _)| Touch { class: self.class_of(b), write, who: LaneAccess::All }).collect();
+        let touches: Vec<MemoryEffect> =
+            arrays.iter().map(|&(b, _)| MemoryEffect { class: self.class_of(b), write, who: LaneAccess::All }).collect();
         self.touch(&touches);
     }
 

@@ -5,7 +5,7 @@
 
 use super::LaunchInfo;
 use compiler::loops::index_analysis::IndexAnalysis;
-use compiler::loops::{Atom, Buf, Extent, Index, Kernel, Mode, Op, Reg, Stmt};
+use compiler::loops::{Atom, Buf, Extent, Index, Kernel, AccessMode, Op, Reg, Stmt};
 
 /// A kernel that leaves what stays alone.
 pub struct RedundantStores {
@@ -16,7 +16,7 @@ pub struct RedundantStores {
 }
 
 /// The kernel without stores of what is there already, if it has any.
-pub fn stays(kernel: &Kernel, given: &LaunchInfo) -> Option<RedundantStores> {
+pub fn remove_redundant_stores(kernel: &Kernel, given: &LaunchInfo) -> Option<RedundantStores> {
     if given.aliases.is_empty() {
         return None;
     }
@@ -27,7 +27,7 @@ pub fn stays(kernel: &Kernel, given: &LaunchInfo) -> Option<RedundantStores> {
     let plain = |from: Buf, to: Buf| {
         let (a, b) = (&kernel.buffers[from.0 as usize], &kernel.buffers[to.0 as usize]);
         let known = given.aliases.contains(&(from, to)) || given.aliases.contains(&(to, from));
-        known && a.dtype == b.dtype && a.mode == Mode::Read && b.mode == Mode::Write
+        known && a.dtype == b.dtype && a.mode == AccessMode::Read && b.mode == AccessMode::Write
     };
     let mut changed = kernel.clone();
     let mut over = Vec::new();
@@ -131,16 +131,16 @@ fn drop_unused(body: &mut Vec<Stmt>, uses: &[usize]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use compiler::loops::{Builder, LoopKind, Size, verify};
+    use compiler::loops::{KernelBuilder, LoopKind, Size, verify};
     use ir::{Compare, DType, Scalar};
 
     /// `out[i] = i == k ? x[0] : a[i + shift]`, and whether the old element has another reader.
     fn update(shift: i64, read_again: bool) -> (Kernel, Buf, Buf) {
-        let mut b = Builder::new("update");
+        let mut b = KernelBuilder::new("update");
         let (a, x, out) =
-            (b.buffer(DType::F32, Mode::Read), b.buffer(DType::F32, Mode::Read), b.buffer(DType::F32, Mode::Write));
-        let copy = b.buffer(DType::F32, Mode::Write);
-        b.each(LoopKind::Vector, Size::Const(64), |b, i| {
+            (b.buffer(DType::F32, AccessMode::Read), b.buffer(DType::F32, AccessMode::Read), b.buffer(DType::F32, AccessMode::Write));
+        let copy = b.buffer(DType::F32, AccessMode::Write);
+        b.for_loop(LoopKind::Vector, Size::Const(64), |b, i| {
             let at = b.let_(DType::I64, Op::Index(i.into()));
             let k = b.let_(DType::I64, Op::Const(Scalar::from_i64(DType::I64, 7)));
             let test = b.let_(DType::Bool, Op::Compare(Compare::Eq, at, k));
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn what_is_there_already_is_not_stored() {
         let (kernel, a, out) = update(0, false);
-        let found = stays(&kernel, &over(&[(a, out)])).expect("one store is of what is there");
+        let found = remove_redundant_stores(&kernel, &over(&[(a, out)])).expect("one store is of what is there");
         assert_eq!(found.over, [(a, out)]);
         assert_eq!((loads(&kernel, a), loads(&found.kernel, a)), (1, 0));
         assert_eq!(verify(&found.kernel), Ok(()));
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(masked, 1);
         // Someone else still reads the old element.
         let (kernel, a, out) = update(0, true);
-        let found = stays(&kernel, &over(&[(out, a)])).expect("as above");
+        let found = remove_redundant_stores(&kernel, &over(&[(out, a)])).expect("as above");
         assert_eq!(loads(&found.kernel, a), 1);
         assert_eq!(verify(&found.kernel), Ok(()));
     }
@@ -187,9 +187,9 @@ mod tests {
     #[test]
     fn other_elements_and_other_memory_are_stored() {
         let (kernel, a, out) = update(1, false);
-        assert!(stays(&kernel, &over(&[(a, out)])).is_none(), "another element");
+        assert!(remove_redundant_stores(&kernel, &over(&[(a, out)])).is_none(), "another element");
         let (kernel, ..) = update(0, false);
-        assert!(stays(&kernel, &over(&[])).is_none(), "other memory");
-        assert!(stays(&kernel, &over(&[(Buf(1), out)])).is_none(), "memory of another operand");
+        assert!(remove_redundant_stores(&kernel, &over(&[])).is_none(), "other memory");
+        assert!(remove_redundant_stores(&kernel, &over(&[(Buf(1), out)])).is_none(), "memory of another operand");
     }
 }

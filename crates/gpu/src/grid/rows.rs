@@ -5,10 +5,10 @@
 //! bits.
 
 use super::emit::{Copies, Emit};
-use super::shape::Shape;
-use super::unroll::{ELEMENTS, Turn};
-use super::{Kernel, Space, Stmt};
-use compiler::loops::index_analysis::{IndexAnalysis, Linear, Root};
+use super::shape::GridShape;
+use super::unroll::{ELEMENTS, UnrolledIteration};
+use super::{GridKernel, AddressSpace, Stmt};
+use compiler::loops::index_analysis::{IndexAnalysis, Linear, IndexVar};
 use compiler::loops::{self, Buf, Extent, LoopKind, Reg, Size, Var};
 use ir::{Binary, Compare, DType};
 
@@ -29,7 +29,7 @@ struct Element {
 
 /// What the lanes of a team hold of their row.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct CachedRow {
     known: Vec<(Element, Copies)>,
     /// The turn being written.
     pub(super) at: Option<At>,
@@ -38,7 +38,7 @@ pub(super) struct Held {
 /// The loop, its length, the turn, and who takes part if not all do.
 pub(super) type At = (Var, i64, i64, Option<Reg>);
 
-impl Held {
+impl CachedRow {
     pub(super) fn clear(&mut self) {
         self.known.clear();
     }
@@ -51,7 +51,7 @@ impl Held {
     fn element(&self, facts: &IndexAnalysis<'_>, buf: Buf, index: &loops::Index) -> Option<Element> {
         let (var, length, turn, mask) = self.at?;
         let mut rest = facts.index_form(index)?;
-        let stride = rest.terms.remove(&Root::Var(var)).unwrap_or(0);
+        let stride = rest.terms.remove(&IndexVar::Var(var)).unwrap_or(0);
         if rest.terms.keys().any(|r| facts.inside(*r, var)) || (stride == 0 && mask.is_some()) {
             return None;
         }
@@ -78,14 +78,14 @@ impl Held {
 
     /// A store makes what is held of its memory old, but for other turns' elements.
     pub(super) fn stored(&mut self, facts: &IndexAnalysis<'_>, buf: Buf, index: &loops::Index) {
-        let class = facts.classes[buf.0 as usize];
+        let class = facts.alias_classes[buf.0 as usize];
         let own = self.element(facts, buf, index);
         self.known.retain(|(k, _)| {
             let disjoint = own.as_ref().is_some_and(|e| {
                 let alike = k.stride == e.stride && k.rest == e.rest && k.length == e.length && k.turn.is_some();
                 alike && k.turn != e.turn && super::shape::same_size(facts, k.buf, e.buf)
             });
-            facts.classes[k.buf.0 as usize] != class || disjoint
+            facts.alias_classes[k.buf.0 as usize] != class || disjoint
         });
     }
 }
@@ -99,7 +99,7 @@ pub(super) fn several(row: &[loops::Stmt]) -> bool {
 
 impl Emit<'_, '_> {
     /// How many turns a lane takes in a loop that is to be written out.
-    pub(super) fn turns(&self, shape: &Shape<'_>, l: &loops::Loop) -> Option<i64> {
+    pub(super) fn unroll_count(&self, shape: &GridShape<'_>, l: &loops::Loop) -> Option<i64> {
         let Extent::Exact(Size::Const(n)) = l.extent else { return None };
         let (lanes, width) = (shape.lanes as i64, shape.width as i64);
         let flat = l.body.iter().all(|s| !matches!(s, loops::Stmt::Loop(_)));
@@ -109,7 +109,7 @@ impl Emit<'_, '_> {
     }
 
     /// A vector loop, written out.
-    pub(super) fn written_out(
+    pub(super) fn unroll_loop(
         &mut self,
         l: &loops::Loop,
         (int, width, lanes): (DType, i64, i64),
@@ -135,9 +135,9 @@ impl Emit<'_, '_> {
                     var = self.binary(Binary::Min, var, last);
                 }
                 let own: Copies = (0..width).map(|j| self.plus(var, int, j)).collect();
-                all.push(Turn { own, at: Some((l.var, n, turn, mask)), mask });
+                all.push(UnrolledIteration { own, at: Some((l.var, n, turn, mask)), mask });
             }
-            accs = self.several_turns(l, &all, false, accs);
+            accs = self.unrolled_iterations(l, &all, false, accs);
         }
         self.leave(outer);
         accs
@@ -145,16 +145,16 @@ impl Emit<'_, '_> {
 }
 
 /// Takes scratch away that nothing reads.
-pub(super) fn without_unread(mut kernel: Kernel, scratch: usize) -> Kernel {
+pub(super) fn without_unread(mut kernel: GridKernel, scratch: usize) -> GridKernel {
     let mut read = vec![false; kernel.memory.len()];
     loads(&kernel.body, &mut read);
     let gone: Vec<bool> = (kernel.memory.iter().enumerate())
-        .map(|(i, m)| i < scratch && matches!(m.space, Space::Shared(_)) && !read[i])
+        .map(|(i, m)| i < scratch && matches!(m.space, AddressSpace::Shared(_)) && !read[i])
         .collect();
     if gone.contains(&true) {
         forget_stores(&mut kernel.body, &gone);
         for (m, _) in kernel.memory.iter_mut().zip(&gone).filter(|(_, gone)| **gone) {
-            m.space = Space::Shared(16 / m.dtype.size());
+            m.space = AddressSpace::Shared(16 / m.dtype.size());
         }
     }
     kernel

@@ -4,10 +4,10 @@
 //! computed. Masks of indices (the ends of rows) are true almost everywhere, and what stands before them stays there, so that
 //! many loads are under way at once.
 
-use super::{Buf, Index, Kernel, Op, Reg, Stmt};
+use super::{Buf, Index, GridKernel, Op, Reg, Stmt};
 
 /// Moves what only masked stores need behind their masks. `written` says whether memory is stored to.
-pub(super) fn sink(kernel: &mut Kernel, written: &dyn Fn(Buf) -> bool) {
+pub(super) fn sink(kernel: &mut GridKernel, written: &dyn Fn(Buf) -> bool) {
     let count = kernel.regs.len();
     let mut uses = vec![0usize; count];
     used(&kernel.body, &mut |r| uses[r.0 as usize] += 1);
@@ -46,14 +46,14 @@ fn block(body: &mut Vec<Stmt>, uses: &[usize], loaded: &[bool], written: &dyn Fn
         if let Stmt::Store { mask: Some(m), .. } = &body[at]
             && loaded[m.0 as usize]
         {
-            at = behind(body, at, *m, uses, written);
+            at = sink_below_mask(body, at, *m, uses, written);
         }
         at += 1;
     }
 }
 
 /// Moves what the store at `at` alone needs behind its mask; gives where the store is then.
-fn behind(body: &mut Vec<Stmt>, at: usize, mask: Reg, uses: &[usize], written: &dyn Fn(Buf) -> bool) -> usize {
+fn sink_below_mask(body: &mut Vec<Stmt>, at: usize, mask: Reg, uses: &[usize], written: &dyn Fn(Buf) -> bool) -> usize {
     let mut inside = vec![0usize; uses.len()];
     operands(&body[at], &mut |r| inside[r.0 as usize] += 1);
     let mut taken = vec![at];

@@ -4,12 +4,12 @@
 //! since the last barrier; before anything that doesn't go with that stands a barrier.
 
 use super::shape::same_size;
-use compiler::loops::index_analysis::{IndexAnalysis, Linear, Root};
+use compiler::loops::index_analysis::{IndexAnalysis, Linear, IndexVar};
 use compiler::loops::{Buf, Extent, Loop, Op, Stmt, Var};
 
 /// What a team does to memory.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Touch {
+pub(super) struct MemoryEffect {
     /// Which memory; what may be one has one number.
     pub(super) class: usize,
     pub(super) write: bool,
@@ -24,12 +24,12 @@ pub(super) enum LaneAccess {
     /// Lane 0.
     Leader,
     /// The lane that runs an iteration touches that iteration's element.
-    Lane(Own),
+    Lane(LaneElement),
 }
 
 /// The element of an iteration. Iterations with equal elements of two loops are run by the same lane if these are equal.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Own {
+pub(super) struct LaneElement {
     stride: i64,
     rest: Linear,
     bytes: usize,
@@ -37,8 +37,8 @@ pub(super) struct Own {
     trips: Option<i64>,
 }
 
-impl Touch {
-    fn clashes(&self, other: &Touch) -> bool {
+impl MemoryEffect {
+    fn clashes(&self, other: &MemoryEffect) -> bool {
         let same_thread = match (&self.who, &other.who) {
             (LaneAccess::Leader, LaneAccess::Leader) => true,
             (LaneAccess::Lane(a), LaneAccess::Lane(b)) => a == b,
@@ -48,7 +48,7 @@ impl Touch {
     }
 
     /// What it is to later iterations of a loop, or to a team's next row: elements that depend on the iteration may be any.
-    fn seen_later(mut self, facts: &IndexAnalysis<'_>, of: Option<Var>) -> Touch {
+    fn seen_later(mut self, facts: &IndexAnalysis<'_>, of: Option<Var>) -> MemoryEffect {
         if let LaneAccess::Lane(own) = &self.who
             && own.rest.terms.keys().any(|r| of.is_none_or(|v| facts.inside(*r, v)))
         {
@@ -60,11 +60,11 @@ impl Touch {
 
 /// What was touched since the last barrier.
 #[derive(Clone, Default)]
-pub(super) struct Pending(Vec<Touch>);
+pub(super) struct PendingEffects(Vec<MemoryEffect>);
 
-impl Pending {
+impl PendingEffects {
     /// Whether a barrier must stand before these; if so they are all that is pending then.
-    pub(super) fn needs_barrier(&mut self, next: &[Touch]) -> bool {
+    pub(super) fn needs_barrier(&mut self, next: &[MemoryEffect]) -> bool {
         let clash = next.iter().any(|n| self.0.iter().any(|p| p.clashes(n)));
         if clash {
             self.0.clear();
@@ -82,7 +82,7 @@ impl Pending {
     }
 
     /// This, and what the end of a loop's body leaves to its next iteration.
-    pub(super) fn with_back_edge(&self, end: &Pending, facts: &IndexAnalysis<'_>, of: Option<Var>) -> Pending {
+    pub(super) fn with_back_edge(&self, end: &PendingEffects, facts: &IndexAnalysis<'_>, of: Option<Var>) -> PendingEffects {
         let mut all = self.clone();
         for t in &end.0 {
             let t = t.clone().seen_later(facts, of);
@@ -100,14 +100,14 @@ impl Pending {
 }
 
 /// What one statement outside of loops, or a whole vector loop, touches.
-pub(super) fn touches(facts: &IndexAnalysis<'_>, s: &Stmt, width: usize) -> Vec<Touch> {
+pub(super) fn touches(facts: &IndexAnalysis<'_>, s: &Stmt, width: usize) -> Vec<MemoryEffect> {
     let mut out = Vec::new();
-    let read = |buf: Buf| Touch { class: facts.classes[buf.0 as usize], write: false, who: LaneAccess::All };
+    let read = |buf: Buf| MemoryEffect { class: facts.alias_classes[buf.0 as usize], write: false, who: LaneAccess::All };
     match s {
         Stmt::Let { op: Op::Load { buf, .. }, .. } => out.push(read(*buf)),
         Stmt::Let { .. } => {}
         Stmt::Store { buf, .. } => {
-            out.push(Touch { class: facts.classes[buf.0 as usize], write: true, who: LaneAccess::Leader });
+            out.push(MemoryEffect { class: facts.alias_classes[buf.0 as usize], write: true, who: LaneAccess::Leader });
         }
         Stmt::Loop(l) => {
             if let Extent::Bounded { buf, .. } = &l.extent {
@@ -116,29 +116,29 @@ pub(super) fn touches(facts: &IndexAnalysis<'_>, s: &Stmt, width: usize) -> Vec<
             in_vector(facts, l, width, &mut out);
         }
     }
-    out.retain(|t| facts.sites.iter().any(|s| s.store && facts.classes[s.buf.0 as usize] == t.class));
+    out.retain(|t| facts.accesses.iter().any(|s| s.store && facts.alias_classes[s.buf.0 as usize] == t.class));
     out
 }
 
-fn in_vector(facts: &IndexAnalysis<'_>, l: &Loop, width: usize, out: &mut Vec<Touch>) {
-    for site in facts.sites.iter().filter(|s| s.loops.contains(&l.var)) {
-        let class = facts.classes[site.buf.0 as usize];
+fn in_vector(facts: &IndexAnalysis<'_>, l: &Loop, width: usize, out: &mut Vec<MemoryEffect>) {
+    for site in facts.accesses.iter().filter(|s| s.loops.contains(&l.var)) {
+        let class = facts.alias_classes[site.buf.0 as usize];
         let one_size = facts
             .kernel
             .buffers
             .iter()
             .enumerate()
-            .all(|(i, _)| facts.classes[i] != class || same_size(facts, Buf(i as u32), site.buf));
+            .all(|(i, _)| facts.alias_classes[i] != class || same_size(facts, Buf(i as u32), site.buf));
         let own = site.form.as_ref().filter(|_| one_size).and_then(|f| {
-            let stride = *f.terms.get(&Root::Var(l.var))?;
+            let stride = *f.terms.get(&IndexVar::Var(l.var))?;
             let mut rest = f.clone();
-            rest.terms.remove(&Root::Var(l.var));
+            rest.terms.remove(&IndexVar::Var(l.var));
             let steady = rest.terms.keys().all(|r| !facts.inside(*r, l.var));
-            let trips = if width > 1 { facts.vars[l.var.0 as usize].trips } else { None };
+            let trips = if width > 1 { facts.vars[l.var.0 as usize].trip_count } else { None };
             let bytes = facts.kernel.buffers[site.buf.0 as usize].dtype.size();
-            steady.then_some(Own { stride, rest, bytes, trips })
+            steady.then_some(LaneElement { stride, rest, bytes, trips })
         });
-        let touch = Touch { class, write: site.store, who: own.map_or(LaneAccess::All, LaneAccess::Lane) };
+        let touch = MemoryEffect { class, write: site.store, who: own.map_or(LaneAccess::All, LaneAccess::Lane) };
         if !out.contains(&touch) {
             out.push(touch);
         }

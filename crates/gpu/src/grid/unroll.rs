@@ -15,14 +15,14 @@ pub(super) const TOGETHER: i64 = 4;
 pub(super) const ELEMENTS: i64 = 16;
 
 /// One turn: the loop's variable, where its elements are held, and who takes part.
-pub(super) struct Turn {
+pub(super) struct UnrolledIteration {
     pub(super) own: Copies,
     pub(super) at: Option<At>,
     pub(super) mask: Option<Reg>,
 }
 
 /// How many of a loop's first statements may come before those of earlier turns: loads and what they need, nothing that is carried.
-fn loading(facts: &IndexAnalysis<'_>, l: &loops::Loop, ordered: bool) -> usize {
+fn num_hoistable_loads(facts: &IndexAnalysis<'_>, l: &loops::Loop, ordered: bool) -> usize {
     let mut carried: Vec<Reg> = l.carried.iter().map(|c| c.phi).collect();
     let stored = |buf: &loops::Buf| facts.written(*buf);
     let (mut upto, mut known) = (0, 0);
@@ -60,15 +60,15 @@ fn flat(l: &loops::Loop) -> bool {
 
 impl Emit<'_, '_> {
     /// How many turns of a vector loop of this length are one.
-    pub(super) fn together(&self, l: &loops::Loop, n: i64, each: i64) -> i64 {
-        let loads = flat(l) && loading(self.facts, l, false) > 0;
+    pub(super) fn elements_per_iteration(&self, l: &loops::Loop, n: i64, each: i64) -> i64 {
+        let loads = flat(l) && num_hoistable_loads(self.facts, l, false) > 0;
         if loads && n >= TOGETHER * each { TOGETHER } else { 1 }
     }
 
     /// How many turns of a lane's own loop are one.
     fn together_alone(&self, l: &loops::Loop) -> i64 {
         let Extent::Exact(Size::Const(n)) = l.extent else { return 1 };
-        if !flat(l) || loading(self.facts, l, true) == 0 {
+        if !flat(l) || num_hoistable_loads(self.facts, l, true) == 0 {
             return 1;
         }
         let fits = |k: &i64| n >= 2 * k && n % k == 0;
@@ -77,14 +77,14 @@ impl Emit<'_, '_> {
     }
 
     /// Turns in order, from what is carried to what is carried on.
-    pub(super) fn several_turns(
+    pub(super) fn unrolled_iterations(
         &mut self,
         l: &loops::Loop,
-        turns: &[Turn],
+        turns: &[UnrolledIteration],
         ordered: bool,
         accs: Vec<Copies>,
     ) -> Vec<Copies> {
-        let first = if turns.len() > 1 { loading(self.facts, l, ordered) } else { 0 };
+        let first = if turns.len() > 1 { num_hoistable_loads(self.facts, l, ordered) } else { 0 };
         let (early, late) = l.body.split_at(first);
         let mut loaded: Vec<Vec<Copies>> = Vec::new();
         let defined = |s: &loops::Stmt| match s {
@@ -106,7 +106,7 @@ impl Emit<'_, '_> {
                     self.set_copies(defined(s), v.clone());
                 }
             }
-            accs = self.turn(l, late, accs, t.mask);
+            accs = self.emit_iteration(l, late, accs, t.mask);
         }
         self.held.at = None;
         accs
@@ -129,9 +129,9 @@ impl Emit<'_, '_> {
             phis.push((0..copies).map(|_| self.reg(d)).collect());
         }
         self.open_block();
-        let turns: Vec<Turn> =
-            (0..times).map(|u| Turn { own: smallvec![self.plus(var, int, u)], at: None, mask: None }).collect();
-        let nexts = self.several_turns(l, &turns, true, phis.clone());
+        let turns: Vec<UnrolledIteration> =
+            (0..times).map(|u| UnrolledIteration { own: smallvec![self.plus(var, int, u)], at: None, mask: None }).collect();
+        let nexts = self.unrolled_iterations(l, &turns, true, phis.clone());
         let body = self.close_block();
         let mut carried = Vec::new();
         for (k, c) in l.carried.iter().enumerate() {

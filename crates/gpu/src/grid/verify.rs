@@ -1,7 +1,7 @@
 //! The verifier of grids: the invariants listed in the module documentation of `grid`.
 
 use super::lower::waits;
-use super::{Access, Buf, Index, Kernel, Loop, Op, Reg, Size, Space, Stmt};
+use super::{Access, Buf, Index, GridKernel, Loop, Op, Reg, Size, AddressSpace, Stmt};
 use compiler::loops;
 use ir::DType;
 
@@ -42,17 +42,17 @@ pub enum GridError {
 type Check = Result<(), GridError>;
 
 /// Checks every invariant.
-pub fn verify(k: &Kernel) -> Check {
-    let whole = k.subgroup.is_power_of_two() && k.teams > 0 && k.threads.is_multiple_of(k.subgroup);
+pub fn verify(k: &GridKernel) -> Check {
+    let whole = k.subgroup_size.is_power_of_two() && k.teams > 0 && k.threads.is_multiple_of(k.subgroup_size);
     if !whole || !k.threads.is_multiple_of(k.teams) || k.threads == 0 {
-        return Err(GridError::Threads { threads: k.threads, subgroup: k.subgroup, teams: k.teams });
+        return Err(GridError::Threads { threads: k.threads, subgroup: k.subgroup_size, teams: k.teams });
     }
     k.work.iter().try_for_each(|c| size(k, c.size))?;
     let mut v = Verifier { k, seen: vec![false; k.regs.len()], live: vec![false; k.regs.len()], scope: Vec::new() };
     v.block(&k.body)
 }
 
-fn size(k: &Kernel, s: Size) -> Check {
+fn size(k: &GridKernel, s: Size) -> Check {
     match s {
         Size::Arg(n) if n >= k.sizes => Err(GridError::UndefinedSize(n)),
         _ => Ok(()),
@@ -60,7 +60,7 @@ fn size(k: &Kernel, s: Size) -> Check {
 }
 
 struct Verifier<'a> {
-    k: &'a Kernel,
+    k: &'a GridKernel,
     seen: Vec<bool>,
     live: Vec<bool>,
     scope: Vec<Reg>,
@@ -87,7 +87,7 @@ impl Verifier<'_> {
             Stmt::Let { dst, op } => self.let_(*dst, op),
             Stmt::Load { dst, buf, index, mask } => {
                 let m = self.memory(*buf)?;
-                if m.space == Space::Global(Access::Write) {
+                if m.space == AddressSpace::Global(Access::Write) {
                     return Err(GridError::LoadFromWrite(*buf));
                 }
                 self.index(index)?;
@@ -101,7 +101,7 @@ impl Verifier<'_> {
             }
             Stmt::Store { buf, index, value, mask } => {
                 let m = self.memory(*buf)?;
-                if m.space == Space::Global(Access::Read) {
+                if m.space == AddressSpace::Global(Access::Read) {
                     return Err(GridError::StoreToRead(*buf));
                 }
                 self.index(index)?;
@@ -123,8 +123,8 @@ impl Verifier<'_> {
             }
             Stmt::Barrier(_) => Ok(()),
             Stmt::Exchange { dst, src, xor } => {
-                if !xor.is_power_of_two() || *xor >= self.k.subgroup {
-                    return Err(GridError::Exchange { xor: *xor, subgroup: self.k.subgroup });
+                if !xor.is_power_of_two() || *xor >= self.k.subgroup_size {
+                    return Err(GridError::Exchange { xor: *xor, subgroup: self.k.subgroup_size });
                 }
                 let d = self.use_(*src)?;
                 self.define(*dst, d)
@@ -162,7 +162,7 @@ impl Verifier<'_> {
         let int = |d: DType| matches!(d, DType::I32 | DType::I64);
         let d = match op {
             Op::Const(s) => s.dtype(),
-            Op::Own(_) => DType::I32,
+            Op::ThreadBuiltin(_) => DType::I32,
             Op::Size(n) => {
                 size(self.k, Size::Arg(*n))?;
                 if int(own) { own } else { DType::I64 }

@@ -1,20 +1,20 @@
 //! `take_along` and `put_along`: a thread for each element that is taken; what is put goes as a scatter's updates do, from nothing.
 
-use super::parts::affine;
+use super::op_expansion::affine;
 use super::scatter::{Sources, scatter_from};
-use super::sort::Lines;
-use super::{DeviceCaps, OpValue, Parts};
+use super::sort::AxisLines;
+use super::{DeviceCaps, OpValue, OpExpansion};
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{PutAlong, Scatter, ScatterKind, SliceDims, TakeAlong};
 use ir::{Compare, DType, Scalar, Type};
 
-pub(super) fn take(parts: &mut Parts, op: &TakeAlong, args: &[Type], means: &DeviceCaps) -> Option<()> {
+pub(super) fn take(parts: &mut OpExpansion, op: &TakeAlong, args: &[Type], means: &DeviceCaps) -> Option<()> {
     let [x, ids] = args else { return None };
     let size = x.shape[op.axis];
     let zero = Scalar::zero(x.dtype);
-    let inner = Lines::of(&x.shape, op.axis).stride;
+    let inner = AxisLines::of(&x.shape, op.axis).stride;
     // Numbers that are too large for a place wrap to ones that are no place.
-    let wide = if means.limits.wide_ints { DType::I64 } else { DType::I32 };
+    let wide = if means.limits.has_int64 { DType::I64 } else { DType::I32 };
     parts.rows("take_along", ids.numel(), |w, flat| {
         let (from, places) = (w.read(OpValue::Arg(0), x.dtype), w.read(OpValue::Arg(1), ids.dtype));
         let to = w.write(OpValue::Out(0), x.dtype);
@@ -31,7 +31,7 @@ pub(super) fn take(parts: &mut Parts, op: &TakeAlong, args: &[Type], means: &Dev
     Some(())
 }
 
-pub(super) fn put(parts: &mut Parts, op: &PutAlong, args: &[Type], means: &DeviceCaps) -> Option<()> {
+pub(super) fn put(parts: &mut OpExpansion, op: &PutAlong, args: &[Type], means: &DeviceCaps) -> Option<()> {
     let [x, ids] = args else { return None };
     let mut out = x.clone();
     out.shape[op.axis] = op.size;

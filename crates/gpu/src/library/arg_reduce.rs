@@ -3,9 +3,9 @@
 //! the pieces' own extrema.
 
 use super::cumulative::carry;
-use super::parts::affine;
-use super::sort::Lines;
-use super::{DeviceCaps, OpValue, Parts, Writer};
+use super::op_expansion::affine;
+use super::sort::AxisLines;
+use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
 use compiler::loops::{Reg, Var};
 use ir::ops::ArgReduce;
 use ir::{Binary, Compare, DType, Scalar, Type};
@@ -13,16 +13,16 @@ use ir::{Binary, Compare, DType, Scalar, Type};
 /// Elements of a piece at least.
 const LEAST: usize = 256;
 
-pub(super) fn arg_reduce(parts: &mut Parts, op: &ArgReduce, x: &Type, means: &DeviceCaps) -> Option<()> {
+pub(super) fn arg_reduce(parts: &mut OpExpansion, op: &ArgReduce, x: &Type, means: &DeviceCaps) -> Option<()> {
     if x.numel() == 0 {
         return Some(());
     }
-    let lines = Lines::of(&x.shape, op.axis);
+    let lines = AxisLines::of(&x.shape, op.axis);
     let own = Search { max: op.max, index: op.index, lines };
     // Enough lanes for the whole device, as far as there is enough for each.
     let lanes = if lines.stride == 1 { lines.count.saturating_mul(32) } else { lines.count };
-    let pieces = (means.limits.busy as usize / lanes.max(1)).min(lines.length / LEAST).max(1);
-    let from = Found { value: (OpValue::Arg(0), x.dtype), at: None };
+    let pieces = (means.limits.saturating_threads as usize / lanes.max(1)).min(lines.length / LEAST).max(1);
+    let from = ArgExtremum { value: (OpValue::Arg(0), x.dtype), at: None };
     let key = key(x.dtype);
     let Some(each) = (pieces > 1).then(|| lines.length.div_ceil(pieces)) else {
         own.run(parts, from, lines.length, 1, None, OpValue::Out(0));
@@ -32,8 +32,8 @@ pub(super) fn arg_reduce(parts: &mut Parts, op: &ArgReduce, x: &Type, means: &De
     let values = parts.temp(key, lines.count * pieces);
     let places = parts.temp(op.index, lines.count * pieces);
     own.run(parts, from, each, pieces, Some(values), places);
-    let few = Lines { length: pieces, ..lines };
-    let from = Found { value: (values, key), at: Some(places) };
+    let few = AxisLines { length: pieces, ..lines };
+    let from = ArgExtremum { value: (values, key), at: Some(places) };
     Search { lines: few, ..own }.run(parts, from, pieces, 1, None, OpValue::Out(0));
     Some(())
 }
@@ -49,7 +49,7 @@ fn key(d: DType) -> DType {
 
 /// Values, and where each was found if that isn't where it lies.
 #[derive(Clone, Copy)]
-struct Found {
+struct ArgExtremum {
     value: (OpValue, DType),
     at: Option<OpValue>,
 }
@@ -58,12 +58,12 @@ struct Found {
 struct Search {
     max: bool,
     index: DType,
-    lines: Lines,
+    lines: AxisLines,
 }
 
 impl Search {
     /// The extremum of each piece of each line: its place, and its value if that is asked for.
-    fn run(&self, parts: &mut Parts, from: Found, each: usize, pieces: usize, value: Option<OpValue>, place: OpValue) {
+    fn run(&self, parts: &mut OpExpansion, from: ArgExtremum, each: usize, pieces: usize, value: Option<OpValue>, place: OpValue) {
         match self.lines.stride {
             1 => self.teams(parts, from, each, pieces, value, place),
             _ => self.lanes(parts, from, each, pieces, value, place),
@@ -75,15 +75,15 @@ impl Search {
     }
 
     /// Less than every number, or more.
-    fn worst(&self, d: DType) -> Scalar {
+    fn reduction_identity(&self, d: DType) -> Scalar {
         if self.max { Scalar::lowest(d) } else { Scalar::highest(d) }
     }
 
     /// A team for each piece of a line.
     fn teams(
         &self,
-        parts: &mut Parts,
-        from: Found,
+        parts: &mut OpExpansion,
+        from: ArgExtremum,
         each: usize,
         pieces: usize,
         value: Option<OpValue>,
@@ -100,20 +100,20 @@ impl Search {
             let (line, piece) = w.split(number, pieces);
             let first = w.sum(&[(piece, each as i64)], 0);
             let start = w.sum(&[(line, n as i64), (first, 1)], 0);
-            let there = |w: &mut Writer, k: Var| {
-                let step = w.index(affine(&[(first, 1)], 0).plus(k, 1));
+            let there = |w: &mut KernelWriter, k: Var| {
+                let step = w.index(affine(&[(first, 1)], 0).add_var(k, 1));
                 (step, (!even).then(|| w.compare_to(Compare::Lt, step, n as i64)))
             };
-            let load = |w: &mut Writer, k: Var, there: Option<Reg>| {
-                let at = affine(&[(start, 1)], 0).plus(k, 1);
+            let load = |w: &mut KernelWriter, k: Var, there: Option<Reg>| {
+                let at = affine(&[(start, 1)], 0).add_var(k, 1);
                 let v = match there {
-                    Some(there) => w.load_masked(x, at, there, self.worst(d)),
+                    Some(there) => w.load_masked(x, at, there, self.reduction_identity(d)),
                     None => w.load(x, at),
                 };
                 w.to(key, v)
             };
             let combine = if self.max { Binary::Max } else { Binary::Min };
-            let worst = w.constant(self.worst(key));
+            let worst = w.constant(self.reduction_identity(key));
             let best = w.joined(each, worst, combine, |w, k| {
                 let (_, there) = there(w, k);
                 load(w, k, there)
@@ -131,7 +131,7 @@ impl Search {
                     same = w.both(same, there);
                 }
                 let own = match places {
-                    Some(p) => w.load(p, affine(&[(start, 1)], 0).plus(k, 1)),
+                    Some(p) => w.load(p, affine(&[(start, 1)], 0).add_var(k, 1)),
                     None => w.to(self.index, step),
                 };
                 w.select(same, own, last)
@@ -146,8 +146,8 @@ impl Search {
     /// A lane for each piece of a line, neighbours side by side.
     fn lanes(
         &self,
-        parts: &mut Parts,
-        from: Found,
+        parts: &mut OpExpansion,
+        from: ArgExtremum,
         each: usize,
         pieces: usize,
         value: Option<OpValue>,
@@ -166,14 +166,14 @@ impl Search {
             let first = w.sum(&[(piece, each as i64)], 0);
             let start = w.sum(&[(block, (n * inner) as i64), (first, inner as i64)], 0);
             w.each_lane(inner, |w, var| {
-                let (worst, none) = (w.constant(self.worst(key)), w.constant(Scalar::highest(self.index)));
+                let (worst, none) = (w.constant(self.reduction_identity(key)), w.constant(Scalar::highest(self.index)));
                 let found = carry(w, each, &[worst, none], |w, k, phi| {
                     let (best, at) = (phi[0], phi[1]);
-                    let step = w.index(affine(&[(first, 1)], 0).plus(k, 1));
+                    let step = w.index(affine(&[(first, 1)], 0).add_var(k, 1));
                     let there = (!even).then(|| w.compare_to(Compare::Lt, step, n as i64));
-                    let from = affine(&[(start, 1)], 0).plus(k, inner as i64).plus(var, 1);
+                    let from = affine(&[(start, 1)], 0).add_var(k, inner as i64).add_var(var, 1);
                     let v = match there {
-                        Some(there) => w.load_masked(x, from.clone(), there, self.worst(d)),
+                        Some(there) => w.load_masked(x, from.clone(), there, self.reduction_identity(d)),
                         None => w.load(x, from.clone()),
                     };
                     let v = w.to(key, v);
@@ -196,7 +196,7 @@ impl Search {
                     };
                     vec![w.select(wins, v, best), w.select(wins, own, at)]
                 });
-                let to = affine(&[(number, inner as i64)], 0).plus(var, 1);
+                let to = affine(&[(number, inner as i64)], 0).add_var(var, 1);
                 w.store(out, to.clone(), found[1]);
                 if let Some(values) = values {
                     w.store(values, to, found[0]);

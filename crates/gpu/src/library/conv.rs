@@ -2,9 +2,9 @@
 //! multiply, or the device has no products of the type.
 
 use super::cumulative::carry;
-use super::parts::affine;
-use super::window::{Element, Walk, empty, load, source, strides};
-use super::{DeviceCaps, OpValue, Parts};
+use super::op_expansion::affine;
+use super::window::{Element, Walk, is_empty_walk, load, source, strides};
+use super::{DeviceCaps, OpValue, OpExpansion};
 use compiler::program::Matmul;
 use ir::ops::Conv;
 use ir::{Binary, DType, Scalar, Type};
@@ -29,9 +29,9 @@ struct Sizes<'a> {
     places: usize,
 }
 
-pub(super) fn conv(parts: &mut Parts, op: &Conv, args: &[Type], out: &Type, means: &DeviceCaps) -> Option<()> {
+pub(super) fn conv(parts: &mut OpExpansion, op: &Conv, args: &[Type], out: &Type, means: &DeviceCaps) -> Option<()> {
     let (x, k) = (&args[0], &args[1]);
-    empty(&[&x.shape, &k.shape, &out.shape])?;
+    is_empty_walk(&[&x.shape, &k.shape, &out.shape])?;
     let groups = op.groups * op.batch_groups;
     let sizes = Sizes {
         op,
@@ -45,10 +45,10 @@ pub(super) fn conv(parts: &mut Parts, op: &Conv, args: &[Type], out: &Type, mean
         places: out.shape[2..].iter().product(),
     };
     let wide = if x.dtype == DType::F64 { DType::F64 } else { DType::F32 };
-    let multiplied = means.products.contains(&x.dtype) && op.acc == wide && (op.out == x.dtype || op.out == wide);
+    let multiplied = means.matmul_dtypes.contains(&x.dtype) && op.acc == wide && (op.out == x.dtype || op.out == wide);
     let depth = sizes.ins * sizes.window;
     let row = depth * sizes.places * x.dtype.size();
-    let most = WINDOWS.min(means.temporary);
+    let most = WINDOWS.min(means.max_temporary_bytes);
     if !multiplied || groups > GROUPS || depth < 4 || row > most {
         sizes.direct(parts);
         return Some(());
@@ -69,7 +69,7 @@ pub(super) fn conv(parts: &mut Parts, op: &Conv, args: &[Type], out: &Type, mean
 
 impl Sizes<'_> {
     /// A thread for each result.
-    fn direct(&self, parts: &mut Parts) {
+    fn direct(&self, parts: &mut OpExpansion) {
         let (op, d) = (self.op, self.x.dtype);
         parts.rows("convolve", self.out.numel(), |w, flat| {
             let (x, k) = (w.read(OpValue::Arg(0), d), w.read(OpValue::Arg(1), d));
@@ -102,7 +102,7 @@ impl Sizes<'_> {
     }
 
     /// The windows of some images as `[image, feature and place in the window, place]`, or folded with images after the features.
-    fn unfold(&self, parts: &mut Parts, to: OpValue, group: usize, (first, rows): (usize, usize), folded: bool) {
+    fn unfold(&self, parts: &mut OpExpansion, to: OpValue, group: usize, (first, rows): (usize, usize), folded: bool) {
         let (op, d) = (self.op, self.x.dtype);
         let depth = self.ins * self.window;
         let mut shape = if folded { vec![depth, rows] } else { vec![rows, depth] };
@@ -138,7 +138,7 @@ impl Sizes<'_> {
 
     fn multiply(
         &self,
-        parts: &mut Parts,
+        parts: &mut OpExpansion,
         (windows, result): (OpValue, Option<OpValue>),
         group: usize,
         (first, rows): (usize, usize),

@@ -2,9 +2,9 @@
 //! first. A block's own running value is joined with what stands before it, so the error of a sum grows with the length of a block and
 //! with their number, not with that of the line.
 
-use super::parts::affine;
-use super::sort::Lines;
-use super::{DeviceCaps, OpValue, Parts, Writer};
+use super::op_expansion::affine;
+use super::sort::AxisLines;
+use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
 use compiler::loops::{Carried, Extent, Loop, LoopKind, Reg, Size, Stmt, Var};
 use ir::ops::{Cumulative, ReduceKind};
 use ir::{Binary, Compare, DType, Scalar, Type};
@@ -14,8 +14,8 @@ const BLOCK: usize = 32;
 /// Lines that keep a device busy, each with a thread of its own.
 const MANY: usize = 1 << 14;
 
-pub(super) fn cumulative(parts: &mut Parts, op: &Cumulative, x: &Type, means: &DeviceCaps) -> Option<()> {
-    let lines = Lines::of(&x.shape, op.axis);
+pub(super) fn cumulative(parts: &mut OpExpansion, op: &Cumulative, x: &Type, means: &DeviceCaps) -> Option<()> {
+    let lines = AxisLines::of(&x.shape, op.axis);
     if x.numel() == 0 {
         return Some(());
     }
@@ -30,7 +30,7 @@ pub(super) fn cumulative(parts: &mut Parts, op: &Cumulative, x: &Type, means: &D
 /// What sums and products are kept in: rounded once where the device can. None for products that only f64 keeps from overflowing on the
 /// way to a small one.
 pub(super) fn accumulator(d: DType, f: Binary, means: &DeviceCaps) -> Option<DType> {
-    match (f, means.limits.doubles) {
+    match (f, means.limits.has_f64) {
         (Binary::Add | Binary::Mul, true) if d.is_float() => Some(DType::F64),
         (Binary::Mul, false) if d.is_float() => None,
         (Binary::Add, false) if d.is_float() => Some(DType::F32),
@@ -51,12 +51,12 @@ impl Run {
     }
 
     /// A serial loop of `n` that carries one value from `init`.
-    fn carry(&self, w: &mut Writer, n: usize, init: Reg, body: impl FnOnce(&mut Writer, Var, Reg) -> Reg) -> Reg {
+    fn carry_loop(&self, w: &mut KernelWriter, n: usize, init: Reg, body: impl FnOnce(&mut KernelWriter, Var, Reg) -> Reg) -> Reg {
         carry(w, n, &[init], |w, v, phi| vec![body(w, v, phi[0])])[0]
     }
 
     /// The place of a step along a line, in elements from its start.
-    fn place(&self, w: &mut Writer, step: Reg, lines: Lines) -> Reg {
+    fn place(&self, w: &mut KernelWriter, step: Reg, lines: AxisLines) -> Reg {
         let s = lines.stride as i64;
         match self.reverse {
             false => w.sum(&[(step, s)], 0),
@@ -64,22 +64,22 @@ impl Run {
         }
     }
 
-    fn over(&self, parts: &mut Parts, from: (OpValue, DType), to: (OpValue, DType), lines: Lines) {
+    fn over(&self, parts: &mut OpExpansion, from: (OpValue, DType), to: (OpValue, DType), lines: AxisLines) {
         let n = lines.length;
         if self.whole || n <= 4 * BLOCK || lines.count >= MANY {
-            return self.serial(parts, from, to, lines);
+            return self.serial_scan(parts, from, to, lines);
         }
         let blocks = n.div_ceil(BLOCK);
         let totals = parts.temp(self.acc, lines.count * blocks);
         let before = parts.temp(self.acc, lines.count * blocks);
         self.blocks(parts, from, (totals, self.acc), None, lines);
-        let inner = Lines { count: lines.count, length: blocks, stride: 1 };
+        let inner = AxisLines { count: lines.count, length: blocks, stride: 1 };
         Run { reverse: false, ..*self }.over(parts, (totals, self.acc), (before, self.acc), inner);
         self.blocks(parts, from, to, Some(before), lines);
     }
 
     /// A thread for each line, block by block.
-    fn serial(&self, parts: &mut Parts, from: (OpValue, DType), to: (OpValue, DType), lines: Lines) {
+    fn serial_scan(&self, parts: &mut OpExpansion, from: (OpValue, DType), to: (OpValue, DType), lines: AxisLines) {
         let n = lines.length;
         parts.rows(self.kind.name(), lines.count, |w, line| {
             let (x, y) = (w.read(from.0, from.1), w.write(to.0, to.1));
@@ -88,10 +88,10 @@ impl Run {
             let none = w.constant(self.identity());
             // Products of floats are one block.
             let block = if self.whole { n } else { BLOCK };
-            self.carry(w, n.div_ceil(block), none, |w, b, before| {
+            self.carry_loop(w, n.div_ceil(block), none, |w, b, before| {
                 let b = w.var_value(b);
-                let all = self.carry(w, block, none, |w, t, sum| {
-                    let step = w.index(affine(&[(b, block as i64)], 0).plus(t, 1));
+                let all = self.carry_loop(w, block, none, |w, t, sum| {
+                    let step = w.index(affine(&[(b, block as i64)], 0).add_var(t, 1));
                     let there = w.compare_to(Compare::Lt, step, n as i64);
                     let place = self.place(w, step, lines);
                     let at = affine(&[(start, 1), (place, 1)], 0);
@@ -111,11 +111,11 @@ impl Run {
     /// A thread for each block: its total, or with what stands before each block its running values.
     fn blocks(
         &self,
-        parts: &mut Parts,
+        parts: &mut OpExpansion,
         from: (OpValue, DType),
         to: (OpValue, DType),
         before: Option<OpValue>,
-        lines: Lines,
+        lines: AxisLines,
     ) {
         let (n, blocks) = (lines.length, lines.length.div_ceil(BLOCK));
         let name = format!("{} of blocks", self.kind.name());
@@ -131,8 +131,8 @@ impl Run {
                 let at = affine(&[(number, 1)], -1);
                 w.load_masked(e, at, later, self.identity())
             });
-            let all = self.carry(w, BLOCK, none, |w, t, sum| {
-                let step = w.index(affine(&[(b, BLOCK as i64)], 0).plus(t, 1));
+            let all = self.carry_loop(w, BLOCK, none, |w, t, sum| {
+                let step = w.index(affine(&[(b, BLOCK as i64)], 0).add_var(t, 1));
                 let there = w.compare_to(Compare::Lt, step, n as i64);
                 let place = self.place(w, step, lines);
                 let at = affine(&[(start, 1), (place, 1)], 0);
@@ -155,20 +155,20 @@ impl Run {
 
 /// A serial loop that carries values, and what they are after it.
 pub(super) fn carry(
-    w: &mut Writer,
+    w: &mut KernelWriter,
     n: usize,
     init: &[Reg],
-    body: impl FnOnce(&mut Writer, Var, &[Reg]) -> Vec<Reg>,
+    body: impl FnOnce(&mut KernelWriter, Var, &[Reg]) -> Vec<Reg>,
 ) -> Vec<Reg> {
     carry_bounded(w, Extent::Exact(Size::Const(n as i64)), init, body)
 }
 
 /// The same, as often as an extent says.
 pub(super) fn carry_bounded(
-    w: &mut Writer,
+    w: &mut KernelWriter,
     extent: Extent,
     init: &[Reg],
-    body: impl FnOnce(&mut Writer, Var, &[Reg]) -> Vec<Reg>,
+    body: impl FnOnce(&mut KernelWriter, Var, &[Reg]) -> Vec<Reg>,
 ) -> Vec<Reg> {
     let var = w.var();
     let phis: Vec<Reg> = init.iter().map(|r| w.dtype(*r)).collect::<Vec<_>>().into_iter().map(|d| w.reg(d)).collect();

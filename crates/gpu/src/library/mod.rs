@@ -8,15 +8,15 @@ mod along;
 mod arg_reduce;
 mod conv;
 mod cumulative;
-mod parts;
+mod op_expansion;
 mod ragged;
 mod scatter;
 mod sort;
 mod window;
 
-pub(crate) use parts::{OpValue, Parts, Writer};
+pub(crate) use op_expansion::{OpValue, OpExpansion, KernelWriter};
 
-use crate::grid::Limits;
+use crate::grid::GridLimits;
 use compiler::UncheckedProgram;
 use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, LoopStep, Program, Step, TripCount};
 use ir::{DType, Op, Type};
@@ -29,33 +29,33 @@ const ALIGN: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceCaps {
     /// What its kernels may be.
-    pub limits: Limits,
+    pub limits: GridLimits,
     /// Types of its matrix products.
-    pub products: &'static [DType],
+    pub matmul_dtypes: &'static [DType],
     /// Bytes that a temporary value may have.
-    pub temporary: usize,
+    pub max_temporary_bytes: usize,
 }
 
 /// Whether an op becomes kernels and products.
-pub fn takes(op: &Op, args: &[Type], means: &DeviceCaps) -> bool {
-    parts(op, args, means).is_some()
+pub fn supports(op: &Op, args: &[Type], means: &DeviceCaps) -> bool {
+    expand_op(op, args, means).is_some()
 }
 
 /// What an op becomes; none if it is left to the host.
-fn parts(op: &Op, args: &[Type], means: &DeviceCaps) -> Option<Parts> {
+fn expand_op(op: &Op, args: &[Type], means: &DeviceCaps) -> Option<OpExpansion> {
     let lacks = |d: DType| match d {
-        DType::F64 => !means.limits.doubles,
-        DType::I64 | DType::U64 => !means.limits.wide_ints,
+        DType::F64 => !means.limits.has_f64,
+        DType::I64 | DType::U64 => !means.limits.has_int64,
         _ => false,
     };
     let outs = op.infer(args).ok()?;
     // Places along a line, and winners of windows, are numbers of 32 bits; so are sums on the way to an index where there are no others.
-    let most = if means.limits.wide_ints { i32::MAX as usize } else { 1 << 29 };
+    let most = if means.limits.has_int64 { i32::MAX as usize } else { 1 << 29 };
     let small = |t: &Type| t.numel() < most;
     if args.iter().chain(&outs).any(|t| lacks(t.dtype) || !small(t)) {
         return None;
     }
-    let mut parts = Parts::default();
+    let mut parts = OpExpansion::default();
     match op {
         Op::Sort(s) => sort::sort(&mut parts, s, args, means)?,
         Op::TopK(t) => sort::top_k(&mut parts, t, args, means)?,
@@ -73,7 +73,7 @@ fn parts(op: &Op, args: &[Type], means: &DeviceCaps) -> Option<Parts> {
         Op::Scatter(s) => scatter::scatter(&mut parts, s, args, means)?,
         _ => return None,
     }
-    let fits = parts.temps.iter().all(|t| t.bytes() <= means.temporary && small(t) && !lacks(t.dtype));
+    let fits = parts.temps.iter().all(|t| t.bytes() <= means.max_temporary_bytes && small(t) && !lacks(t.dtype));
     fits.then_some(parts)
 }
 
@@ -82,7 +82,7 @@ fn parts(op: &Op, args: &[Type], means: &DeviceCaps) -> Option<Parts> {
 pub fn expand(program: Program, means: &DeviceCaps, keep: &dyn Fn(&Op, &[Type]) -> bool) -> Program {
     let mut program = program.into_parts();
     let mut expander =
-        Expander { means, keep, base: program.arena.next_multiple_of(ALIGN), most: 0, buffers: Vec::new() };
+        Expander { means, keep, base: program.arena_bytes.next_multiple_of(ALIGN), most: 0, buffers: Vec::new() };
     expander.buffers = std::mem::take(&mut program.buffers);
     // Where each of the old steps begins now.
     let mut starts = Vec::with_capacity(program.steps.len() + 1);
@@ -94,16 +94,16 @@ pub fn expand(program: Program, means: &DeviceCaps, keep: &dyn Fn(&Op, &[Type]) 
     starts.push(steps.len());
     program.buffers = expander.buffers;
     if expander.most > 0 {
-        program.arena = expander.base + expander.most;
+        program.arena_bytes = expander.base + expander.most;
     }
-    for live in program.buffers.iter_mut().filter_map(|b| b.live.as_mut()) {
+    for live in program.buffers.iter_mut().filter_map(|b| b.lifetime.as_mut()) {
         let end = starts.get(live.1 + 1).copied().unwrap_or(steps.len());
         *live = (starts.get(live.0).copied().unwrap_or(0), end.saturating_sub(1));
     }
     program.steps = steps;
     // SAFETY: the steps put in stay inside the op's operands and results, whose types are those of the step that they replace, and inside
     // temporary values of their own.
-    unsafe { UncheckedProgram::new(program).trust() }
+    unsafe { UncheckedProgram::new(program).assume_verified() }
 }
 
 struct Expander<'a> {
@@ -126,19 +126,19 @@ impl Expander<'_> {
         match step {
             Step::Library { op, args, outs } => {
                 let types: Vec<Type> = args.iter().map(|(_, t)| t.clone()).collect();
-                let parts = if (self.keep)(&op, &types) { None } else { parts(&op, &types, self.means) };
+                let parts = if (self.keep)(&op, &types) { None } else { expand_op(&op, &types, self.means) };
                 match parts {
                     Some(parts) => self.place(parts, &args, &outs, out),
                     None => out.push(Step::Library { op, args, outs }),
                 }
             }
             Step::Loop(l) => {
-                let LoopStep { level, trip, reverse, body, after } = *l;
+                let LoopStep { depth: level, trip_count: trip, reverse, body, copies_after: after } = *l;
                 let trip = match trip {
                     TripCount::While { test, flag } => TripCount::While { test: self.steps(test), flag },
                     other => other,
                 };
-                out.push(Step::Loop(Box::new(LoopStep { level, trip, reverse, body: self.steps(body), after })));
+                out.push(Step::Loop(Box::new(LoopStep { depth: level, trip_count: trip, reverse, body: self.steps(body), copies_after: after })));
             }
             Step::Branch { index, branches } => {
                 let branches = branches.into_iter().map(|b| self.steps(b)).collect();
@@ -149,21 +149,21 @@ impl Expander<'_> {
     }
 
     /// Gives the parts of an op their memory.
-    fn place(&mut self, parts: Parts, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)], out: &mut Vec<Step>) {
+    fn place(&mut self, parts: OpExpansion, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)], out: &mut Vec<Step>) {
         let mut at = self.base;
         let mut temps = Vec::with_capacity(parts.temps.len());
         for ty in &parts.temps {
             let offset = at;
             at = (at + ty.bytes()).next_multiple_of(ALIGN);
             temps.push(BufferId(self.buffers.len() as u32));
-            self.buffers.push(Buffer { ty: ty.clone(), class: BufferKind::Activation, offset, live: None });
+            self.buffers.push(Buffer { ty: ty.clone(), kind: BufferKind::Activation, offset, lifetime: None });
         }
         self.most = self.most.max(at - self.base);
         let place = |m: OpValue| match m {
             OpValue::Arg(i) => args[i].0.clone(),
             OpValue::Out(i) => outs[i].0.clone(),
             OpValue::Temp(i) => {
-                BufferSlice { slot: compiler::program::BufferRef::Fixed(temps[i]), offset: 0, strides: SmallVec::new() }
+                BufferSlice { buffer: compiler::program::BufferRef::Fixed(temps[i]), offset: 0, strides: SmallVec::new() }
             }
         };
         parts.steps(&place, out);

@@ -2,15 +2,15 @@
 //! its elements.
 
 use super::cumulative::{carry, carry_bounded};
-use super::parts::affine;
-use super::{DeviceCaps, OpValue, Parts, Writer};
+use super::op_expansion::affine;
+use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
 use compiler::loops::{Extent, Reg, Size};
 use ir::ops::{RaggedDot, RaggedMode};
 use ir::{Binary, Compare, DType, Scalar, Type};
 
-pub(super) fn ragged_dot(parts: &mut Parts, op: &RaggedDot, args: &[Type], means: &DeviceCaps) -> Option<()> {
+pub(super) fn ragged_dot(parts: &mut OpExpansion, op: &RaggedDot, args: &[Type], means: &DeviceCaps) -> Option<()> {
     let [a, b, offsets] = args else { return None };
-    if op.acc == DType::F64 && !means.limits.doubles {
+    if op.acc == DType::F64 && !means.limits.has_f64 {
         return None;
     }
     let n = op.batch;
@@ -49,13 +49,13 @@ struct Sizes<'a> {
 
 impl Sizes<'_> {
     /// Where groups begin and how long they are: offsets that rise, from some row to some row.
-    fn places(&self, parts: &mut Parts, d: DType, starts: OpValue, counts: OpValue) {
+    fn places(&self, parts: &mut OpExpansion, d: DType, starts: OpValue, counts: OpValue) {
         parts.rows("where groups are", self.batch, |w, batch| {
             let from = w.read(OpValue::Arg(2), d);
             let (starts, counts) = (w.write(starts, DType::I32), w.write(counts, DType::I32));
             let batch = w.var_value(batch);
             let (bounds, most) = (self.groups as i64 + 1, self.rows as i64);
-            let place = |w: &mut Writer, at: Reg, last: Reg| {
+            let place = |w: &mut KernelWriter, at: Reg, last: Reg| {
                 let o = w.load(from, affine(&[(batch, bounds), (at, 1)], 0));
                 // In the offsets' own type first: a large one must not wrap.
                 let (low, high) = (w.int(d, 0), w.int(d, most));
@@ -80,7 +80,7 @@ impl Sizes<'_> {
     }
 
     /// Each row by its group's matrix; rows of no group are 0.
-    fn by_rows(&self, parts: &mut Parts, starts: OpValue, counts: OpValue) {
+    fn by_rows(&self, parts: &mut OpExpansion, starts: OpValue, counts: OpValue) {
         let (m, k, n, groups) = (self.rows as i64, self.inner as i64, self.width as i64, self.groups as i64);
         parts.rows("ragged_dot", self.batch * self.rows, |w, number| {
             let (a, b) = (w.read(OpValue::Arg(0), self.from), w.read(OpValue::Arg(1), self.from));
@@ -107,10 +107,10 @@ impl Sizes<'_> {
             w.each_lane(self.width, |w, j| {
                 let zero = w.constant(Scalar::zero(self.op.acc));
                 let sum = carry(w, self.inner, &[zero], |w, at, sum| {
-                    let x = w.load(a, affine(&[(left, 1)], 0).plus(at, 1));
+                    let x = w.load(a, affine(&[(left, 1)], 0).add_var(at, 1));
                     let y = w.load_masked(
                         b,
-                        affine(&[(right, 1)], 0).plus(at, n).plus(j, 1),
+                        affine(&[(right, 1)], 0).add_var(at, n).add_var(j, 1),
                         there,
                         Scalar::zero(self.from),
                     );
@@ -119,13 +119,13 @@ impl Sizes<'_> {
                 // Rows of no group are not read: what isn't a number there must not show.
                 let sum = w.select(there, sum, zero);
                 let sum = w.to(self.op.out, sum);
-                w.store(out, affine(&[(number, n)], 0).plus(j, 1), sum);
+                w.store(out, affine(&[(number, n)], 0).add_var(j, 1), sum);
             });
         });
     }
 
     /// Each group's sum over its rows.
-    fn by_groups(&self, parts: &mut Parts, starts: OpValue, counts: OpValue) {
+    fn by_groups(&self, parts: &mut OpExpansion, starts: OpValue, counts: OpValue) {
         let (rows, m, n) = (self.rows as i64, self.inner as i64, self.width as i64);
         parts.rows("ragged_dot", self.batch * self.groups * self.inner, |w, number| {
             let (a, b) = (w.read(OpValue::Arg(0), self.from), w.read(OpValue::Arg(1), self.from));
@@ -140,19 +140,19 @@ impl Sizes<'_> {
                 let zero = w.constant(Scalar::zero(self.op.acc));
                 let extent = Extent::Bounded { bound: Size::Const(rows), buf: counts, index: affine(&[(place, 1)], 0) };
                 let sum = carry_bounded(w, extent, &[zero], |w, at, sum| {
-                    let row = w.index(affine(&[(start, 1)], 0).plus(at, 1));
+                    let row = w.index(affine(&[(start, 1)], 0).add_var(at, 1));
                     let row = w.clamped(row, self.rows);
                     let x = w.load(a, affine(&[(batch, rows * m), (row, m), (column, 1)], 0));
-                    let y = w.load(b, affine(&[(batch, rows * n), (row, n)], 0).plus(j, 1));
+                    let y = w.load(b, affine(&[(batch, rows * n), (row, n)], 0).add_var(j, 1));
                     vec![self.add(w, sum[0], x, y)]
                 })[0];
                 let sum = w.to(self.op.out, sum);
-                w.store(out, affine(&[(number, n)], 0).plus(j, 1), sum);
+                w.store(out, affine(&[(number, n)], 0).add_var(j, 1), sum);
             });
         });
     }
 
-    fn add(&self, w: &mut Writer, sum: Reg, x: Reg, y: Reg) -> Reg {
+    fn add(&self, w: &mut KernelWriter, sum: Reg, x: Reg, y: Reg) -> Reg {
         let (x, y) = (w.to(self.op.acc, x), w.to(self.op.acc, y));
         w.fma(x, y, sum)
     }

@@ -4,10 +4,10 @@
 //! What is put in order are whole slices where no two of them overlap in parts, and single elements elsewhere.
 
 use super::cumulative::{accumulator, carry, carry_bounded};
-use super::parts::affine;
-use super::sort::{Lines, order};
+use super::op_expansion::affine;
+use super::sort::{AxisLines, argsort_lines};
 use super::window::strides;
-use super::{DeviceCaps, OpValue, Parts, Writer};
+use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
 use compiler::loops::{Extent, Reg, Size};
 use ir::ops::Scatter;
 use ir::ops::scatter::ScatterMode;
@@ -39,13 +39,13 @@ struct Sizes<'a> {
     updates: Vec<i64>,
 }
 
-pub(super) fn scatter(parts: &mut Parts, op: &Scatter, args: &[Type], means: &DeviceCaps) -> Option<()> {
+pub(super) fn scatter(parts: &mut OpExpansion, op: &Scatter, args: &[Type], means: &DeviceCaps) -> Option<()> {
     let from = Sources { table: Some(OpValue::Arg(0)), ids: OpValue::Arg(1), news: OpValue::Arg(2) };
     scatter_from(parts, op, args, from, means)
 }
 
 pub(super) fn scatter_from(
-    parts: &mut Parts,
+    parts: &mut OpExpansion,
     op: &Scatter,
     args: &[Type],
     from: Sources,
@@ -55,7 +55,7 @@ pub(super) fn scatter_from(
     // Numbers from 2³¹ on would be negative places.
     let ids = match indices.dtype {
         DType::U64 => return None,
-        DType::U32 | DType::I64 if !means.limits.wide_ints => return None,
+        DType::U32 | DType::I64 if !means.limits.has_int64 => return None,
         DType::U32 | DType::I64 => DType::I64,
         _ => DType::I32,
     };
@@ -102,15 +102,15 @@ pub(super) fn scatter_from(
     let targets = parts.temp(DType::I32, entries);
     s.targets(parts, targets, entries, disjoint, updates, ids);
     let alone = s.batch.iter().product::<usize>() == 1;
-    let lines = Lines { count: 1, length: entries, stride: 1 };
-    let order = if alone { None } else { Some(order(parts, &[(targets, DType::I32)], lines, false, means)?) };
+    let lines = AxisLines { count: 1, length: entries, stride: 1 };
+    let order = if alone { None } else { Some(argsort_lines(parts, &[(targets, DType::I32)], lines, false, means)?) };
     let counts = order.map(|order| s.counts(parts, targets, order, entries));
     s.apply(parts, targets, order.zip(counts), (entries, width), disjoint, updates);
     Some(())
 }
 
 /// A result of zeros.
-fn zeros(parts: &mut Parts, ty: &Type) {
+fn zeros(parts: &mut OpExpansion, ty: &Type) {
     parts.rows("zeros", ty.numel(), |w, flat| {
         let to = w.write(OpValue::Out(0), ty.dtype);
         let zero = w.constant(Scalar::zero(ty.dtype));
@@ -122,7 +122,7 @@ impl Sizes<'_> {
     /// The operand's element where the slice with these batch coordinates begins, and whether it is inside.
     fn start(
         &self,
-        w: &mut Writer,
+        w: &mut KernelWriter,
         ids: compiler::loops::Buf,
         batch: &[Reg],
         wide: DType,
@@ -154,7 +154,7 @@ impl Sizes<'_> {
     }
 
     /// Where each slice, or each element, goes; -1 for those that go nowhere.
-    fn targets(&self, parts: &mut Parts, to: OpValue, entries: usize, disjoint: bool, updates: &Type, wide: DType) {
+    fn targets(&self, parts: &mut OpExpansion, to: OpValue, entries: usize, disjoint: bool, updates: &Type, wide: DType) {
         parts.rows("where updates go", entries, |w, flat| {
             let ids = w.read(self.from.ids, self.indices.dtype);
             let to = w.write(to, DType::I32);
@@ -184,12 +184,12 @@ impl Sizes<'_> {
     }
 
     /// For each entry in order: how many go where it goes, if it is the first of them, else 0.
-    fn counts(&self, parts: &mut Parts, targets: OpValue, order: OpValue, entries: usize) -> OpValue {
+    fn counts(&self, parts: &mut OpExpansion, targets: OpValue, order: OpValue, entries: usize) -> OpValue {
         let counts = parts.temp(DType::I32, entries);
         parts.rows("how many go there", entries, |w, flat| {
             let (own, order) = (w.read(targets, DType::I32), w.read(order, DType::I32));
             let to = w.write(counts, DType::I32);
-            let at = |w: &mut Writer, place: Reg| {
+            let at = |w: &mut KernelWriter, place: Reg| {
                 let p = w.load(order, affine(&[(place, 1)], 0));
                 let p = w.clamped(p, entries);
                 w.load(own, affine(&[(p, 1)], 0))
@@ -231,7 +231,7 @@ impl Sizes<'_> {
     }
 
     /// Which element of the updates the element `within` of an entry is.
-    fn update(&self, w: &mut Writer, entry: Reg, within: &[Reg], disjoint: bool) -> Reg {
+    fn update(&self, w: &mut KernelWriter, entry: Reg, within: &[Reg], disjoint: bool) -> Reg {
         if !disjoint {
             return entry;
         }
@@ -255,7 +255,7 @@ impl Sizes<'_> {
 
     fn apply(
         &self,
-        parts: &mut Parts,
+        parts: &mut OpExpansion,
         targets: OpValue,
         ordered: Option<(OpValue, OpValue)>,
         (entries, width): (usize, usize),
@@ -276,7 +276,7 @@ impl Sizes<'_> {
             let at = w.coordinates(flat, &shape);
             let (place, within) = (at[0], at[1..].to_vec());
             let steps = strides(&self.operand.shape);
-            let entry = |w: &mut Writer, place: Reg| match lists {
+            let entry = |w: &mut KernelWriter, place: Reg| match lists {
                 Some((order, _)) => {
                     let p = w.load(order, affine(&[(place, 1)], 0));
                     w.clamped(p, entries)
@@ -293,7 +293,7 @@ impl Sizes<'_> {
             }
             let there = w.sum(&terms, 0);
             let there = w.clamped(there, self.operand.numel());
-            let new = |w: &mut Writer, e: Reg| {
+            let new = |w: &mut KernelWriter, e: Reg| {
                 let u = self.update(w, e, &within, disjoint);
                 let u = w.clamped(u, size);
                 let v = w.load(news, affine(&[(u, 1)], 0));
@@ -332,7 +332,7 @@ impl Sizes<'_> {
                                 index: affine(&[(place, 1)], 0),
                             };
                             carry_bounded(w, extent, &[old], |w, j, sum| {
-                                let next = w.index(affine(&[(place, 1)], 0).plus(j, 1));
+                                let next = w.index(affine(&[(place, 1)], 0).add_var(j, 1));
                                 let next = w.clamped(next, entries);
                                 let e = entry(w, next);
                                 let v = new(w, e);

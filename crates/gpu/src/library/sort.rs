@@ -5,32 +5,32 @@
 //! first (each merge begins with one against the mirrored half), so elements beyond the line's end count as larger than all others without
 //! being anywhere. Chunks are sorted, and finished after each merge, in memory that the threads of a block share.
 
-use super::parts::affine;
-use super::{DeviceCaps, OpValue, Parts, Writer};
+use super::op_expansion::affine;
+use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
 use compiler::loops::{Buf, Extent, LoopKind, Reg, Size};
 use ir::ops::{Sort, TopK};
-use ir::{Binary, Class, Compare, DType, Scalar, Type};
+use ir::{Binary, DTypeKind, Compare, DType, Scalar, Type};
 
 /// Elements of a chunk at most.
 const CHUNK: usize = 4096;
 
 /// Lines along an axis.
 #[derive(Clone, Copy)]
-pub(super) struct Lines {
+pub(super) struct AxisLines {
     pub(super) count: usize,
     pub(super) length: usize,
     /// Elements from one of a line to the next.
     pub(super) stride: usize,
 }
 
-impl Lines {
-    pub(super) fn of(shape: &[usize], axis: usize) -> Lines {
+impl AxisLines {
+    pub(super) fn of(shape: &[usize], axis: usize) -> AxisLines {
         let stride = shape[axis + 1..].iter().product();
-        Lines { count: shape[..axis].iter().product::<usize>() * stride, length: shape[axis], stride }
+        AxisLines { count: shape[..axis].iter().product::<usize>() * stride, length: shape[axis], stride }
     }
 
     /// The first element of a line whose number is an i64.
-    pub(super) fn start(&self, w: &mut Writer, line: Reg, length: usize) -> Reg {
+    pub(super) fn start(&self, w: &mut KernelWriter, line: Reg, length: usize) -> Reg {
         let (outer, inner) = w.split(line, self.stride);
         match self.stride {
             1 => w.sum(&[(line, length as i64)], 0),
@@ -39,56 +39,56 @@ impl Lines {
     }
 }
 
-pub(super) fn sort(parts: &mut Parts, op: &Sort, args: &[Type], means: &DeviceCaps) -> Option<()> {
-    let lines = Lines::of(&args[0].shape, op.axis);
+pub(super) fn sort(parts: &mut OpExpansion, op: &Sort, args: &[Type], means: &DeviceCaps) -> Option<()> {
+    let lines = AxisLines::of(&args[0].shape, op.axis);
     if lines.count * lines.length == 0 {
         return Some(());
     }
     let keys: Vec<(OpValue, DType)> = (0..op.num_keys).map(|i| (OpValue::Arg(i), args[i].dtype)).collect();
-    let order = order(parts, &keys, lines, op.descending, means)?;
+    let order = argsort_lines(parts, &keys, lines, op.descending, means)?;
     for (i, t) in args.iter().enumerate() {
         fetch(parts, (OpValue::Arg(i), OpValue::Out(i)), t.dtype, order, lines, lines.length);
     }
     Some(())
 }
 
-pub(super) fn top_k(parts: &mut Parts, op: &TopK, args: &[Type], means: &DeviceCaps) -> Option<()> {
-    let lines = Lines::of(&args[0].shape, op.axis);
+pub(super) fn top_k(parts: &mut OpExpansion, op: &TopK, args: &[Type], means: &DeviceCaps) -> Option<()> {
+    let lines = AxisLines::of(&args[0].shape, op.axis);
     if lines.count * op.k == 0 {
         return Some(());
     }
-    let order = order(parts, &[(OpValue::Arg(0), args[0].dtype)], lines, true, means)?;
+    let order = argsort_lines(parts, &[(OpValue::Arg(0), args[0].dtype)], lines, true, means)?;
     fetch(parts, (OpValue::Arg(0), OpValue::Out(0)), args[0].dtype, order, lines, op.k);
     parts.rows("places", lines.count, |w, line| {
         let (from, to) = (w.read(order, DType::I32), w.write(OpValue::Out(1), DType::I32));
         let line = w.var_value(line);
         let start = lines.start(w, line, op.k);
-        w.each(LoopKind::Vector, Size::Const(op.k as i64), |b, t| {
-            let v = b.load(from, affine(&[(line, lines.length as i64)], 0).plus(t, 1));
-            b.store(to, affine(&[(start, 1)], 0).plus(t, lines.stride as i64), v);
+        w.for_loop(LoopKind::Vector, Size::Const(op.k as i64), |b, t| {
+            let v = b.load(from, affine(&[(line, lines.length as i64)], 0).add_var(t, 1));
+            b.store(to, affine(&[(start, 1)], 0).add_var(t, lines.stride as i64), v);
         });
     });
     Some(())
 }
 
 /// The first `take` elements of each line, in order.
-fn fetch(parts: &mut Parts, (from, to): (OpValue, OpValue), dtype: DType, order: OpValue, lines: Lines, take: usize) {
+fn fetch(parts: &mut OpExpansion, (from, to): (OpValue, OpValue), dtype: DType, order: OpValue, lines: AxisLines, take: usize) {
     parts.rows("fetch in order", lines.count, |w, line| {
         let (order, x, y) = (w.read(order, DType::I32), w.read(from, dtype), w.write(to, dtype));
         let line = w.var_value(line);
         let (first, start) = (lines.start(w, line, lines.length), lines.start(w, line, take));
         let t = w.var();
         w.begin();
-        let p = w.load(order, affine(&[(line, lines.length as i64)], 0).plus(t, 1));
+        let p = w.load(order, affine(&[(line, lines.length as i64)], 0).add_var(t, 1));
         let p = w.clamped(p, lines.length);
         let v = w.load(x, affine(&[(first, 1), (p, lines.stride as i64)], 0));
-        w.store(y, affine(&[(start, 1)], 0).plus(t, lines.stride as i64), v);
+        w.store(y, affine(&[(start, 1)], 0).add_var(t, lines.stride as i64), v);
         close(w, t, LoopKind::Vector, take);
     });
 }
 
 /// Ends the block of a loop without carried values.
-pub(super) fn close(w: &mut Writer, var: compiler::loops::Var, kind: LoopKind, n: usize) {
+pub(super) fn close(w: &mut KernelWriter, var: compiler::loops::Var, kind: LoopKind, n: usize) {
     let body = w.end();
     let extent = Extent::Exact(Size::Const(n as i64));
     w.push(compiler::loops::Stmt::Loop(compiler::loops::Loop { var, extent, kind, carried: Vec::new(), body }));
@@ -96,30 +96,30 @@ pub(super) fn close(w: &mut Writer, var: compiler::loops::Var, kind: LoopKind, n
 
 /// What keys of a type are compared as: whole words, which any thread may store.
 fn compared(d: DType) -> DType {
-    match d.class() {
+    match d.kind() {
         _ if d.size() == 8 => d,
-        Class::Float => DType::F32,
-        Class::Signed => DType::I32,
-        Class::Bool | Class::Unsigned => DType::U32,
+        DTypeKind::Float => DType::F32,
+        DTypeKind::Signed => DType::I32,
+        DTypeKind::Bool | DTypeKind::Unsigned => DType::U32,
     }
 }
 
 /// The places of each line's elements in order, line by line.
-pub(super) fn order(
-    parts: &mut Parts,
+pub(super) fn argsort_lines(
+    parts: &mut OpExpansion,
     keys: &[(OpValue, DType)],
-    lines: Lines,
+    lines: AxisLines,
     descending: bool,
     means: &DeviceCaps,
 ) -> Option<OpValue> {
     let types: Vec<DType> = keys.iter().map(|(_, d)| compared(*d)).collect();
     let each: usize = types.iter().map(|d| d.size()).sum::<usize>() + 4;
-    let chunk = match means.limits.shared * 3 / 4 / each {
+    let chunk = match means.limits.max_shared_bytes * 3 / 4 / each {
         0 => 1,
         n => (1usize << n.ilog2()).min(CHUNK),
     };
     let n = lines.length;
-    let by = By { types: &types, descending };
+    let by = SortOrder { types: &types, descending };
     let elements = lines.count.checked_mul(n)?;
     let order = parts.temp(DType::I32, elements);
     if n <= chunk {
@@ -146,7 +146,7 @@ pub(super) fn order(
 }
 
 /// What comes first.
-struct By<'a> {
+struct SortOrder<'a> {
     types: &'a [DType],
     descending: bool,
 }
@@ -157,14 +157,14 @@ struct Element {
     place: Reg,
 }
 
-impl By<'_> {
-    fn buffers(&self, w: &mut Writer, elements: usize) -> (Vec<Buf>, Buf) {
+impl SortOrder<'_> {
+    fn buffers(&self, w: &mut KernelWriter, elements: usize) -> (Vec<Buf>, Buf) {
         let keys = self.types.iter().map(|d| w.scratch(*d, elements)).collect();
         (keys, w.scratch(DType::I32, elements))
     }
 
     /// Whether `b` comes before `a`.
-    fn swapped(&self, w: &mut Writer, a: &Element, b: &Element) -> Reg {
+    fn comes_before(&self, w: &mut KernelWriter, a: &Element, b: &Element) -> Reg {
         let mut swap = w.compare(Compare::Lt, b.place, a.place);
         for (&x, &y) in a.keys.iter().zip(&b.keys).rev() {
             let (first, second) = if self.descending { (x, y) } else { (y, x) };
@@ -185,15 +185,15 @@ impl By<'_> {
     }
 
     /// Compares two elements of memory, where `there` says that the second one exists, and exchanges them if they are out of order.
-    fn exchange(&self, w: &mut Writer, (keys, places): (&[Buf], Buf), [i, j]: [Reg; 2], there: Reg) {
-        let element = |w: &mut Writer, at: Reg| {
+    fn compare_exchange(&self, w: &mut KernelWriter, (keys, places): (&[Buf], Buf), [i, j]: [Reg; 2], there: Reg) {
+        let element = |w: &mut KernelWriter, at: Reg| {
             let none = |d: DType| Scalar::from_i64(d, 0);
             let keys = keys.iter().zip(self.types).map(|(k, d)| w.load_masked(*k, at, there, none(*d)));
             let keys = keys.collect();
             Element { keys, place: w.load_masked(places, at, there, none(DType::I32)) }
         };
         let (a, b) = (element(w, i), element(w, j));
-        let swap = self.swapped(w, &a, &b);
+        let swap = self.comes_before(w, &a, &b);
         let swap = w.both(swap, there);
         for (n, k) in keys.iter().enumerate() {
             w.store_masked(*k, i, b.keys[n], swap);
@@ -205,9 +205,9 @@ impl By<'_> {
 
     /// Comparisons inside a chunk of which the first `limit` (i32) elements exist: from merges of `merged` elements that are `distance`
     /// at first, for so many rounds.
-    fn network(
+    fn sorting_network(
         &self,
-        w: &mut Writer,
+        w: &mut KernelWriter,
         memory: (&[Buf], Buf),
         chunk: usize,
         limit: Reg,
@@ -242,7 +242,7 @@ impl By<'_> {
         let j = w.select(mirrored, mirror, plain);
         let there = w.compare(Compare::Lt, j, limit);
         let (i, j) = (w.clamped(i, chunk), w.clamped(j, chunk));
-        self.exchange(w, memory, [i, j], there);
+        self.compare_exchange(w, memory, [i, j], there);
         close(w, pair, LoopKind::Vector, chunk / 2);
         let more = w.compare(Compare::Gt, distance, one);
         let half = w.binary(Binary::Div, distance, two);
@@ -278,7 +278,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn of(w: &mut Writer, number: compiler::loops::Var, lines: Lines, chunk: usize) -> Chunk {
+    fn of(w: &mut KernelWriter, number: compiler::loops::Var, lines: AxisLines, chunk: usize) -> Chunk {
         let number = w.var_value(number);
         let (line, part) = w.split(number, lines.length.div_ceil(chunk));
         let at = w.sum(&[(part, chunk as i64)], 0);
@@ -290,16 +290,16 @@ impl Chunk {
     /// A loop over the elements that exist.
     fn each(
         &self,
-        w: &mut Writer,
-        lines: Lines,
+        w: &mut KernelWriter,
+        lines: AxisLines,
         chunk: usize,
-        body: impl FnOnce(&mut Writer, compiler::loops::Var, Option<Reg>),
+        body: impl FnOnce(&mut KernelWriter, compiler::loops::Var, Option<Reg>),
     ) {
         let t = w.var();
         w.begin();
         let whole = lines.length % chunk == 0;
         let there = (!whole).then(|| {
-            let place = w.index(affine(&[(self.at, 1)], 0).plus(t, 1));
+            let place = w.index(affine(&[(self.at, 1)], 0).add_var(t, 1));
             w.compare_to(Compare::Lt, place, lines.length as i64)
         });
         body(w, t, there);
@@ -307,14 +307,14 @@ impl Chunk {
     }
 }
 
-fn load(w: &mut Writer, buf: Buf, index: compiler::loops::Index, there: Option<Reg>, d: DType) -> Reg {
+fn load(w: &mut KernelWriter, buf: Buf, index: compiler::loops::Index, there: Option<Reg>, d: DType) -> Reg {
     match there {
         Some(mask) => w.load_masked(buf, index, mask, Scalar::from_i64(d, 0)),
         None => w.load(buf, index),
     }
 }
 
-fn store(w: &mut Writer, buf: Buf, index: compiler::loops::Index, value: Reg, there: Option<Reg>) {
+fn store(w: &mut KernelWriter, buf: Buf, index: compiler::loops::Index, value: Reg, there: Option<Reg>) {
     match there {
         Some(mask) => w.store_masked(buf, index, value, mask),
         None => w.store(buf, index, value),
@@ -323,10 +323,10 @@ fn store(w: &mut Writer, buf: Buf, index: compiler::loops::Index, value: Reg, th
 
 /// Sorts each chunk of each line. Keys are kept where there is memory for them.
 fn sort_chunks(
-    parts: &mut Parts,
+    parts: &mut OpExpansion,
     keys: &[(OpValue, DType)],
-    by: &By<'_>,
-    lines: Lines,
+    by: &SortOrder<'_>,
+    lines: AxisLines,
     chunk: usize,
     (order, kept): (OpValue, &[OpValue]),
 ) {
@@ -341,18 +341,18 @@ fn sort_chunks(
         own.each(w, lines, chunk, |w, t, there| {
             for (k, source) in sources.iter().enumerate() {
                 let s = lines.stride as i64;
-                let index = affine(&[(start, 1), (own.at, s)], 0).plus(t, s);
+                let index = affine(&[(start, 1), (own.at, s)], 0).add_var(t, s);
                 let v = load(w, *source, index, there, keys[k].1);
                 let v = w.to(by.types[k], v);
                 w.store(scratch[k], t, v);
             }
-            let place = w.index(affine(&[(own.at, 1)], 0).plus(t, 1));
+            let place = w.index(affine(&[(own.at, 1)], 0).add_var(t, 1));
             let place = w.cast(DType::I32, place);
             w.store(places, t, place);
         });
-        by.network(w, (&scratch, places), chunk, own.limit, (2, 1, rounds * (rounds + 1) / 2));
+        by.sorting_network(w, (&scratch, places), chunk, own.limit, (2, 1, rounds * (rounds + 1) / 2));
         own.each(w, lines, chunk, |w, t, there| {
-            let index = || affine(&[(own.line, lines.length as i64), (own.at, 1)], 0).plus(t, 1);
+            let index = || affine(&[(own.line, lines.length as i64), (own.at, 1)], 0).add_var(t, 1);
             for (k, to) in kept.iter().enumerate() {
                 let v = w.load(scratch[k], t);
                 store(w, *to, index(), v, there);
@@ -365,9 +365,9 @@ fn sort_chunks(
 
 /// Compares elements that are a chunk apart or more.
 fn compare_distant(
-    parts: &mut Parts,
-    by: &By<'_>,
-    lines: Lines,
+    parts: &mut OpExpansion,
+    by: &SortOrder<'_>,
+    lines: AxisLines,
     (merged, distance): (usize, usize),
     order: OpValue,
     kept: &[OpValue],
@@ -391,19 +391,19 @@ fn compare_distant(
         let there = w.compare_to(Compare::Lt, j, lines.length as i64);
         let (i, j) = (w.clamped(i, lines.length), w.clamped(j, lines.length));
         let (i, j) = (w.sum(&[(start, 1), (i, 1)], 0), w.sum(&[(start, 1), (j, 1)], 0));
-        by.exchange(w, (&keys, places), [i, j], there);
+        by.compare_exchange(w, (&keys, places), [i, j], there);
         close(w, pair, LoopKind::Vector, pairs);
     });
 }
 
 /// Compares elements that are less than a chunk apart, down to neighbours.
-fn finish_chunks(parts: &mut Parts, by: &By<'_>, lines: Lines, chunk: usize, order: OpValue, kept: &[OpValue]) {
+fn finish_chunks(parts: &mut OpExpansion, by: &SortOrder<'_>, lines: AxisLines, chunk: usize, order: OpValue, kept: &[OpValue]) {
     parts.rows("merge chunks", lines.count * lines.length.div_ceil(chunk), |w, number| {
         let places = w.change(order, DType::I32);
         let keys: Vec<Buf> = kept.iter().zip(by.types).map(|(m, d)| w.change(*m, *d)).collect();
         let (scratch, own_places) = by.buffers(w, chunk);
         let own = Chunk::of(w, number, lines, chunk);
-        let index = |t| affine(&[(own.line, lines.length as i64), (own.at, 1)], 0).plus(t, 1);
+        let index = |t| affine(&[(own.line, lines.length as i64), (own.at, 1)], 0).add_var(t, 1);
         own.each(w, lines, chunk, |w, t, there| {
             for (k, d) in by.types.iter().enumerate() {
                 let v = load(w, keys[k], index(t), there, *d);
@@ -413,7 +413,7 @@ fn finish_chunks(parts: &mut Parts, by: &By<'_>, lines: Lines, chunk: usize, ord
             w.store(own_places, t, v);
         });
         // No merge here begins with a mirrored half: `merged` is never twice `distance`.
-        by.network(w, (&scratch, own_places), chunk, own.limit, (4 * chunk, chunk / 2, chunk.ilog2()));
+        by.sorting_network(w, (&scratch, own_places), chunk, own.limit, (4 * chunk, chunk / 2, chunk.ilog2()));
         own.each(w, lines, chunk, |w, t, there| {
             for (k, to) in keys.iter().enumerate() {
                 let v = w.load(scratch[k], t);

@@ -2,10 +2,10 @@
 //! walks over its window in order.
 
 use super::cumulative::{accumulator, carry};
-use super::parts::affine;
-use super::{DeviceCaps, OpValue, Parts, Writer};
+use super::op_expansion::affine;
+use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
 use compiler::loops::Reg;
-use ir::ops::{ReduceWindow, WindowGather, WindowScatter, Windows};
+use ir::ops::{ReduceWindow, WindowGather, WindowScatter, WindowConfig};
 use ir::{Binary, Compare, DType, Scalar, Type};
 
 pub(super) fn strides(shape: &[usize]) -> Vec<i64> {
@@ -17,7 +17,7 @@ pub(super) fn strides(shape: &[usize]) -> Vec<i64> {
 }
 
 /// Where element `k` of window `o` is in a base along one axis, and whether it is there.
-pub(super) fn source(w: &mut Writer, windows: &Windows, a: usize, size: usize, o: Reg, k: Reg) -> (Reg, Option<Reg>) {
+pub(super) fn source(w: &mut KernelWriter, windows: &WindowConfig, a: usize, size: usize, o: Reg, k: Reg) -> (Reg, Option<Reg>) {
     let (s, d) = (windows.strides[a] as i64, windows.window_dilation[a] as i64);
     let place = w.sum(&[(o, s), (k, d)], -windows.low[a]);
     if windows.low[a] <= 0 && windows.high[a] <= 0 && windows.base_dilation[a] == 1 {
@@ -45,7 +45,7 @@ pub(super) struct Element {
 
 /// A walk over the elements of the window at `o`, in order.
 pub(super) struct Walk<'a> {
-    pub(super) windows: &'a Windows,
+    pub(super) windows: &'a WindowConfig,
     pub(super) window: &'a [usize],
     pub(super) base: &'a [usize],
     pub(super) o: &'a [Reg],
@@ -61,28 +61,28 @@ struct Sums {
 impl Walk<'_> {
     pub(super) fn run(
         &self,
-        w: &mut Writer,
+        w: &mut KernelWriter,
         init: &[Reg],
-        body: &mut dyn FnMut(&mut Writer, Element, &[Reg]) -> Vec<Reg>,
+        body: &mut dyn FnMut(&mut KernelWriter, Element, &[Reg]) -> Vec<Reg>,
     ) -> Vec<Reg> {
         self.axis(w, 0, &mut Sums::default(), None, init, body)
     }
 
     fn axis(
         &self,
-        w: &mut Writer,
+        w: &mut KernelWriter,
         a: usize,
         sums: &mut Sums,
         there: Option<Reg>,
         init: &[Reg],
-        body: &mut dyn FnMut(&mut Writer, Element, &[Reg]) -> Vec<Reg>,
+        body: &mut dyn FnMut(&mut KernelWriter, Element, &[Reg]) -> Vec<Reg>,
     ) -> Vec<Reg> {
         if a == self.base.len() {
             let (at, within) = (w.sum(&sums.at, 0), w.sum(&sums.within, 0));
             return body(w, Element { at, there, within }, init);
         }
         let (stride, step) = (strides(self.base)[a], strides(self.window)[a]);
-        let mut inside = |w: &mut Writer, k: Reg, init: &[Reg]| {
+        let mut inside = |w: &mut KernelWriter, k: Reg, init: &[Reg]| {
             let (place, own) = source(w, self.windows, a, self.base[a], self.o[a], k);
             let there = match (there, own) {
                 (Some(x), Some(y)) => Some(w.both(x, y)),
@@ -108,7 +108,7 @@ impl Walk<'_> {
     }
 }
 
-pub(super) fn load(w: &mut Writer, buf: compiler::loops::Buf, e: &Element, other: Scalar) -> Reg {
+pub(super) fn load(w: &mut KernelWriter, buf: compiler::loops::Buf, e: &Element, other: Scalar) -> Reg {
     match e.there {
         Some(mask) => w.load_masked(buf, affine(&[(e.at, 1)], 0), mask, other),
         None => w.load(buf, affine(&[(e.at, 1)], 0)),
@@ -116,12 +116,12 @@ pub(super) fn load(w: &mut Writer, buf: compiler::loops::Buf, e: &Element, other
 }
 
 /// Nothing to walk over: the host does it.
-pub(super) fn empty(shapes: &[&[usize]]) -> Option<()> {
+pub(super) fn is_empty_walk(shapes: &[&[usize]]) -> Option<()> {
     (!shapes.iter().any(|s| s.contains(&0) || s.is_empty())).then_some(())
 }
 
-pub(super) fn reduce(parts: &mut Parts, op: &ReduceWindow, x: &Type, out: &Type, means: &DeviceCaps) -> Option<()> {
-    empty(&[&x.shape, &out.shape, &op.window])?;
+pub(super) fn reduce(parts: &mut OpExpansion, op: &ReduceWindow, x: &Type, out: &Type, means: &DeviceCaps) -> Option<()> {
+    is_empty_walk(&[&x.shape, &out.shape, &op.window])?;
     let f = op.kind.combine();
     let acc = accumulator(x.dtype, f, means)?;
     parts.rows("reduce windows", out.numel(), |w, flat| {
@@ -141,7 +141,7 @@ pub(super) fn reduce(parts: &mut Parts, op: &ReduceWindow, x: &Type, out: &Type,
 }
 
 /// The element of each window where the keys have their extremum, or -1.
-fn winner(w: &mut Writer, keys: compiler::loops::Buf, dtype: DType, max: bool, walk: &Walk<'_>) -> Reg {
+fn argmax_windows(w: &mut KernelWriter, keys: compiler::loops::Buf, dtype: DType, max: bool, walk: &Walk<'_>) -> Reg {
     let nothing = w.int(DType::I32, -1);
     let zero = w.constant(Scalar::zero(dtype));
     let found = walk.run(w, &[nothing, zero], &mut |w, e, best| {
@@ -171,15 +171,15 @@ fn winner(w: &mut Writer, keys: compiler::loops::Buf, dtype: DType, max: bool, w
     found[0]
 }
 
-pub(super) fn gather(parts: &mut Parts, op: &WindowGather, args: &[Type], out: &Type) -> Option<()> {
+pub(super) fn gather(parts: &mut OpExpansion, op: &WindowGather, args: &[Type], out: &Type) -> Option<()> {
     let (keys, x) = (&args[0], &args[1]);
-    empty(&[&keys.shape, &out.shape, &op.window])?;
+    is_empty_walk(&[&keys.shape, &out.shape, &op.window])?;
     parts.rows("take from windows", out.numel(), |w, flat| {
         let own = w.read(OpValue::Arg(0), keys.dtype);
         let (from, to) = (w.read(OpValue::Arg(1), x.dtype), w.write(OpValue::Out(0), x.dtype));
         let o = w.coordinates(flat, &out.shape);
         let walk = Walk { windows: &op.windows, window: &op.window, base: &keys.shape, o: &o };
-        let at = winner(w, own, keys.dtype, op.max, &walk);
+        let at = argmax_windows(w, own, keys.dtype, op.max, &walk);
         let there = w.compare_to(Compare::Ge, at, 0);
         let at = w.clamped(at, x.numel());
         let v = w.load_masked(from, affine(&[(at, 1)], 0), there, Scalar::zero(x.dtype));
@@ -188,15 +188,15 @@ pub(super) fn gather(parts: &mut Parts, op: &WindowGather, args: &[Type], out: &
     Some(())
 }
 
-pub(super) fn scatter(parts: &mut Parts, op: &WindowScatter, args: &[Type]) -> Option<()> {
+pub(super) fn scatter(parts: &mut OpExpansion, op: &WindowScatter, args: &[Type]) -> Option<()> {
     let (keys, y) = (&args[0], &args[1]);
-    empty(&[&keys.shape, &y.shape, &op.window])?;
+    is_empty_walk(&[&keys.shape, &y.shape, &op.window])?;
     let winners = parts.temp(DType::I32, y.numel());
     parts.rows("winners of windows", y.numel(), |w, flat| {
         let (own, to) = (w.read(OpValue::Arg(0), keys.dtype), w.write(winners, DType::I32));
         let o = w.coordinates(flat, &y.shape);
         let walk = Walk { windows: &op.windows, window: &op.window, base: &keys.shape, o: &o };
-        let at = winner(w, own, keys.dtype, op.max, &walk);
+        let at = argmax_windows(w, own, keys.dtype, op.max, &walk);
         w.store(to, flat, at);
     });
     // Each element of the base asks the windows that it is in, in their order: those where it is the last element of the window come
@@ -233,12 +233,12 @@ struct Back<'a> {
 impl Back<'_> {
     fn axis(
         &self,
-        w: &mut Writer,
+        w: &mut KernelWriter,
         a: usize,
         at: &mut Vec<(Reg, i64)>,
         there: Option<Reg>,
         init: &[Reg],
-        body: &mut dyn FnMut(&mut Writer, Element, &[Reg]) -> Vec<Reg>,
+        body: &mut dyn FnMut(&mut KernelWriter, Element, &[Reg]) -> Vec<Reg>,
     ) -> Vec<Reg> {
         if a == self.count.len() {
             let at = w.sum(at, 0);
@@ -248,7 +248,7 @@ impl Back<'_> {
         let stride = strides(self.count)[a];
         carry(w, n, init, |w, v, phis| {
             // Backwards, so that windows come in order.
-            let k = w.index(compiler::loops::Index { offset: n as i64 - 1, ..Default::default() }.plus(v, -1));
+            let k = w.index(compiler::loops::Index { offset: n as i64 - 1, ..Default::default() }.add_var(v, -1));
             let (d, b) = (windows.window_dilation[a] as i64, windows.base_dilation[a] as i64);
             let place = w.sum(&[(self.p[a], b), (k, -d)], windows.low[a]);
             let mut own = w.compare_to(Compare::Ge, place, 0);

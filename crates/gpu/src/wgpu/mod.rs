@@ -17,11 +17,11 @@ mod runtime;
 mod target;
 mod values;
 
-pub use print::{Binding, Text, print};
+pub use print::{Binding, ShaderSource, print};
 #[cfg(target_arch = "wasm32")]
 pub use runtime::browser;
 #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
-pub use runtime::{Choice, Template, Trial, adapters, templates};
+pub use runtime::{WgpuOptions, Template, Trial, adapters, templates};
 #[cfg(any(feature = "wgpu", target_arch = "wasm32"))]
 pub use runtime::{Usage, Wgpu, WgpuBuffer};
 pub use target::target;

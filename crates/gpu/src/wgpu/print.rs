@@ -7,12 +7,12 @@
 
 use super::functions::needed;
 use super::values::{
-    bitcast, bools, cast, compare, constant, decoded, encoded, integer, ones, rounded, ty, unknown, wrapped,
+    bitcast, bools, cast, compare, constant, decoded, encoded, integer, ones, rounded, ty, opaque_constant, wrapped,
 };
-use crate::grid::{Access, Index, Kernel, Loop, Op, Own, Reg, Scope, Size, Space, Stmt};
+use crate::grid::{Access, Index, GridKernel, Loop, Op, ThreadBuiltin, Reg, Scope, Size, AddressSpace, Stmt};
 use compiler::loops;
 use ir::scalar::finite_max;
-use ir::{Binary, Class, DType, Scalar, Unary};
+use ir::{Binary, DTypeKind, DType, Scalar, Unary};
 use std::fmt::Write;
 
 /// A kernel's text: one compute shader with the entry point `main`.
@@ -20,7 +20,7 @@ use std::fmt::Write;
 /// Its bindings are group 0. Group 1 has one uniform block: where each `Global` and `Spill` memory starts in its binding, in
 /// elements; then the sizes. All are words of 32 bits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Text {
+pub struct ShaderSource {
     /// The source.
     pub source: String,
     /// What is bound.
@@ -39,28 +39,28 @@ pub struct Binding {
 }
 
 /// The text of a kernel whose memory lies in these bindings, one number for each memory (shared arrays have none).
-pub fn print(k: &Kernel, homes: &[usize]) -> Text {
-    let count = homes.iter().zip(&k.memory).filter(|(_, m)| !matches!(m.space, Space::Shared(_)));
+pub fn print(k: &GridKernel, homes: &[usize]) -> ShaderSource {
+    let count = homes.iter().zip(&k.memory).filter(|(_, m)| !matches!(m.space, AddressSpace::Shared(_)));
     let count = count.map(|(h, _)| h + 1).max().unwrap_or(0);
     let mut bindings = vec![Binding { writable: false }; count];
     let mut atomic = vec![false; count];
     for (m, &home) in k.memory.iter().zip(homes) {
         match m.space {
-            Space::Global(Access::Read) | Space::Shared(_) => {}
+            AddressSpace::Global(Access::Read) | AddressSpace::Shared(_) => {}
             _ => bindings[home].writable = true,
         }
     }
     let mut whole = vec![true; k.memory.len()];
     parts(k, &k.body, &mut whole);
     for (i, &home) in homes.iter().enumerate() {
-        if !whole[i] && !matches!(k.memory[i].space, Space::Shared(_)) {
+        if !whole[i] && !matches!(k.memory[i].space, AddressSpace::Shared(_)) {
             atomic[home] = true;
         }
     }
     // Where lanes pass data to each other through memory that is not shared.
     let passes = !k.noalias
-        || k.memory.iter().any(|m| matches!(m.space, Space::Spill(_)))
-        || k.memory.iter().any(|m| m.space == Space::Global(Access::ReadWrite));
+        || k.memory.iter().any(|m| matches!(m.space, AddressSpace::Spill(_)))
+        || k.memory.iter().any(|m| m.space == AddressSpace::Global(Access::ReadWrite));
     let mut p = Printer {
         k,
         homes,
@@ -75,28 +75,28 @@ pub fn print(k: &Kernel, homes: &[usize]) -> Text {
     p.params = parameters(k);
     p.kernel(&bindings);
     let shared = k.memory.iter().map(|m| match m.space {
-        Space::Shared(n) => n.max(1) * 4,
+        AddressSpace::Shared(n) => n.max(1) * 4,
         _ => 0,
     });
     let shared = shared.sum();
-    let params = k.memory.iter().filter(|m| !matches!(m.space, Space::Shared(_))).count() + k.sizes as usize;
+    let params = k.memory.iter().filter(|m| !matches!(m.space, AddressSpace::Shared(_))).count() + k.sizes as usize;
     let source = format!("{}{}", needed(&p.out), p.out);
-    Text { source, bindings, params, shared }
+    ShaderSource { source, bindings, params, shared }
 }
 
 /// The number of each memory's parameter.
-fn parameters(k: &Kernel) -> Vec<usize> {
+fn parameters(k: &GridKernel) -> Vec<usize> {
     let mut next = 0;
     let number = |m: &crate::grid::Memory| {
         let own = next;
-        next += !matches!(m.space, Space::Shared(_)) as usize;
+        next += !matches!(m.space, AddressSpace::Shared(_)) as usize;
         own
     };
     k.memory.iter().map(number).collect()
 }
 
 /// Finds memory of which parts of words are stored.
-fn parts(k: &Kernel, body: &[Stmt], whole: &mut [bool]) {
+fn parts(k: &GridKernel, body: &[Stmt], whole: &mut [bool]) {
     for s in body {
         match s {
             Stmt::Store { buf, value, .. } => {
@@ -113,7 +113,7 @@ fn parts(k: &Kernel, body: &[Stmt], whole: &mut [bool]) {
 }
 
 struct Printer<'a> {
-    k: &'a Kernel,
+    k: &'a GridKernel,
     homes: &'a [usize],
     /// Bindings whose words are exchanged atomically.
     atomic: Vec<bool>,
@@ -137,7 +137,7 @@ impl Printer<'_> {
             let word = if self.atomic[i] { "atomic<u32>" } else { "u32" };
             let _ = writeln!(self.out, "@group(0) @binding({i}) var<storage, {access}> g{i}: array<{word}>;");
         }
-        let params = self.params.iter().zip(&k.memory).filter(|(_, m)| !matches!(m.space, Space::Shared(_))).count()
+        let params = self.params.iter().zip(&k.memory).filter(|(_, m)| !matches!(m.space, AddressSpace::Shared(_))).count()
             + k.sizes as usize;
         if params > 0 {
             let rows = params.div_ceil(4);
@@ -163,7 +163,7 @@ impl Printer<'_> {
     fn memory(&mut self, i: usize) {
         let m = self.k.memory[i];
         let (d, t, bytes) = (m.dtype, ty(m.dtype), m.dtype.size());
-        if let Space::Shared(n) = m.space {
+        if let AddressSpace::Shared(n) = m.space {
             let t = if d == DType::Bool { "u32" } else { t };
             let _ = writeln!(self.out, "var<workgroup> b{i}: array<{t}, {}>;", n.max(1));
             return;
@@ -186,13 +186,13 @@ impl Printer<'_> {
         };
         let out = &mut self.out;
         let start = format!("let e = {at} + u32(at);");
-        if !matches!(m.space, Space::Global(Access::Write)) {
+        if !matches!(m.space, AddressSpace::Global(Access::Write)) {
             let whole = load(word.clone());
             let bits = if bytes == 4 { whole.clone() } else { format!("({whole} >> ({by})) & {}", ones(bytes)) };
             let _ = writeln!(out, "fn ld{i}(at: i32) -> {t} {{ {start} return {}; }}", decoded(d, &bits));
             let _ = writeln!(out, "fn lw{i}(at: i32) -> u32 {{ {start} return {whole}; }}");
         }
-        if !matches!(m.space, Space::Global(Access::Read)) {
+        if !matches!(m.space, AddressSpace::Global(Access::Read)) {
             let bits = encoded(d, "x");
             let _ = writeln!(out, "fn sw{i}(at: i32, x: u32) {{ {start} {}; }}", store(word.clone(), "x"));
             if bytes == 4 {
@@ -239,7 +239,7 @@ impl Printer<'_> {
                 if let Op::Arith(loops::Op::Binary(Binary::Mul | Binary::Div, a, b) | loops::Op::Fma(a, b, _)) = op
                     && d.is_float()
                 {
-                    self.factors[dst.0 as usize] = self.multiplied(&[*a, *b]);
+                    self.factors[dst.0 as usize] = self.product_closure(&[*a, *b]);
                 }
                 let value = self.op(*dst, op);
                 self.line(depth, &format!("let r{}: {} = {value};", dst.0, ty(d)));
@@ -271,7 +271,7 @@ impl Printer<'_> {
     }
 
     fn shared(&self, buf: u32) -> bool {
-        matches!(self.k.memory[buf as usize].space, Space::Shared(_))
+        matches!(self.k.memory[buf as usize].space, AddressSpace::Shared(_))
     }
 
     fn load(&mut self, dst: &[Reg], buf: u32, index: &Index, mask: &Option<(Reg, Scalar)>, depth: usize) {
@@ -315,7 +315,7 @@ impl Printer<'_> {
             }
             Some((m, other)) => {
                 for r in dst {
-                    self.line(depth, &format!("var r{}: {t} = {};", r.0, unknown(*other, *r)));
+                    self.line(depth, &format!("var r{}: {t} = {};", r.0, opaque_constant(*other, *r)));
                 }
                 self.line(depth, &format!("if (r{}) {{", m.0));
                 lines.iter().for_each(|l| self.line(depth + 1, l));
@@ -410,7 +410,7 @@ impl Printer<'_> {
     }
 
     fn argument(&self, n: u32) -> String {
-        let memory = self.k.memory.iter().filter(|m| !matches!(m.space, Space::Shared(_))).count();
+        let memory = self.k.memory.iter().filter(|m| !matches!(m.space, AddressSpace::Shared(_))).count();
         parameter(memory + n as usize)
     }
 
@@ -433,10 +433,10 @@ impl Printer<'_> {
     fn op(&self, dst: Reg, op: &Op) -> String {
         let d = self.d(dst);
         match op {
-            Op::Const(s) => unknown(*s, dst),
-            Op::Own(Own::Thread) => "i32(own_thread)".into(),
-            Op::Own(Own::Block) => "i32(own_block.x)".into(),
-            Op::Own(Own::Blocks) => "i32(own_blocks.x)".into(),
+            Op::Const(s) => opaque_constant(*s, dst),
+            Op::ThreadBuiltin(ThreadBuiltin::Thread) => "i32(own_thread)".into(),
+            Op::ThreadBuiltin(ThreadBuiltin::Block) => "i32(own_block.x)".into(),
+            Op::ThreadBuiltin(ThreadBuiltin::Blocks) => "i32(own_blocks.x)".into(),
             Op::Size(n) => format!("{}({})", ty(d), self.argument(*n)),
             Op::Index(i) => self.index(i),
             Op::Arith(op) => self.arith(dst, op),
@@ -471,8 +471,8 @@ impl Printer<'_> {
             Select(c, a, b) => format!("select(r{}, r{}, r{})", b.0, a.0, c.0),
             Fma(a, b, c) => {
                 let d = self.d(*a);
-                match d.class() {
-                    Class::Float => {
+                match d.kind() {
+                    DTypeKind::Float => {
                         let sum = self.addend(*c, &[*a, *b]);
                         rounded(d, format!("fma(r{}, r{}, {sum})", a.0, b.0))
                     }
@@ -489,7 +489,7 @@ impl Printer<'_> {
                 cast(DType::F32, *to, &format!("within(r{}, {most})", x.0), dst)
             }
             Bitcast(to, x) => bitcast(self.d(*x), *to, &r(x), dst),
-            Const(s) => unknown(*s, dst),
+            Const(s) => opaque_constant(*s, dst),
             Index(_) | Load { .. } => unreachable!("statements of their own"),
         }
     }
@@ -500,7 +500,7 @@ impl Printer<'_> {
     }
 
     /// These and everything that they are products of.
-    fn multiplied(&self, all: &[Reg]) -> Vec<Reg> {
+    fn product_closure(&self, all: &[Reg]) -> Vec<Reg> {
         let mut found: Vec<Reg> =
             all.iter().flat_map(|r| [*r].into_iter().chain(self.factors[r.0 as usize].clone())).collect();
         found.sort_by_key(|r| r.0);
@@ -511,7 +511,7 @@ impl Printer<'_> {
     /// What is added to a product; hidden where they share a factor: a compiler may take `a·b + a·c` for `a·(b + c)`, which is another
     /// number where one of the products is none.
     fn addend(&self, r: Reg, others: &[Reg]) -> String {
-        let (own, others) = (self.multiplied(&[r]), self.multiplied(others));
+        let (own, others) = (self.product_closure(&[r]), self.product_closure(others));
         let shared = own.iter().any(|f| others.contains(f));
         if shared { format!("hidden(r{}, nothing)", r.0) } else { format!("r{}", r.0) }
     }
@@ -525,9 +525,9 @@ impl Printer<'_> {
         let d = self.d(x);
         let r = format!("r{}", x.0);
         let bits = d.bits();
-        match (d.class(), op) {
-            (Class::Bool, _) => format!("!{r}"),
-            (Class::Float, _) => {
+        match (d.kind(), op) {
+            (DTypeKind::Bool, _) => format!("!{r}"),
+            (DTypeKind::Float, _) => {
                 use Unary::*;
                 let text = match op {
                     Neg => format!("negated({r}, nothing)"),
@@ -544,13 +544,13 @@ impl Printer<'_> {
                 };
                 rounded(d, text)
             }
-            (Class::Signed, Unary::Neg) => wrapped(d, format!("0 - {r}")),
+            (DTypeKind::Signed, Unary::Neg) => wrapped(d, format!("0 - {r}")),
             (_, Unary::Neg) => wrapped(d, format!("0u - {r}")),
-            (Class::Signed, Unary::Abs) => wrapped(d, format!("abs({r})")),
-            (Class::Signed, Unary::Sign) => format!("sign_i32({r})"),
+            (DTypeKind::Signed, Unary::Abs) => wrapped(d, format!("abs({r})")),
+            (DTypeKind::Signed, Unary::Sign) => format!("sign_i32({r})"),
             (_, Unary::Sign) => format!("min({r}, 1u)"),
             (_, Unary::Not) => wrapped(d, format!("~{r}")),
-            (Class::Signed, Unary::PopulationCount) if bits < 32 => {
+            (DTypeKind::Signed, Unary::PopulationCount) if bits < 32 => {
                 format!("countOneBits({r} & {})", (1i64 << bits) - 1)
             }
             (_, Unary::PopulationCount) => format!("countOneBits({r})"),
@@ -563,13 +563,13 @@ impl Printer<'_> {
         let (x, y) = (format!("r{}", a.0), format!("r{}", b.0));
         let t = ty(d);
         use Binary::*;
-        match d.class() {
-            Class::Bool => match op {
+        match d.kind() {
+            DTypeKind::Bool => match op {
                 And | Min | Mul => format!("{x} && {y}"),
                 Xor => format!("{x} != {y}"),
                 _ => format!("{x} || {y}"),
             },
-            Class::Float => rounded(
+            DTypeKind::Float => rounded(
                 d,
                 match op {
                     Add => format!("{x} + {}", self.addend(b, &[a])),
@@ -583,7 +583,7 @@ impl Printer<'_> {
             ),
             class => {
                 let width = match class {
-                    Class::Signed => format!("{}", d.bits()),
+                    DTypeKind::Signed => format!("{}", d.bits()),
                     _ => format!("{}u", d.bits()),
                 };
                 // Known divisors, as indices have them, need no care.

@@ -1,6 +1,6 @@
 //! What programs for WebGPU look like.
 
-use compiler::target::{KernelLimits, Products, RecomputePolicy, Schedule, SplitReduction, Target};
+use compiler::target::{KernelLimits, MatmulTarget, RecomputePolicy, LoopSchedule, SplitReduction, Target};
 use ir::DType;
 
 /// Types without an f64 or 64-bit integers: WGSL has neither.
@@ -29,26 +29,26 @@ pub fn target(buffers: usize, binding: usize) -> Target {
         host_memory: false,
         kernel: KernelLimits {
             buffers,
-            reads: buffers - 1,
-            results: buffers,
-            binding,
+            max_operands: buffers - 1,
+            max_results: buffers,
+            max_binding_bytes: binding,
             // Each piece would be a dispatch.
             max_space_splits: 0,
             min_launch_elements: 1 << 16,
             // A row that the threads of a workgroup can share.
-            row_scratch: 8 << 10,
+            row_scratch_bytes: 8 << 10,
         },
-        keep: RecomputePolicy { costly: 24, cheap: 64, distant: 6 },
-        partials: SplitReduction {
-            least: 1 << 14,
-            few: 1 << 10,
-            each: 1 << 13,
+        recompute: RecomputePolicy { max_duplicate_cost: 24, max_recompute_cost: 64, min_distance: 6 },
+        split_reduction: SplitReduction {
+            min_elements: 1 << 14,
+            saturating_results: 1 << 10,
+            min_elements_per_share: 1 << 13,
             min_parallel_results: 0,
             blocks: 1 << 10,
             block: (1 << 12, 1 << 17),
-            stages: 3,
+            max_stages: 3,
         },
-        schedule: Schedule::Grid,
-        products: Products { dtypes: &[DType::F32, DType::F16, DType::BF16], prologues: None, epilogues: None },
+        schedule: LoopSchedule::Grid,
+        matmul: MatmulTarget { dtypes: &[DType::F32, DType::F16, DType::BF16], prologues: None, epilogues: None },
     }
 }

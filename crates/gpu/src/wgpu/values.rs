@@ -5,15 +5,15 @@
 //! made of bools and integers, and signs go through `hidden` and `negated`, with a 0 (`nothing`) that only the launch decides.
 
 use crate::grid::Reg;
-use ir::{Class, Compare, DType, Scalar};
+use ir::{DTypeKind, Compare, DType, Scalar};
 
 /// The type of a register.
 pub(super) fn ty(d: DType) -> &'static str {
-    match d.class() {
-        Class::Bool => "bool",
-        Class::Signed => "i32",
-        Class::Unsigned => "u32",
-        Class::Float => "f32",
+    match d.kind() {
+        DTypeKind::Bool => "bool",
+        DTypeKind::Signed => "i32",
+        DTypeKind::Unsigned => "u32",
+        DTypeKind::Float => "f32",
     }
 }
 
@@ -95,20 +95,20 @@ pub(super) fn cast(from: DType, to: DType, r: &str, dst: Reg) -> String {
     if from == to {
         return r.to_string();
     }
-    match (from.class(), to.class()) {
-        (Class::Float, Class::Bool) => format!("(bits({r}) & 0x7fffffffu) != 0u"),
-        (Class::Signed, Class::Bool) => format!("{r} != 0"),
-        (_, Class::Bool) => format!("{r} != 0u"),
-        (Class::Bool, Class::Float) => format!("hidden(select(0.0f, 1.0f, {r}), {none})"),
-        (Class::Bool, Class::Signed) => format!("select(0, 1, {r})"),
-        (Class::Bool, Class::Unsigned) => format!("select(0u, 1u, {r})"),
+    match (from.kind(), to.kind()) {
+        (DTypeKind::Float, DTypeKind::Bool) => format!("(bits({r}) & 0x7fffffffu) != 0u"),
+        (DTypeKind::Signed, DTypeKind::Bool) => format!("{r} != 0"),
+        (_, DTypeKind::Bool) => format!("{r} != 0u"),
+        (DTypeKind::Bool, DTypeKind::Float) => format!("hidden(select(0.0f, 1.0f, {r}), {none})"),
+        (DTypeKind::Bool, DTypeKind::Signed) => format!("select(0, 1, {r})"),
+        (DTypeKind::Bool, DTypeKind::Unsigned) => format!("select(0u, 1u, {r})"),
         // What a wider format of the same kind holds already is rounded to itself.
-        (Class::Float, Class::Float) => rounded(to, r.to_string()),
-        (Class::Float, _) => format!("to_{}({r})", to.name()),
-        (_, Class::Float) if to == DType::F32 => format!("hidden(f32({r}), {none})"),
+        (DTypeKind::Float, DTypeKind::Float) => rounded(to, r.to_string()),
+        (DTypeKind::Float, _) => format!("to_{}({r})", to.name()),
+        (_, DTypeKind::Float) if to == DType::F32 => format!("hidden(f32({r}), {none})"),
         // Up to 16 bits f32 holds them all; others are rounded once too.
-        (_, Class::Float) if from.size() <= 2 => rounded(to, format!("hidden(f32({r}), {none})")),
-        (_, Class::Float) => rounded(to, format!("hidden(odd_{}({r}), {none})", ty(from))),
+        (_, DTypeKind::Float) if from.size() <= 2 => rounded(to, format!("hidden(f32({r}), {none})")),
+        (_, DTypeKind::Float) => rounded(to, format!("hidden(odd_{}({r}), {none})", ty(from))),
         (_, _) if ty(from) == ty(to) => wrapped(to, r.to_string()),
         (_, _) => wrapped(to, format!("{}({r})", ty(to))),
     }
@@ -137,18 +137,18 @@ fn nothing(dst: Reg) -> String {
 }
 
 /// A constant, floats hidden.
-pub(super) fn unknown(s: Scalar, dst: Reg) -> String {
+pub(super) fn opaque_constant(s: Scalar, dst: Reg) -> String {
     let text = constant(s);
     if s.dtype().is_float() { format!("hidden({text}, {})", nothing(dst)) } else { text }
 }
 
 pub(super) fn constant(s: Scalar) -> String {
     let d = s.dtype();
-    match d.class() {
-        Class::Bool => s.to_bool().to_string(),
-        Class::Signed => integer(s.to_i64()),
-        Class::Unsigned => format!("{}u", s.bits()),
-        Class::Float => {
+    match d.kind() {
+        DTypeKind::Bool => s.to_bool().to_string(),
+        DTypeKind::Signed => integer(s.to_i64()),
+        DTypeKind::Unsigned => format!("{}u", s.bits()),
+        DTypeKind::Float => {
             let x = s.to_f64() as f32;
             if x.is_finite() && (x == 0.0 || x.is_normal()) {
                 match x {

@@ -1,6 +1,6 @@
 //! A device that programs are compiled for and never run on.
 
-use compiler::target::{KernelLimits, Products, Schedule, SplitReduction, Target};
+use compiler::target::{KernelLimits, MatmulTarget, LoopSchedule, SplitReduction, Target};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Program, Result};
 use ir::Type;
 use ir::ops::Composite;
@@ -13,31 +13,31 @@ impl Device {
     /// One that runs rows in parallel.
     pub(crate) fn grid() -> Device {
         let mut target = cpu::Cpu::with_target(1, None).target().clone();
-        target.schedule = Schedule::Grid;
-        target.products = Products { prologues: None, epilogues: None, ..target.products };
+        target.schedule = LoopSchedule::Grid;
+        target.matmul = MatmulTarget { prologues: None, epilogues: None, ..target.matmul };
         Device(target)
     }
 
     /// One that runs rows in parallel as a GPU does, or one that chunks them for workers as a CPU does.
     pub(crate) fn random(rng: &mut Rng) -> Device {
         let mut target = cpu::Cpu::with_target(1, None).target().clone();
-        if rng.chance(0.75) {
+        if rng.bernoulli(0.75) {
             let cuts = *rng.pick(&[0, 16]);
             let row_scratch = *rng.pick(&[0, 4 << 10, 128 << 10]);
-            target.kernel = KernelLimits { max_space_splits: cuts, row_scratch, ..target.kernel };
-            if rng.chance(0.5) {
-                target.partials = SplitReduction {
-                    least: 16,
-                    few: 3,
-                    each: 4,
+            target.kernel = KernelLimits { max_space_splits: cuts, row_scratch_bytes: row_scratch, ..target.kernel };
+            if rng.bernoulli(0.5) {
+                target.split_reduction = SplitReduction {
+                    min_elements: 16,
+                    saturating_results: 3,
+                    min_elements_per_share: 4,
                     min_parallel_results: 0,
                     blocks: 4,
                     block: (2, 8),
-                    stages: 3,
+                    max_stages: 3,
                 };
             }
-            target.schedule = Schedule::Grid;
-            target.products = Products { prologues: None, epilogues: None, ..target.products };
+            target.schedule = LoopSchedule::Grid;
+            target.matmul = MatmulTarget { prologues: None, epilogues: None, ..target.matmul };
         }
         Device(target)
     }

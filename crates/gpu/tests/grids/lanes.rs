@@ -2,7 +2,7 @@
 //! joined as the grid's documentation says. It knows nothing of threads and memory.
 
 use compiler::loops::{Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt};
-use gpu::grid::{self, Limits};
+use gpu::grid::{self, GridLimits};
 use ir::{Binary, DType, Scalar};
 
 /// How a team works.
@@ -13,9 +13,9 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    pub(crate) fn of(g: &grid::Kernel, limits: &Limits) -> Lanes {
+    pub(crate) fn of(g: &grid::GridKernel, limits: &GridLimits) -> Lanes {
         let count = (g.threads / g.teams) as usize;
-        Lanes { count, width: width(&g.body), subgroup: limits.subgroup.map(|s| s as usize) }
+        Lanes { count, width: width(&g.body), subgroup: limits.subgroup_size.map(|s| s as usize) }
     }
 }
 

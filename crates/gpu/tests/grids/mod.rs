@@ -6,12 +6,12 @@ pub(crate) mod device;
 pub(crate) mod lanes;
 pub(crate) mod rows;
 
-use compiler::loops::{self, Extent, Index, Kernel, Mode, Op, Size, Stmt};
+use compiler::loops::{self, Extent, Index, Kernel, AccessMode, Op, Size, Stmt};
 use compiler::program::{BufferKind, BufferRef, BufferSlice, KernelArg, Program, Step, TripCount};
 use compiler::{Backend, Options};
-use gpu::grid::{self, Launch, LaunchInfo, Limits, View};
+use gpu::grid::{self, Launch, LaunchInfo, GridLimits, View};
 use ir::{DType, Graph, Scalar, Type};
-use oracle::{Fill, Rng};
+use oracle::{FillKind, Rng};
 
 /// A kernel with where its arguments are: a region and an offset, or scratch of so many bytes.
 pub(crate) struct Case {
@@ -46,7 +46,7 @@ fn steps(program: &Program, list: &[Step], out: &mut Vec<Case>) {
         match s {
             Step::Kernel { kernel, args, .. } => out.push(case(program, kernel, args)),
             Step::Loop(l) => {
-                if let TripCount::While { test, .. } = &l.trip {
+                if let TripCount::While { test, .. } = &l.trip_count {
                     steps(program, test, out);
                 }
                 steps(program, &l.body, out);
@@ -59,14 +59,14 @@ fn steps(program: &Program, list: &[Step], out: &mut Vec<Case>) {
 
 /// The arena is region 0; every other buffer is one of its own.
 fn case(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Case {
-    let mut regions = vec![program.arena];
+    let mut regions = vec![program.arena_bytes];
     let mut homes = Vec::new();
     for (i, b) in program.buffers.iter().enumerate() {
-        let shared = match &b.class {
+        let shared = match &b.kind {
             BufferKind::Activation => Some((0, b.offset)),
             BufferKind::Output(o) => {
                 let from = program.donated.iter().find(|(_, to)| to == o).map(|(from, _)| *from);
-                let home = |from: usize| program.buffers.iter().position(|b| b.class == BufferKind::Input(from));
+                let home = |from: usize| program.buffers.iter().position(|b| b.kind == BufferKind::Input(from));
                 from.and_then(home).filter(|k| *k < i).map(|k| homes[k])
             }
             _ => None,
@@ -77,7 +77,7 @@ fn case(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Case {
         }));
     }
     let view = |p: &BufferSlice| {
-        let id = match p.slot {
+        let id = match p.buffer {
             BufferRef::Fixed(b) | BufferRef::DoubleBuffered(_, b, _) => b.0 as usize,
         };
         let (region, at) = homes[id];
@@ -85,7 +85,7 @@ fn case(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Case {
         View { region, offset: at + offset, bytes: program.buffers[id].ty.bytes().saturating_sub(offset) }
     };
     // Regions are taken to start at multiples of this.
-    let given = grid::given(program, kernel, args, 256);
+    let given = grid::launch_info(program, kernel, args, 256);
     let args = args
         .iter()
         .map(|a| match a {
@@ -140,7 +140,7 @@ pub(crate) fn general(k: &Kernel) -> (Kernel, Vec<i64>) {
     }
     block(&mut k.body, &mut sizes);
     for b in &mut k.buffers {
-        if let Mode::Scratch(n) = &mut b.mode {
+        if let AccessMode::Scratch(n) = &mut b.mode {
             *n = 0;
         }
     }
@@ -149,25 +149,25 @@ pub(crate) fn general(k: &Kernel) -> (Kernel, Vec<i64>) {
 }
 
 /// Targets of every kind, small ones above all, so that small kernels meet every border.
-pub(crate) fn limits(rng: &mut Rng) -> Limits {
-    if rng.chance(0.05) {
-        return *rng.pick(&[Limits::CUDA, Limits { wide_ints: true, doubles: true, ..Limits::WEBGPU }]);
+pub(crate) fn limits(rng: &mut Rng) -> GridLimits {
+    if rng.bernoulli(0.05) {
+        return *rng.pick(&[GridLimits::CUDA, GridLimits { has_int64: true, has_f64: true, ..GridLimits::WEBGPU }]);
     }
     let subgroup = *rng.pick(&[None, Some(1), Some(2), Some(4), Some(8)]);
     let usual = subgroup.unwrap_or(1) * *rng.pick(&[1, 2, 4]);
-    Limits {
+    GridLimits {
         threads: usual * *rng.pick(&[1, 2, 4]),
-        usual,
-        subgroup,
-        shared: *rng.pick(&[0, 64, 1024, 48 << 10]),
+        default_threads: usual,
+        subgroup_size: subgroup,
+        max_shared_bytes: *rng.pick(&[0, 64, 1024, 48 << 10]),
         blocks: *rng.pick(&[1, 2, 7, 65_535]),
-        spilling: *rng.pick(&[1, 3]),
-        busy: *rng.pick(&[1, 1, 16, 4096]),
+        max_spill_blocks: *rng.pick(&[1, 3]),
+        saturating_threads: *rng.pick(&[1, 1, 16, 4096]),
         tile: *rng.pick(&[1, 2, 4, 16]),
-        access: *rng.pick(&[1, 8, 16]),
-        word: *rng.pick(&[1, 1, 4]),
-        wide_ints: true,
-        doubles: true,
+        max_access_bytes: *rng.pick(&[1, 8, 16]),
+        min_store_bytes: *rng.pick(&[1, 1, 4]),
+        has_int64: true,
+        has_f64: true,
     }
 }
 
@@ -188,16 +188,16 @@ pub(crate) struct Seen {
 pub(crate) struct Prepared {
     pub(crate) kernel: Kernel,
     pub(crate) sizes: Vec<i64>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: GridLimits,
     pub(crate) given: LaunchInfo,
     pub(crate) regions: Vec<Vec<u8>>,
     pub(crate) views: Vec<View>,
-    pub(crate) grid: grid::Kernel,
+    pub(crate) grid: grid::GridKernel,
 }
 
 /// Lowers a kernel, perhaps with its sizes as arguments; nothing if it has sizes of its own.
-pub(crate) fn prepare(case: &Case, limits: Limits, rng: &mut Rng) -> Result<Option<Prepared>, String> {
-    let (kernel, sizes) = if rng.chance(0.4) { general(&case.kernel) } else { (case.kernel.clone(), Vec::new()) };
+pub(crate) fn prepare(case: &Case, limits: GridLimits, rng: &mut Rng) -> Result<Option<Prepared>, String> {
+    let (kernel, sizes) = if rng.bernoulli(0.4) { general(&case.kernel) } else { (case.kernel.clone(), Vec::new()) };
     if kernel.sizes as usize != sizes.len() {
         return Ok(None);
     }
@@ -205,10 +205,10 @@ pub(crate) fn prepare(case: &Case, limits: Limits, rng: &mut Rng) -> Result<Opti
     // Data for what is read, in each one's dtype.
     let mut regions: Vec<Vec<u8>> = case.regions.iter().map(|n| vec![0x5A; *n]).collect();
     for (b, a) in k.buffers.iter().zip(&case.args) {
-        if let (Mode::Read | Mode::ReadWrite, Arg::Memory(v)) = (b.mode, a) {
+        if let (AccessMode::Read | AccessMode::ReadWrite, Arg::Memory(v)) = (b.mode, a) {
             let n = v.bytes / b.dtype.size();
-            let fill = *rng.pick(&[Fill::Smooth, Fill::Smooth, Fill::Ties, Fill::Special]);
-            let data = fill.of(&Type::new(b.dtype, &[n]), rng);
+            let fill = *rng.pick(&[FillKind::Smooth, FillKind::Smooth, FillKind::Duplicates, FillKind::Special]);
+            let data = fill.random_tensor(&Type::new(b.dtype, &[n]), rng);
             regions[v.region][v.offset..v.offset + n * b.dtype.size()].copy_from_slice(data.bytes());
         }
     }
@@ -254,7 +254,7 @@ pub(crate) fn agrees(case: &Case, rng: &mut Rng, seen: &mut Seen) -> Result<(), 
     let got = own(&regions);
     seen.add(&g, &given);
     let same = |want: &[Vec<u8>]| {
-        k.buffers.iter().enumerate().filter(|(_, b)| matches!(b.mode, Mode::Write | Mode::ReadWrite)).find_map(
+        k.buffers.iter().enumerate().filter(|(_, b)| matches!(b.mode, AccessMode::Write | AccessMode::ReadWrite)).find_map(
             |(i, b)| {
                 let n = b.dtype.size();
                 let differs = |(x, y): &(&[u8], &[u8])| x != y && !(is_nan(b.dtype, x) && is_nan(b.dtype, y));
@@ -294,7 +294,7 @@ pub(crate) fn is_nan(d: DType, raw: &[u8]) -> bool {
 }
 
 impl Seen {
-    fn add(&mut self, g: &grid::Kernel, given: &LaunchInfo) {
+    fn add(&mut self, g: &grid::GridKernel, given: &LaunchInfo) {
         let text = g.to_string();
         self.kernels += 1;
         self.waiting += (text.contains("barrier") || text.contains("exchange")) as usize;

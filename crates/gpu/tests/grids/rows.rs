@@ -3,13 +3,13 @@
 //! through, the numbers.
 
 use super::{Arg, Case};
-use compiler::loops::{Buf, Builder, Extent, Index, LoopKind, Mode, Reg, Size, Var};
+use compiler::loops::{Buf, KernelBuilder, Extent, Index, LoopKind, AccessMode, Reg, Size, Var};
 use gpu::grid::{LaunchInfo, View};
 use ir::{Binary, DType};
 use oracle::Rng;
 
 struct Writer<'r> {
-    b: Builder,
+    b: KernelBuilder,
     rng: &'r mut Rng,
     input: Buf,
     /// Memory that a row passes data through, and whether it starts at the row's place in a larger buffer.
@@ -25,7 +25,7 @@ struct Writer<'r> {
 impl Writer<'_> {
     fn at(&self, (_, outer): (Buf, bool), i: Index) -> Index {
         match self.parallel.filter(|_| outer) {
-            Some(p) => i.plus(p, self.length),
+            Some(p) => i.add_var(p, self.length),
             None => i,
         }
     }
@@ -34,15 +34,15 @@ impl Writer<'_> {
     fn element(&mut self, v: Option<Var>) -> Index {
         match (self.rng.below(4), v) {
             (0 | 1, Some(v)) => v.into(),
-            (2, Some(v)) if !self.straight => Index { offset: self.length - 1, ..Index::default() }.plus(v, -1),
+            (2, Some(v)) if !self.straight => Index { offset: self.length - 1, ..Index::default() }.add_var(v, -1),
             (_, _) => Index::from(self.rng.below(self.length as usize) as i64),
         }
     }
 
     fn value(&mut self) -> Reg {
-        if self.values.is_empty() || self.rng.chance(0.2) {
+        if self.values.is_empty() || self.rng.bernoulli(0.2) {
             let x = self.rng.below(5) as f64 * 0.5 - 1.0;
-            return self.b.number(DType::F32, x);
+            return self.b.constant_from_f64(DType::F32, x);
         }
         *self.rng.pick(&self.values.clone())
     }
@@ -54,15 +54,15 @@ impl Writer<'_> {
 
     /// A loop over the row: it stores to one memory, loads from others, and from that one what it stores.
     fn vector(&mut self, whole: Option<(Buf, bool)>) {
-        let n = if whole.is_some() || self.rng.chance(0.7) {
+        let n = if whole.is_some() || self.rng.bernoulli(0.7) {
             self.length
         } else {
             1 + self.rng.below(self.length as usize) as i64
         };
         let v = self.b.var();
-        let reduces = whole.is_none() && self.rng.chance(0.4);
-        let target = whole.or_else(|| (!reduces || self.rng.chance(0.5)).then(|| *self.rng.pick(&self.rows.clone())));
-        let across = whole.is_none() && !self.straight && self.rng.chance(0.3);
+        let reduces = whole.is_none() && self.rng.bernoulli(0.4);
+        let target = whole.or_else(|| (!reduces || self.rng.bernoulli(0.5)).then(|| *self.rng.pick(&self.rows.clone())));
+        let across = whole.is_none() && !self.straight && self.rng.bernoulli(0.3);
         let op = *self.rng.pick(&[Binary::Add, Binary::Max, Binary::Min]);
         let init = self.value();
         let phi = self.b.reg(DType::F32);
@@ -76,7 +76,7 @@ impl Writer<'_> {
         };
         for _ in 0..self.rng.below(3) {
             let from = *self.rng.pick(&self.rows.clone());
-            let stored = |i: Index| if across { Index { offset: n - 1, ..Index::default() }.plus(v, -1) } else { i };
+            let stored = |i: Index| if across { Index { offset: n - 1, ..Index::default() }.add_var(v, -1) } else { i };
             // At first nothing holds anything.
             if whole.is_some() {
                 continue;
@@ -88,7 +88,7 @@ impl Writer<'_> {
             own = self.mix(own, x);
         }
         if let Some(to) = target {
-            let i = if across { Index { offset: n - 1, ..Index::default() }.plus(v, -1) } else { v.into() };
+            let i = if across { Index { offset: n - 1, ..Index::default() }.add_var(v, -1) } else { v.into() };
             let i = self.at(to, i);
             self.b.store(to.0, i, own);
         }
@@ -153,28 +153,28 @@ impl Writer<'_> {
 
 pub(crate) fn random_kernel(rng: &mut Rng) -> Case {
     let length = *rng.pick(&[3i64, 8, 13, 16, 32, 64, 67]);
-    let rows = rng.chance(0.7).then(|| *rng.pick(&[1i64, 2, 5, 8, 33]));
+    let rows = rng.bernoulli(0.7).then(|| *rng.pick(&[1i64, 2, 5, 8, 33]));
     let total = (length * rows.unwrap_or(1)) as usize;
-    let mut b = Builder::new("rows");
-    let input = b.buffer(DType::F32, Mode::Read);
+    let mut b = KernelBuilder::new("rows");
+    let input = b.buffer(DType::F32, AccessMode::Read);
     let mut memory = Vec::new();
-    let mut args = vec![Arg::Memory(View::whole(0, total * 4))];
+    let mut args = vec![Arg::Memory(View::whole_region(0, total * 4))];
     let mut regions = vec![total * 4];
     for _ in 0..1 + rng.below(3) {
-        if rng.chance(0.6) {
-            memory.push((b.buffer(DType::F32, Mode::Scratch(length as usize)), false));
+        if rng.bernoulli(0.6) {
+            memory.push((b.buffer(DType::F32, AccessMode::Scratch(length as usize)), false));
             args.push(Arg::Scratch(length as usize * 4));
         } else {
-            memory.push((b.buffer(DType::F32, Mode::ReadWrite), true));
-            args.push(Arg::Memory(View::whole(regions.len(), total * 4)));
+            memory.push((b.buffer(DType::F32, AccessMode::ReadWrite), true));
+            args.push(Arg::Memory(View::whole_region(regions.len(), total * 4)));
             regions.push(total * 4);
         }
     }
-    let out = b.buffer(DType::F32, Mode::Write);
-    args.push(Arg::Memory(View::whole(regions.len(), total * 4)));
+    let out = b.buffer(DType::F32, AccessMode::Write);
+    args.push(Arg::Memory(View::whole_region(regions.len(), total * 4)));
     regions.push(total * 4);
     let parallel = rows.map(|_| b.var());
-    let straight = rng.chance(0.5);
+    let straight = rng.bernoulli(0.5);
     let mut w = Writer { b, rng, input, rows: memory, parallel, length, straight, values: vec![] };
     w.b.begin();
     for row in w.rows.clone() {
@@ -185,7 +185,7 @@ pub(crate) fn random_kernel(rng: &mut Rng) -> Case {
     // Everything that a row holds goes into the result.
     let v = w.b.var();
     w.b.begin();
-    let mut sum = w.b.number(DType::F32, 0.0);
+    let mut sum = w.b.constant_from_f64(DType::F32, 0.0);
     for row in w.rows.clone() {
         let i = w.at(row, v.into());
         let x = w.b.load(row.0, i);

@@ -1,6 +1,6 @@
 //! Routines as programs of the host: their text compiled by the host's C++ compiler, with headers of CUDA's and Hopper's words.
 
-use gpu::cuda::{Arg, Call, PRELUDE, Routine};
+use gpu::cuda::{TemplateArg, TemplateLaunch, PRELUDE, LaunchSequence};
 use ir::{Builder, Graph, GraphBuilder, Literal, Op, Type};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -21,7 +21,7 @@ pub(crate) fn compiler() -> Option<String> {
 
 /// A routine with its operands and the types of its results.
 pub(crate) struct Run {
-    pub(crate) routine: Routine,
+    pub(crate) routine: LaunchSequence,
     pub(crate) operands: Vec<Literal>,
     pub(crate) results: Vec<Type>,
 }
@@ -31,17 +31,17 @@ pub(crate) fn host(cxx: &str, name: &str, runs: &[Run]) -> Vec<Vec<Literal>> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let tests = format!("{}/tests", env!("CARGO_MANIFEST_DIR"));
     let mut text = format!("#include \"{tests}/shim.h\"\n{PRELUDE}\n#include \"{tests}/hopper.h\"\n");
-    let mut known: Vec<&Call> = Vec::new();
+    let mut known: Vec<&TemplateLaunch> = Vec::new();
     for c in runs.iter().flat_map(|r| &r.routine.calls) {
-        if known.iter().any(|k| k.entry == c.entry) {
+        if known.iter().any(|k| k.entry_point == c.entry_point) {
             continue;
         }
-        text += &c.text;
+        text += &c.source;
         // What each pointer is doesn't matter to the machine.
         let args: Vec<String> = (0..c.args.len()).map(|n| format!("Any{{a[{n}]}}")).collect();
         let sizes: Vec<String> = (0..c.sizes.len()).map(|n| format!("s[{n}]")).collect();
         let all = [args, sizes].concat().join(", ");
-        let _ = writeln!(text, "static void call{}(u8** a, i64* s) {{ {}({all}); }}", known.len(), c.entry);
+        let _ = writeln!(text, "static void call{}(u8** a, i64* s) {{ {}({all}); }}", known.len(), c.entry_point);
         known.push(c);
     }
     let table: Vec<String> = (0..known.len()).map(|i| format!("call{i}")).collect();
@@ -63,7 +63,7 @@ pub(crate) fn host(cxx: &str, name: &str, runs: &[Run]) -> Vec<Vec<Literal>> {
         regions.extend(r.results.iter().map(|t| vec![0xA5; t.bytes()]));
         regions.push(vec![0xA5; r.routine.scratch]);
         for c in &r.routine.calls {
-            let index = known.iter().position(|k| k.entry == c.entry).unwrap();
+            let index = known.iter().position(|k| k.entry_point == c.entry_point).unwrap();
             regions = launch(&program, index, c, regions, r.operands.len());
         }
         let made = r.results.iter().zip(&regions[r.operands.len()..]);
@@ -72,7 +72,7 @@ pub(crate) fn host(cxx: &str, name: &str, runs: &[Run]) -> Vec<Vec<Literal>> {
     finished
 }
 
-fn launch(program: &PathBuf, index: usize, c: &Call, regions: Vec<Vec<u8>>, operands: usize) -> Vec<Vec<u8>> {
+fn launch(program: &PathBuf, index: usize, c: &TemplateLaunch, regions: Vec<Vec<u8>>, operands: usize) -> Vec<Vec<u8>> {
     let mut input = Vec::new();
     let mut number = |n: usize| input.extend((n as i64).to_le_bytes());
     [1, index, c.threads as usize, c.blocks, 1, c.sizes.len()].into_iter().for_each(&mut number);
@@ -86,9 +86,9 @@ fn launch(program: &PathBuf, index: usize, c: &Call, regions: Vec<Vec<u8>>, oper
     number(c.args.len());
     for a in &c.args {
         let (region, offset) = match *a {
-            Arg::Operand(i) => (i, 0),
-            Arg::Result(i) => (operands + i, 0),
-            Arg::Scratch(offset) => (regions.len() - 1, offset),
+            TemplateArg::Operand(i) => (i, 0),
+            TemplateArg::Result(i) => (operands + i, 0),
+            TemplateArg::Scratch(offset) => (regions.len() - 1, offset),
         };
         number(region);
         number(offset);
@@ -100,7 +100,7 @@ fn launch(program: &PathBuf, index: usize, c: &Call, regions: Vec<Vec<u8>>, oper
     let output = child.wait_with_output().unwrap();
     let _ = writer.join();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{} of {}: {said}", output.status, c.entry);
+    assert!(output.status.success(), "{} of {}: {said}", output.status, c.entry_point);
     let mut rest = &output.stdout[..];
     let lengths: Vec<usize> = regions.iter().map(Vec::len).collect();
     lengths

@@ -1,6 +1,6 @@
 //! Activations and gated activations. Backward computes from the inputs alone.
 
-use super::{Family, ParamList, Params, Role, composite, misfit, misfit_arity};
+use super::{CompositeBuilder, ParamList, Params, BatchRole, composite, operand_mismatch, arity_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::error::{Error, Result};
@@ -10,52 +10,52 @@ use crate::scalar::{Compare, Unary};
 use crate::types::Type;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
-pub(super) const RELU: Family = Family {
+pub(super) const RELU: CompositeBuilder = CompositeBuilder {
     name: "relu",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |_, types| relu(one("relu", types)?),
     saves: (&[], &[0]),
 };
 
-pub(super) const RELU2: Family = Family {
+pub(super) const RELU2: CompositeBuilder = CompositeBuilder {
     name: "relu2",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |_, types| relu2(one("relu2", types)?),
     saves: (&[0], &[]),
 };
 
-pub(super) const GELU: Family = Family {
+pub(super) const GELU: CompositeBuilder = CompositeBuilder {
     name: "gelu",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |p, types| gelu(one("gelu", types)?, Gelu::of(p)?),
     saves: (&[0], &[]),
 };
 
-pub(super) const SILU: Family = Family {
+pub(super) const SILU: CompositeBuilder = CompositeBuilder {
     name: "silu",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |_, types| silu(one("silu", types)?),
     saves: (&[0], &[]),
 };
 
-pub(super) const SWIGLU: Family = Family {
+pub(super) const SWIGLU: CompositeBuilder = CompositeBuilder {
     name: "swiglu",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |_, types| match types {
         [gate, up] => swiglu(gate, up),
         [x] => swiglu_fused(x),
-        _ => Err(misfit_arity("swiglu", types, "gate and up, or both in one operand")),
+        _ => Err(arity_mismatch("swiglu", types, "gate and up, or both in one operand")),
     },
     saves: (&[0, 1], &[]),
 };
 
-pub(super) const GEGLU: Family = Family {
+pub(super) const GEGLU: CompositeBuilder = CompositeBuilder {
     name: "geglu",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |p, types| match types {
         [gate, up] => geglu(gate, up, Gelu::of(p)?),
         [x] => geglu_fused(x, Gelu::of(p)?),
-        _ => Err(misfit_arity("geglu", types, "gate and up, or both in one operand")),
+        _ => Err(arity_mismatch("geglu", types, "gate and up, or both in one operand")),
     },
     saves: (&[0, 1], &[]),
 };
@@ -63,7 +63,7 @@ pub(super) const GEGLU: Family = Family {
 fn one<'a>(name: &str, types: &'a [Type]) -> Result<&'a Type> {
     match types {
         [x] => Ok(x),
-        _ => Err(misfit_arity(name, types, "one operand")),
+        _ => Err(arity_mismatch(name, types, "one operand")),
     }
 }
 
@@ -170,7 +170,7 @@ fn gelu_tanh(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
 
 fn pointwise(name: &str, params: ParamList, x: &Type, f: Curve) -> Result<Composite> {
     if !x.dtype.is_float() {
-        return Err(misfit(name, &[x], "needs a float operand"));
+        return Err(operand_mismatch(name, &[x], "needs a float operand"));
     }
     let acc = x.dtype.accumulator();
     let mut b = Builder::new();
@@ -240,7 +240,7 @@ fn gated(name: &str, params: ParamList, operands: &[&Type], f: Curve) -> Result<
 
 fn check_pair(name: &str, gate: &Type, up: &Type) -> Result<()> {
     if gate != up || !gate.dtype.is_float() {
-        return Err(misfit(name, &[gate, up], "needs gate and up of one float type"));
+        return Err(operand_mismatch(name, &[gate, up], "needs gate and up of one float type"));
     }
     Ok(())
 }
@@ -248,7 +248,7 @@ fn check_pair(name: &str, gate: &Type, up: &Type) -> Result<()> {
 fn check_halves(name: &str, x: &Type) -> Result<()> {
     match x.shape.last() {
         Some(n) if n % 2 == 0 && x.dtype.is_float() => Ok(()),
-        _ => Err(misfit(name, &[x], "needs a float operand whose last axis is gate and up in equal parts")),
+        _ => Err(operand_mismatch(name, &[x], "needs a float operand whose last axis is gate and up in equal parts")),
     }
 }
 

@@ -1,23 +1,23 @@
 //! Convolution of two signals along the last axis, which a backend may take through a Fourier transform.
 
-use super::{Family, Role, composite, misfit, misfit_arity};
+use super::{CompositeBuilder, BatchRole, composite, operand_mismatch, arity_mismatch};
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::Value;
-use crate::ops::window::Windows;
+use crate::ops::window::WindowConfig;
 use crate::ops::{Composite, Derivative};
 use crate::types::Type;
 use std::sync::Arc;
 
 const NAME: &str = "fft_convolve";
 
-pub(super) const FFT_CONVOLVE: Family = Family {
+pub(super) const FFT_CONVOLVE: CompositeBuilder = CompositeBuilder {
     name: NAME,
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |_, types| match types {
         [x, y] => fft_convolve(x, y),
-        _ => Err(misfit_arity(NAME, types, "two signals")),
+        _ => Err(arity_mismatch(NAME, types, "two signals")),
     },
     saves: (&[0, 1], &[]),
 };
@@ -44,15 +44,15 @@ pub fn fft_convolve(x: &Type, y: &Type) -> Result<Composite> {
 fn without_rule(x: &Type, y: &Type) -> Result<Composite> {
     let rank = x.rank();
     if rank == 0 || x.dtype != y.dtype || !x.dtype.is_float() || rank != y.rank() {
-        return Err(misfit(NAME, &[x, y], "needs two floats of one dtype and rank, with at least one axis"));
+        return Err(operand_mismatch(NAME, &[x, y], "needs two floats of one dtype and rank, with at least one axis"));
     }
     let (lead, m, n) = (&x.shape[..rank - 1], x.shape[rank - 1], y.shape[rank - 1]);
     if lead != &y.shape[..rank - 1] || m == 0 || n == 0 {
-        return Err(misfit(NAME, &[x, y], "needs equal leading axes, and signals that aren't empty"));
+        return Err(operand_mismatch(NAME, &[x, y], "needs equal leading axes, and signals that aren't empty"));
     }
     let mut shape = x.shape.clone();
     shape[rank - 1] = m + n - 1;
-    let z = Type::checked(x.dtype, &shape).map_err(|p| misfit(NAME, &[x, y], p.to_string()))?;
+    let z = Type::checked(x.dtype, &shape).map_err(|p| operand_mismatch(NAME, &[x, y], p.to_string()))?;
     let mut b = Builder::new();
     let (xv, yv) = (b.graph.input(x.clone()), b.graph.input(y.clone()));
     let out = direct(&mut b, xv, yv, &z)?;
@@ -71,7 +71,7 @@ fn direct(b: &mut Builder, x: Value, y: Value, z: &Type) -> Result<Value> {
     let x = b.reshape(x, &[1, rows, m])?;
     let y = b.flip(y, &[last])?;
     let y = b.reshape(y, &[rows, 1, n])?;
-    let v = b.conv(x, y, Windows::strided(&[1], &[n as i64 - 1]), rows)?;
+    let v = b.conv(x, y, WindowConfig::strided(&[1], &[n as i64 - 1]), rows)?;
     let v = b.reshape(v, &z.shape)?;
     b.cast(v, z.dtype)
 }

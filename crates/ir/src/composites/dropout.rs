@@ -1,6 +1,6 @@
 //! Dropout by random bits that come as an operand, so that the graph stays pure and backward drops the same places.
 
-use super::{Family, Role, composite, float_param, misfit, misfit_arity};
+use super::{CompositeBuilder, BatchRole, composite, float_param, operand_mismatch, arity_mismatch};
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -10,12 +10,12 @@ use crate::ops::Composite;
 use crate::scalar::{Compare, Scalar};
 use crate::types::Type;
 
-pub(super) const DROPOUT: Family = Family {
+pub(super) const DROPOUT: CompositeBuilder = CompositeBuilder {
     name: "dropout",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |p, types| match types {
         [x, bits] => dropout(x, bits, p.float("rate")?),
-        _ => Err(misfit_arity("dropout", types, "x and random bits")),
+        _ => Err(arity_mismatch("dropout", types, "x and random bits")),
     },
     saves: (&[1], &[]),
 };
@@ -28,7 +28,7 @@ pub fn dropout(x: &Type, bits: &Type, rate: f64) -> Result<Composite> {
     }
     if !x.dtype.is_float() || bits.shape != x.shape || !matches!(bits.dtype, DType::U32 | DType::Bool) {
         let text = "needs a float operand, and u32 bits or a bool mask of the same shape";
-        return Err(misfit("dropout", &[x, bits], text));
+        return Err(operand_mismatch("dropout", &[x, bits], text));
     }
     let drop = |b: &mut Builder, x: Value, bits: Value| -> Result<Value> {
         if rate == 1.0 {
@@ -44,7 +44,7 @@ pub fn dropout(x: &Type, bits: &Type, rate: f64) -> Result<Composite> {
             let threshold = b.splat(threshold, &shape)?;
             b.compare(Compare::Ge, bits, threshold)?
         };
-        b.keep_where(keep, scaled)
+        b.zero_unless(keep, scaled)
     };
     let mut b = Builder::new();
     let (xv, bv) = (b.graph.input(x.clone()), b.graph.input(bits.clone()));

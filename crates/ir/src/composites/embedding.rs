@@ -1,7 +1,7 @@
 //! Rows of a table by integer ids.
 
-use super::rows::along_row;
-use super::{Family, Role, composite, misfit, misfit_arity};
+use super::rows::broadcast_along_row;
+use super::{CompositeBuilder, BatchRole, composite, operand_mismatch, arity_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::error::Result;
@@ -14,15 +14,15 @@ use crate::ops::{Composite, StopGradient};
 use crate::scalar::{Compare, Scalar};
 use crate::types::Type;
 
-pub(super) const EMBEDDING: Family = Family {
+pub(super) const EMBEDDING: CompositeBuilder = CompositeBuilder {
     name: "embedding",
-    roles: |_| vec![Role::Shared, Role::Rows],
+    roles: |_| vec![BatchRole::Shared, BatchRole::Rows],
     build: |p, types| match types {
         [table, ids] => {
             let padding = p.int("padding_idx").and_then(|i| usize::try_from(i).ok());
             embedding(table, ids, padding)
         }
-        _ => Err(misfit_arity("embedding", types, "a table and ids")),
+        _ => Err(arity_mismatch("embedding", types, "a table and ids")),
     },
     saves: (&[1], &[]),
 };
@@ -35,7 +35,7 @@ pub(super) const EMBEDDING: Family = Family {
 pub fn embedding(table: &Type, ids: &Type, padding_idx: Option<usize>) -> Result<Composite> {
     const NAME: &str = "embedding";
     if table.rank() != 2 || !table.dtype.is_float() || !ids.dtype.is_int() {
-        return Err(misfit(NAME, &[table, ids], "needs a float table [V, D] and integer ids"));
+        return Err(operand_mismatch(NAME, &[table, ids], "needs a float table [V, D] and integer ids"));
     }
     let rows = table.shape[0];
     if rows == 0 || padding_idx.is_some_and(|p| p >= rows) {
@@ -43,14 +43,14 @@ pub fn embedding(table: &Type, ids: &Type, padding_idx: Option<usize>) -> Result
             Some(p) => format!("has no row {p} for padding"),
             None => "needs a table with a row".into(),
         };
-        return Err(misfit(NAME, &[table, ids], text));
+        return Err(operand_mismatch(NAME, &[table, ids], text));
     }
     let mut b = Builder::new();
     let (tv, iv) = (b.graph.input(table.clone()), b.graph.input(ids.clone()));
     let mut y = b.take(tv, iv, 0, GatherMode::fill(table.dtype))?;
     if let Some(p) = padding_idx {
         let is_padding = equals_row(&mut b, iv, p)?;
-        let at = along_row(&mut b, is_padding, y)?;
+        let at = broadcast_along_row(&mut b, is_padding, y)?;
         let fixed = b.one(StopGradient.into(), &[y])?;
         y = b.select(at, fixed, y)?;
     }
@@ -63,7 +63,7 @@ pub fn embedding(table: &Type, ids: &Type, padding_idx: Option<usize>) -> Result
     let mut ga = b.cast(g, table.dtype.accumulator())?;
     if let Some(p) = padding_idx {
         let is_padding = equals_row(&mut b, iv, p)?;
-        let at = along_row(&mut b, is_padding, ga)?;
+        let at = broadcast_along_row(&mut b, is_padding, ga)?;
         let zero = b.full_like(ga, 0.0)?;
         ga = b.select(at, zero, ga)?;
     }

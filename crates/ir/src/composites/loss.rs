@@ -1,8 +1,8 @@
 //! Cross-entropy of logits and integer labels.
 
-use super::rows::{along_row, last_axis, row_mean, row_sum};
-use super::softmax::{LogSumExp, exp_below, row_logsumexp};
-use super::{Family, Role, composite, float_param, misfit, misfit_arity};
+use super::rows::{broadcast_along_row, last_axis, row_mean, row_sum};
+use super::softmax::{LogSumExp, exp_normalized, row_logsumexp};
+use super::{CompositeBuilder, BatchRole, composite, float_param, operand_mismatch, arity_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
@@ -13,26 +13,26 @@ use crate::ops::Composite;
 use crate::scalar::{Binary, Compare, Scalar};
 use crate::types::Type;
 
-pub(super) const CROSS_ENTROPY: Family = Family {
+pub(super) const CROSS_ENTROPY: CompositeBuilder = CompositeBuilder {
     name: "cross_entropy",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |p, types| match types {
         [logits, labels] => {
-            let options = CrossEntropy {
+            let options = CrossEntropyOptions {
                 ignore_index: p.int("ignore_index"),
                 label_smoothing: p.float_opt("label_smoothing").unwrap_or(0.0),
                 z_loss: p.float_opt("z_loss").unwrap_or(0.0),
             };
             cross_entropy(logits, labels, options)
         }
-        _ => Err(misfit_arity("cross_entropy", types, "logits and labels")),
+        _ => Err(arity_mismatch("cross_entropy", types, "logits and labels")),
     },
     saves: (&[0, 1], &[1, 2]),
 };
 
 /// Parameters of [`cross_entropy`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CrossEntropy {
+pub struct CrossEntropyOptions {
     /// Rows with this label have loss 0 and gradient 0.
     pub ignore_index: Option<i64>,
     /// The share of the target that is spread over all classes.
@@ -47,12 +47,12 @@ pub struct CrossEntropy {
 ///
 /// A label outside `0..V` that isn't ignored gives NaN, in the loss and in the row's gradient: a wrong label must not
 /// pass for a small loss. Reduction is the caller's: a mean over valid rows divides by their number.
-pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropy) -> Result<Composite> {
+pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropyOptions) -> Result<Composite> {
     const NAME: &str = "cross_entropy";
     let axis = last_axis(NAME, logits)?;
     if !labels.dtype.is_int() || labels.shape[..] != logits.shape[..axis] {
         let text = format!("needs integer labels of shape {:?}, got {labels}", &logits.shape[..axis]);
-        return Err(misfit(NAME, &[logits, labels], text));
+        return Err(operand_mismatch(NAME, &[logits, labels], text));
     }
     let (smooth, z) = (options.label_smoothing, options.z_loss);
     if !(0.0..=1.0).contains(&smooth) || !z.is_finite() {
@@ -62,15 +62,15 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropy) -> Res
     }
     let classes = logits.shape[axis];
     let acc = logits.dtype.accumulator();
-    let rows = Rows { options, classes, dtype: Rows::integers(labels.dtype, classes, options.ignore_index) };
+    let rows = LabelMasks { options, classes, dtype: LabelMasks::integers(labels.dtype, classes, options.ignore_index) };
 
     let mut b = Builder::new();
     let (xv, lv) = (b.graph.input(logits.clone()), b.graph.input(labels.clone()));
     let xa = b.cast(xv, acc)?;
     // The row's maximum cancels: without it the loss keeps its digits, however far from 0 the logits are.
     let LogSumExp { max, log, shifted } = row_logsumexp(&mut b, xa)?;
-    let hit = rows.hits(&mut b, lv, xa)?;
-    let at = b.keep_where(hit, shifted)?;
+    let hit = rows.is_label(&mut b, lv, xa)?;
+    let at = b.zero_unless(hit, shifted)?;
     let picked = row_sum(&mut b, at)?;
     let picked = b.scale(picked, 1.0 - smooth)?;
     let mut loss = b.sub(log, picked)?;
@@ -85,7 +85,7 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropy) -> Res
         let sq = b.scale(sq, z)?;
         loss = b.add(loss, sq)?;
     }
-    let loss = rows.settle(&mut b, lv, loss)?;
+    let loss = rows.mask_invalid_rows(&mut b, lv, loss)?;
     let stat = b.ty(loss);
     let body = b.finish(&[loss, max, log]);
 
@@ -95,22 +95,22 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropy) -> Res
     let _loss = b.graph.input(stat.clone());
     let (max, log, g) = (b.graph.input(stat.clone()), b.graph.input(stat.clone()), b.graph.input(stat));
     let xa = b.cast(xv, acc)?;
-    let mut d = exp_below(&mut b, xa, max, log)?;
+    let mut d = exp_normalized(&mut b, xa, max, log)?;
     if z != 0.0 {
         let lse = b.add(max, log)?;
         let s = b.scale(lse, 2.0 * z)?;
         let s = b.offset(s, 1.0)?;
-        let s = along_row(&mut b, s, d)?;
+        let s = broadcast_along_row(&mut b, s, d)?;
         d = b.mul(d, s)?;
     }
     if smooth != 0.0 {
         d = b.offset(d, -smooth / classes as f64)?;
     }
-    let hit = rows.hits(&mut b, lv, xa)?;
+    let hit = rows.is_label(&mut b, lv, xa)?;
     let less = b.offset(d, smooth - 1.0)?;
     let d = b.select(hit, less, d)?;
-    let g = rows.settle(&mut b, lv, g)?;
-    let g = along_row(&mut b, g, d)?;
+    let g = rows.mask_invalid_rows(&mut b, lv, g)?;
+    let g = broadcast_along_row(&mut b, g, d)?;
     let dx = b.mul(g, d)?;
     // An ignored row has gradient 0 whatever its logits are.
     let dx = rows.clear_ignored(&mut b, lv, dx)?;
@@ -130,14 +130,14 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropy) -> Res
 }
 
 /// What the labels of the rows say.
-struct Rows {
-    options: CrossEntropy,
+struct LabelMasks {
+    options: CrossEntropyOptions,
     classes: usize,
     /// What labels and classes are compared as.
     dtype: DType,
 }
 
-impl Rows {
+impl LabelMasks {
     /// i32 where it holds every label and every class: some devices have nothing wider. Else i64; a u64 beyond it turns negative and so
     /// stays invalid.
     fn integers(labels: DType, classes: usize, ignored: Option<i64>) -> DType {
@@ -157,16 +157,16 @@ impl Rows {
     }
 
     /// Whether each place of `x` is its row's label.
-    fn hits(&self, b: &mut Builder, labels: Value, x: Value) -> Result<Value> {
+    fn is_label(&self, b: &mut Builder, labels: Value, x: Value) -> Result<Value> {
         let labels = self.labels(b, labels)?;
         let ty = b.ty(x);
         let class = b.iota(self.dtype, &ty.shape, ty.rank() - 1)?;
-        let wide = along_row(b, labels, x)?;
+        let wide = broadcast_along_row(b, labels, x)?;
         b.compare(Compare::Eq, class, wide)
     }
 
     /// A row's number as it is for a valid label, 0 for an ignored one, else NaN.
-    fn settle(&self, b: &mut Builder, labels: Value, x: Value) -> Result<Value> {
+    fn mask_invalid_rows(&self, b: &mut Builder, labels: Value, x: Value) -> Result<Value> {
         let l = self.labels(b, labels)?;
         let (low, high) = (self.all(b, l, 0)?, self.all(b, l, self.classes as i64)?);
         let (ge, lt) = (b.compare(Compare::Ge, l, low)?, b.compare(Compare::Lt, l, high)?);
@@ -185,8 +185,8 @@ impl Rows {
         let index = self.all(b, l, i)?;
         let mut kept = b.compare(Compare::Ne, l, index)?;
         if b.ty(x).rank() > b.ty(kept).rank() {
-            kept = along_row(b, kept, x)?;
+            kept = broadcast_along_row(b, kept, x)?;
         }
-        b.keep_where(kept, x)
+        b.zero_unless(kept, x)
     }
 }

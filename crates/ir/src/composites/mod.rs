@@ -31,7 +31,7 @@ pub mod softmax;
 
 /// How a composite takes an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum BatchRole {
     /// Leading axes are batch axes.
     Rows,
     /// The same for all rows.
@@ -42,11 +42,11 @@ pub enum Role {
 }
 
 /// A composite that can be built from data.
-pub struct Family {
+pub struct CompositeBuilder {
     /// The composite's name.
     pub name: &'static str,
     /// Roles of the operands; the last one repeats for further operands.
-    pub roles: fn(&Params<'_>) -> Vec<Role>,
+    pub roles: fn(&Params<'_>) -> Vec<BatchRole>,
     /// Builds it for operand types.
     pub build: fn(&Params<'_>, &[Type]) -> Result<Composite>,
     /// What PyTorch would keep for backward: operands, results.
@@ -54,7 +54,7 @@ pub struct Family {
 }
 
 /// All families.
-pub const FAMILIES: &[Family] = &[
+pub const COMPOSITES: &[CompositeBuilder] = &[
     activation::RELU,
     activation::RELU2,
     activation::GELU,
@@ -129,8 +129,8 @@ impl Params<'_> {
     }
 }
 
-fn family(name: &str) -> Option<&'static Family> {
-    FAMILIES.iter().find(|f| f.name == name)
+fn family(name: &str) -> Option<&'static CompositeBuilder> {
+    COMPOSITES.iter().find(|f| f.name == name)
 }
 
 /// Builds a composite of the library.
@@ -149,9 +149,9 @@ pub(crate) fn batch_axes(name: &str, params: &[(String, Attr)], types: &[Type], 
         .zip(batched)
         .enumerate()
         .map(|(i, (ty, &b))| match roles.get(i).copied().unwrap_or(last) {
-            Role::Rows => Some(true),
-            Role::Shared => (!b).then_some(false),
-            Role::Prefix(own) => Some(b || ty.rank() > own),
+            BatchRole::Rows => Some(true),
+            BatchRole::Shared => (!b).then_some(false),
+            BatchRole::Prefix(own) => Some(b || ty.rank() > own),
         })
         .collect()
 }
@@ -163,7 +163,7 @@ pub(crate) fn saves(name: &str, operands: usize) -> SavedForBackward {
             let inputs: Vec<usize> = f.saves.0.iter().copied().filter(|&i| i < operands).collect();
             SavedForBackward { outputs: f.saves.1.iter().copied().collect(), ..SavedForBackward::inputs(&inputs) }
         }
-        None => SavedForBackward::nothing(),
+        None => SavedForBackward::none(),
     }
 }
 
@@ -173,7 +173,7 @@ fn composite(name: &str, params: ParamList, body: Graph, public: usize, vjp: Opt
         name: name.into(),
         params,
         body: Arc::new(body),
-        public,
+        num_public_outputs: public,
         derivative: vjp.map_or(Derivative::Body, |g| Derivative::Vjp(Arc::new(g))),
     }
 }
@@ -184,7 +184,7 @@ fn float_param(name: &str, x: f64) -> (String, Attr) {
 }
 
 /// Operands that don't fit, with what was expected.
-fn misfit(name: &str, operands: &[&Type], expected: impl Into<String>) -> Error {
+fn operand_mismatch(name: &str, operands: &[&Type], expected: impl Into<String>) -> Error {
     Error::Type(Box::new(TypeError {
         op: name.into(),
         operands: operands.iter().map(|t| (*t).clone()).collect(),
@@ -194,7 +194,7 @@ fn misfit(name: &str, operands: &[&Type], expected: impl Into<String>) -> Error 
 }
 
 /// The error of a wrong number of operands.
-fn misfit_arity(name: &str, operands: &[Type], expected: &str) -> Error {
+fn arity_mismatch(name: &str, operands: &[Type], expected: &str) -> Error {
     let found: Vec<&Type> = operands.iter().collect();
-    misfit(name, &found, format!("takes {expected}, got {} operands", operands.len()))
+    operand_mismatch(name, &found, format!("takes {expected}, got {} operands", operands.len()))
 }

@@ -1,7 +1,7 @@
 //! Normalisations over the last axis.
 
-use super::rows::{along_row, last_axis, over_rows, row_mean, sum_rows};
-use super::{Family, Role, composite, float_param, misfit, misfit_arity};
+use super::rows::{broadcast_along_row, last_axis, broadcast_over_rows, row_mean, sum_rows};
+use super::{CompositeBuilder, BatchRole, composite, float_param, operand_mismatch, arity_mismatch};
 use crate::build::{Builder, GraphBuilder};
 use crate::error::Result;
 use crate::graph::Value;
@@ -9,45 +9,45 @@ use crate::ops::Composite;
 use crate::scalar::Unary;
 use crate::types::Type;
 
-pub(super) const RMSNORM: Family = Family {
+pub(super) const RMSNORM: CompositeBuilder = CompositeBuilder {
     name: "rmsnorm",
-    roles: |_| vec![Role::Rows, Role::Shared],
+    roles: |_| vec![BatchRole::Rows, BatchRole::Shared],
     build: |p, types| match types {
         [x] => rmsnorm_plain(x, p.float("eps")?),
         [x, w] => rmsnorm(x, w, p.float("eps")?),
-        _ => Err(misfit_arity("rmsnorm", types, "x and a weight or none")),
+        _ => Err(arity_mismatch("rmsnorm", types, "x and a weight or none")),
     },
     saves: (&[0, 1], &[1]),
 };
 
-pub(super) const LAYERNORM: Family = Family {
+pub(super) const LAYERNORM: CompositeBuilder = CompositeBuilder {
     name: "layernorm",
-    roles: |_| vec![Role::Rows, Role::Shared],
+    roles: |_| vec![BatchRole::Rows, BatchRole::Shared],
     build: |p, types| match types {
         [x] => layernorm(x, None, None, p.float("eps")?),
         [x, w] => layernorm(x, Some(w), None, p.float("eps")?),
         [x, w, c] => layernorm(x, Some(w), Some(c), p.float("eps")?),
-        _ => Err(misfit_arity("layernorm", types, "x, then a weight, then a bias")),
+        _ => Err(arity_mismatch("layernorm", types, "x, then a weight, then a bias")),
     },
     saves: (&[0, 1], &[1, 2]),
 };
 
-pub(super) const FUSED_RESIDUAL_RMSNORM: Family = Family {
+pub(super) const FUSED_RESIDUAL_RMSNORM: CompositeBuilder = CompositeBuilder {
     name: "fused_residual_rmsnorm",
-    roles: |_| vec![Role::Rows, Role::Rows, Role::Shared],
+    roles: |_| vec![BatchRole::Rows, BatchRole::Rows, BatchRole::Shared],
     build: |p, types| match types {
         [r, x, w] => fused_residual_rmsnorm(r, x, w, p.float("eps")?),
-        _ => Err(misfit_arity("fused_residual_rmsnorm", types, "residual, x and a weight")),
+        _ => Err(arity_mismatch("fused_residual_rmsnorm", types, "residual, x and a weight")),
     },
     saves: (&[2], &[0, 2]),
 };
 
-pub(super) const QK_NORM: Family = Family {
+pub(super) const QK_NORM: CompositeBuilder = CompositeBuilder {
     name: "qk_norm",
-    roles: |_| vec![Role::Rows, Role::Rows, Role::Shared],
+    roles: |_| vec![BatchRole::Rows, BatchRole::Rows, BatchRole::Shared],
     build: |p, types| match types {
         [q, k, wq, wk] => qk_norm(q, k, wq, wk, p.float("eps")?),
-        _ => Err(misfit_arity("qk_norm", types, "q, k and a weight for each")),
+        _ => Err(arity_mismatch("qk_norm", types, "q, k and a weight for each")),
     },
     saves: (&[0, 1, 2, 3], &[2, 3]),
 };
@@ -56,7 +56,7 @@ pub(super) const QK_NORM: Family = Family {
 fn check_weight(name: &str, what: &str, x: &Type, w: &Type) -> Result<()> {
     let expected = x.with_shape(&[x.shape[last_axis(name, x)?]]);
     if *w != expected {
-        return Err(misfit(name, &[x, w], format!("needs a {what} of {expected}, got {w}")));
+        return Err(operand_mismatch(name, &[x, w], format!("needs a {what} of {expected}, got {w}")));
     }
     Ok(())
 }
@@ -67,19 +67,19 @@ fn rms_forward(b: &mut Builder, x: Value, w: Option<Value>, eps: f64) -> Result<
     let mean = row_mean(b, sq)?;
     let shifted = b.offset(mean, eps)?;
     let rstd = b.unary(Unary::Rsqrt, shifted)?;
-    let r = along_row(b, rstd, x)?;
+    let r = broadcast_along_row(b, rstd, x)?;
     let hat = b.mul(x, r)?;
     Ok((scaled(b, hat, w)?, rstd))
 }
 
 /// `dx = r·(g·w - x̂·mean(g·w·x̂))` and `dw = Σ g·x̂` over rows.
 fn rms_backward(b: &mut Builder, x: Value, w: Option<Value>, rstd: Value, g: Value) -> Result<(Value, Value)> {
-    let r = along_row(b, rstd, x)?;
+    let r = broadcast_along_row(b, rstd, x)?;
     let hat = b.mul(x, r)?;
     let gw = scaled(b, g, w)?;
     let p = b.mul(gw, hat)?;
     let m = row_mean(b, p)?;
-    let m = along_row(b, m, x)?;
+    let m = broadcast_along_row(b, m, x)?;
     let mh = b.mul(hat, m)?;
     let diff = b.sub(gw, mh)?;
     let dx = b.mul(diff, r)?;
@@ -91,7 +91,7 @@ fn rms_backward(b: &mut Builder, x: Value, w: Option<Value>, rstd: Value, g: Val
 fn scaled(b: &mut Builder, x: Value, w: Option<Value>) -> Result<Value> {
     match w {
         Some(w) => {
-            let wr = over_rows(b, w, x)?;
+            let wr = broadcast_over_rows(b, w, x)?;
             b.mul(x, wr)
         }
         None => Ok(x),
@@ -145,7 +145,7 @@ fn rms(x: &Type, w: Option<&Type>, eps: f64) -> Result<Composite> {
 pub fn layernorm(x: &Type, w: Option<&Type>, bias: Option<&Type>, eps: f64) -> Result<Composite> {
     last_axis("layernorm", x)?;
     match (w, bias) {
-        (None, Some(c)) => return Err(misfit("layernorm", &[x, c], "takes a bias only after a weight")),
+        (None, Some(c)) => return Err(operand_mismatch("layernorm", &[x, c], "takes a bias only after a weight")),
         (w, c) => {
             for (what, t) in [("weight", w), ("bias", c)] {
                 t.map(|t| check_weight("layernorm", what, x, t)).transpose()?;
@@ -162,18 +162,18 @@ pub fn layernorm(x: &Type, w: Option<&Type>, bias: Option<&Type>, eps: f64) -> R
     let mut b = Builder::new();
     let (xa, params) = operands(&mut b)?;
     let mean = row_mean(&mut b, xa)?;
-    let m = along_row(&mut b, mean, xa)?;
+    let m = broadcast_along_row(&mut b, mean, xa)?;
     let centred = b.sub(xa, m)?;
     // The two-pass variance: E[x²] - E[x]² would lose its digits for a large mean.
     let sq = b.mul(centred, centred)?;
     let var = row_mean(&mut b, sq)?;
     let shifted = b.offset(var, eps)?;
     let rstd = b.unary(Unary::Rsqrt, shifted)?;
-    let r = along_row(&mut b, rstd, xa)?;
+    let r = broadcast_along_row(&mut b, rstd, xa)?;
     let hat = b.mul(centred, r)?;
     let mut y = scaled(&mut b, hat, params.first().copied())?;
     if let Some(&c) = params.get(1) {
-        let c = over_rows(&mut b, c, y)?;
+        let c = broadcast_over_rows(&mut b, c, y)?;
         y = b.add(y, c)?;
     }
     let y = b.cast(y, x.dtype)?;
@@ -187,13 +187,13 @@ pub fn layernorm(x: &Type, w: Option<&Type>, bias: Option<&Type>, eps: f64) -> R
     let (mean, rstd) = (b.graph.input(stat.clone()), b.graph.input(stat));
     let g = b.graph.input(x.clone());
     let ga = b.cast(g, acc)?;
-    let m = along_row(&mut b, mean, xa)?;
+    let m = broadcast_along_row(&mut b, mean, xa)?;
     let centred = b.sub(xa, m)?;
     let gw = scaled(&mut b, ga, params.first().copied())?;
     let gm = row_mean(&mut b, gw)?;
-    let gm = along_row(&mut b, gm, xa)?;
+    let gm = broadcast_along_row(&mut b, gm, xa)?;
     let (dx, dw) = rms_backward(&mut b, centred, params.first().copied(), rstd, ga)?;
-    let r = along_row(&mut b, rstd, xa)?;
+    let r = broadcast_along_row(&mut b, rstd, xa)?;
     let shift = b.mul(gm, r)?;
     let dx = b.sub(dx, shift)?;
     let mut grads = vec![b.cast(dx, x.dtype)?];
@@ -211,7 +211,7 @@ pub fn fused_residual_rmsnorm(residual: &Type, x: &Type, w: &Type, eps: f64) -> 
     const NAME: &str = "fused_residual_rmsnorm";
     check_weight(NAME, "weight", x, w)?;
     if residual != x {
-        return Err(misfit(NAME, &[residual, x, w], format!("needs a residual of {x}, got {residual}")));
+        return Err(operand_mismatch(NAME, &[residual, x, w], format!("needs a residual of {x}, got {residual}")));
     }
     let acc = x.dtype.accumulator();
     let mut b = Builder::new();

@@ -1,7 +1,7 @@
 //! Rotary position embedding.
 
 use super::rows::last_axis;
-use super::{Family, Params, Role, composite, misfit, misfit_arity};
+use super::{CompositeBuilder, Params, BatchRole, composite, operand_mismatch, arity_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::error::{Error, Result};
@@ -9,19 +9,19 @@ use crate::graph::Value;
 use crate::ops::Composite;
 use crate::types::Type;
 
-pub(super) const ROPE: Family = Family {
+pub(super) const ROPE: CompositeBuilder = CompositeBuilder {
     name: "rope",
-    roles: |_| vec![Role::Rows, Role::Prefix(2)],
+    roles: |_| vec![BatchRole::Rows, BatchRole::Prefix(2)],
     build: |p, types| match types {
-        [x, cos, sin] => rope(x, cos, sin, Rope::of(p)?),
-        _ => Err(misfit_arity("rope", types, "x, cos and sin")),
+        [x, cos, sin] => rope(x, cos, sin, RopeOptions::of(p)?),
+        _ => Err(arity_mismatch("rope", types, "x, cos and sin")),
     },
     saves: (&[1, 2], &[]),
 };
 
 /// Which elements of a head are rotated with each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pairs {
+pub enum RopeLayout {
     /// `i` with `i + R/2`: HuggingFace's Llama, GPT-NeoX.
     #[default]
     Halves,
@@ -31,18 +31,18 @@ pub enum Pairs {
 
 /// Parameters of [`rope`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rope {
+pub struct RopeOptions {
     /// The layout of pairs.
-    pub pairs: Pairs,
+    pub layout: RopeLayout,
     /// Whether a head axis stands between positions and features: `[.., T, H, D]` and not `[.., T, D]`.
-    pub heads_inside: bool,
+    pub has_head_axis: bool,
 }
 
-impl Rope {
-    fn of(p: &Params<'_>) -> Result<Rope> {
+impl RopeOptions {
+    fn of(p: &Params<'_>) -> Result<RopeOptions> {
         let pairs = match p.word("pairs") {
-            Some("halves") => Pairs::Halves,
-            Some("interleaved") => Pairs::Interleaved,
+            Some("halves") => RopeLayout::Halves,
+            Some("interleaved") => RopeLayout::Interleaved,
             other => {
                 return Err(Error::Invalid(format!(
                     "rope needs the parameter `pairs` to be halves or interleaved, got {}",
@@ -50,7 +50,7 @@ impl Rope {
                 )));
             }
         };
-        Ok(Rope { pairs, heads_inside: p.flag("heads_inside") })
+        Ok(RopeOptions { layout: pairs, has_head_axis: p.flag("heads_inside") })
     }
 }
 
@@ -60,7 +60,7 @@ impl Rope {
 /// `x`'s leading axes in front where positions differ between sequences (decoding). The first `R ≤ D` features are
 /// rotated, the others pass. The tables may be of a wider dtype than `x`; arithmetic is in the wider of the two and in
 /// f32 at least. Backward is the rotation back: the same composite with `-sin`.
-pub fn rope(x: &Type, cos: &Type, sin: &Type, options: Rope) -> Result<Composite> {
+pub fn rope(x: &Type, cos: &Type, sin: &Type, options: RopeOptions) -> Result<Composite> {
     let shape = Layout::new(x, cos, sin, options)?;
     let mut b = Builder::new();
     let v = [x, cos, sin].map(|t| b.graph.input(t.clone()));
@@ -94,16 +94,16 @@ pub fn rope(x: &Type, cos: &Type, sin: &Type, options: Rope) -> Result<Composite
 struct Layout<'a> {
     x: &'a Type,
     cos: &'a Type,
-    options: Rope,
+    options: RopeOptions,
     /// Rotated features.
     rotated: usize,
 }
 
 impl<'a> Layout<'a> {
-    fn new(x: &'a Type, cos: &'a Type, sin: &Type, options: Rope) -> Result<Layout<'a>> {
-        let bad = |text: String| Err(misfit("rope", &[x, cos, sin], text));
+    fn new(x: &'a Type, cos: &'a Type, sin: &Type, options: RopeOptions) -> Result<Layout<'a>> {
+        let bad = |text: String| Err(operand_mismatch("rope", &[x, cos, sin], text));
         let axis = last_axis("rope", x)?;
-        let inner = if options.heads_inside { 3 } else { 2 };
+        let inner = if options.has_head_axis { 3 } else { 2 };
         if x.rank() < inner {
             return bad(format!("needs x of rank {inner} or more"));
         }
@@ -128,11 +128,11 @@ impl<'a> Layout<'a> {
     }
 
     fn params(&self) -> Vec<(String, Attr)> {
-        let word = match self.options.pairs {
-            Pairs::Halves => "halves",
-            Pairs::Interleaved => "interleaved",
+        let word = match self.options.layout {
+            RopeLayout::Halves => "halves",
+            RopeLayout::Interleaved => "interleaved",
         };
-        vec![("pairs".into(), Attr::Word(word.into())), ("heads_inside".into(), Attr::Bool(self.options.heads_inside))]
+        vec![("pairs".into(), Attr::Word(word.into())), ("heads_inside".into(), Attr::Bool(self.options.has_head_axis))]
     }
 
     /// Casts to the dtype of the arithmetic.
@@ -144,7 +144,7 @@ impl<'a> Layout<'a> {
     /// The axes of `x` that those of a table stand at.
     fn table_axes(&self, table: &Type) -> Vec<usize> {
         let rank = self.x.rank();
-        let position = rank - if self.options.heads_inside { 3 } else { 2 };
+        let position = rank - if self.options.has_head_axis { 3 } else { 2 };
         (0..table.rank() - 2).chain([position, rank - 1]).collect()
     }
 
@@ -158,9 +158,9 @@ impl<'a> Layout<'a> {
     fn split(&self, b: &mut Builder, x: Value) -> Result<(Value, Value)> {
         let axis = self.x.rank() - 1;
         let (r, h) = (self.rotated, self.rotated / 2);
-        match self.options.pairs {
-            Pairs::Halves => Ok((b.slice_axis(x, axis, 0, h)?, b.slice_axis(x, axis, h, r)?)),
-            Pairs::Interleaved => {
+        match self.options.layout {
+            RopeLayout::Halves => Ok((b.slice_axis(x, axis, 0, h)?, b.slice_axis(x, axis, h, r)?)),
+            RopeLayout::Interleaved => {
                 let mut limit = self.x.shape.clone();
                 limit[axis] = r;
                 let mut step: Vec<usize> = vec![1; axis + 1];
@@ -176,9 +176,9 @@ impl<'a> Layout<'a> {
     /// The inverse of [`Layout::split`].
     fn join(&self, b: &mut Builder, first: Value, second: Value) -> Result<Value> {
         let axis = self.x.rank() - 1;
-        match self.options.pairs {
-            Pairs::Halves => b.concat(&[first, second], axis),
-            Pairs::Interleaved => {
+        match self.options.layout {
+            RopeLayout::Halves => b.concat(&[first, second], axis),
+            RopeLayout::Interleaved => {
                 let mut shape = b.ty(first).shape;
                 shape.push(1);
                 let (f, s) = (b.reshape(first, &shape)?, b.reshape(second, &shape)?);

@@ -1,6 +1,6 @@
 //! A tensor as rows along its last axis: the steps that norms, softmaxes and losses share.
 
-use super::misfit;
+use super::operand_mismatch;
 use crate::build::{Builder, GraphBuilder};
 use crate::error::Result;
 use crate::graph::Value;
@@ -10,19 +10,19 @@ use crate::types::Type;
 /// The last axis of a float operand.
 pub(super) fn last_axis(name: &str, x: &Type) -> Result<usize> {
     if !x.dtype.is_float() {
-        return Err(misfit(name, &[x], "needs a float operand"));
+        return Err(operand_mismatch(name, &[x], "needs a float operand"));
     }
-    x.rank().checked_sub(1).ok_or_else(|| misfit(name, &[x], "works along the last axis and needs one"))
+    x.rank().checked_sub(1).ok_or_else(|| operand_mismatch(name, &[x], "works along the last axis and needs one"))
 }
 
 /// Repeats a row statistic along the last axis of `like`.
-pub(super) fn along_row(b: &mut Builder, stat: Value, like: Value) -> Result<Value> {
+pub(super) fn broadcast_along_row(b: &mut Builder, stat: Value, like: Value) -> Result<Value> {
     let ty = b.ty(like);
-    b.unreduce(stat, &ty.shape, &[ty.rank() - 1])
+    b.expand_reduced(stat, &ty.shape, &[ty.rank() - 1])
 }
 
 /// Repeats a vector over the last axis for every row of `like`.
-pub(super) fn over_rows(b: &mut Builder, w: Value, like: Value) -> Result<Value> {
+pub(super) fn broadcast_over_rows(b: &mut Builder, w: Value, like: Value) -> Result<Value> {
     let ty = b.ty(like);
     b.broadcast(w, &ty.shape, &[ty.rank() - 1])
 }

@@ -3,8 +3,8 @@
 //! All subtract the row's maximum first. It is a constant to the derivative: the results don't depend on it. A row of
 //! -inf alone has no softmax (NaN, as in PyTorch and JAX), but its log-sum-exp is -inf, with gradient 0.
 
-use super::rows::{along_row, last_axis, row_max, row_sum};
-use super::{Family, Role, composite, misfit_arity};
+use super::rows::{broadcast_along_row, last_axis, row_max, row_sum};
+use super::{CompositeBuilder, BatchRole, composite, arity_mismatch};
 use crate::build::{Builder, GraphBuilder};
 use crate::error::Result;
 use crate::graph::{Graph, Value};
@@ -12,32 +12,32 @@ use crate::ops::{Composite, StopGradient};
 use crate::scalar::{Compare, Unary};
 use crate::types::Type;
 
-pub(super) const SOFTMAX: Family = Family {
+pub(super) const SOFTMAX: CompositeBuilder = CompositeBuilder {
     name: "softmax",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |_, types| match types {
         [x] => softmax(x),
-        _ => Err(misfit_arity("softmax", types, "one operand")),
+        _ => Err(arity_mismatch("softmax", types, "one operand")),
     },
     saves: (&[], &[0]),
 };
 
-pub(super) const LOG_SOFTMAX: Family = Family {
+pub(super) const LOG_SOFTMAX: CompositeBuilder = CompositeBuilder {
     name: "log_softmax",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |_, types| match types {
         [x] => log_softmax(x),
-        _ => Err(misfit_arity("log_softmax", types, "one operand")),
+        _ => Err(arity_mismatch("log_softmax", types, "one operand")),
     },
     saves: (&[], &[0]),
 };
 
-pub(super) const LOGSUMEXP: Family = Family {
+pub(super) const LOGSUMEXP: CompositeBuilder = CompositeBuilder {
     name: "logsumexp",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |_, types| match types {
         [x] => logsumexp(x),
-        _ => Err(misfit_arity("logsumexp", types, "one operand")),
+        _ => Err(arity_mismatch("logsumexp", types, "one operand")),
     },
     saves: (&[0], &[1, 2]),
 };
@@ -47,7 +47,7 @@ fn finite_max(b: &mut Builder, x: Value) -> Result<Value> {
     let m = row_max(b, x)?;
     let m = b.one(StopGradient.into(), &[m])?;
     let finite = b.unary(Unary::IsFinite, m)?;
-    b.keep_where(finite, m)
+    b.zero_unless(finite, m)
 }
 
 /// The log-sum-exp of every row in two parts whose sum it is: the row's maximum, and the logarithm of the sum behind it.
@@ -60,7 +60,7 @@ pub(super) struct LogSumExp {
 
 pub(super) fn row_logsumexp(b: &mut Builder, x: Value) -> Result<LogSumExp> {
     let max = finite_max(b, x)?;
-    let wide = along_row(b, max, x)?;
+    let wide = broadcast_along_row(b, max, x)?;
     let shifted = b.sub(x, wide)?;
     let e = b.unary(Unary::Exp, shifted)?;
     let sum = row_sum(b, e)?;
@@ -77,7 +77,7 @@ pub(super) fn row_logsumexp(b: &mut Builder, x: Value) -> Result<LogSumExp> {
 fn shifted_exp(b: &mut Builder, x: Value) -> Result<(Value, Value, Value)> {
     let m = row_max(b, x)?;
     let m = b.one(StopGradient.into(), &[m])?;
-    let wide = along_row(b, m, x)?;
+    let wide = broadcast_along_row(b, m, x)?;
     let shifted = b.sub(x, wide)?;
     let e = b.unary(Unary::Exp, shifted)?;
     Ok((shifted, row_sum(b, e)?, e))
@@ -115,14 +115,14 @@ pub fn softmax(x: &Type) -> Result<Composite> {
         x,
         |b, x| {
             let (_, sum, e) = shifted_exp(b, x)?;
-            let wide = along_row(b, sum, e)?;
+            let wide = broadcast_along_row(b, sum, e)?;
             b.div(e, wide)
         },
         // dx = y·(g - Σ g·y).
         |b, y, g| {
             let gy = b.mul(g, y)?;
             let s = row_sum(b, gy)?;
-            let s = along_row(b, s, g)?;
+            let s = broadcast_along_row(b, s, g)?;
             let d = b.sub(g, s)?;
             b.mul(y, d)
         },
@@ -137,13 +137,13 @@ pub fn log_softmax(x: &Type) -> Result<Composite> {
         |b, x| {
             let (shifted, sum, _) = shifted_exp(b, x)?;
             let l = b.unary(Unary::Log, sum)?;
-            let wide = along_row(b, l, shifted)?;
+            let wide = broadcast_along_row(b, l, shifted)?;
             b.sub(shifted, wide)
         },
         // dx = g - exp(y)·Σ g.
         |b, y, g| {
             let s = row_sum(b, g)?;
-            let s = along_row(b, s, g)?;
+            let s = broadcast_along_row(b, s, g)?;
             let p = b.unary(Unary::Exp, y)?;
             let ps = b.mul(p, s)?;
             b.sub(g, ps)
@@ -169,8 +169,8 @@ pub fn logsumexp(x: &Type) -> Result<Composite> {
     let (max, log) = (b.graph.input(stat.clone()), b.graph.input(stat));
     let g = b.graph.input(out);
     let (xa, ga) = (b.cast(xv, acc)?, b.cast(g, acc)?);
-    let p = exp_below(&mut b, xa, max, log)?;
-    let gr = along_row(&mut b, ga, xa)?;
+    let p = exp_normalized(&mut b, xa, max, log)?;
+    let gr = broadcast_along_row(&mut b, ga, xa)?;
     let dx = b.mul(gr, p)?;
     let dx = b.cast(dx, x.dtype)?;
     let vjp = b.finish(&[dx]);
@@ -178,12 +178,12 @@ pub fn logsumexp(x: &Type) -> Result<Composite> {
 }
 
 /// `exp(x - max - log)` for the parts of a row's log-sum-exp: its softmax, and 0 where the row is -inf alone.
-pub(super) fn exp_below(b: &mut Builder, x: Value, max: Value, log: Value) -> Result<Value> {
+pub(super) fn exp_normalized(b: &mut Builder, x: Value, max: Value, log: Value) -> Result<Value> {
     let lowest = b.full_like(log, f64::NEG_INFINITY)?;
     let empty = b.compare(Compare::Eq, log, lowest)?;
     let zero = b.full_like(log, 0.0)?;
     let safe = b.select(empty, zero, log)?;
-    let (max, log) = (along_row(b, max, x)?, along_row(b, safe, x)?);
+    let (max, log) = (broadcast_along_row(b, max, x)?, broadcast_along_row(b, safe, x)?);
     let shifted = b.sub(x, max)?;
     let d = b.sub(shifted, log)?;
     b.unary(Unary::Exp, d)

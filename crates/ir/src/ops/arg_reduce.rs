@@ -1,6 +1,6 @@
 //! `argmax` and `argmin`: where an axis has its extremum.
 
-use super::window_gather::beats;
+use super::window_gather::is_better;
 use super::*;
 use crate::dtype::DType;
 use crate::scalar::Scalar;
@@ -53,11 +53,11 @@ impl Rules for ArgReduce {
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -72,7 +72,7 @@ impl Rules for ArgReduce {
         let inner: usize = x.ty().shape[self.axis + 1..].iter().product();
         Ok(vec![Literal::from_fn(ty, |line| {
             let at = |k: usize| x.get(line / inner * inner * n + line % inner + k * inner);
-            let best = (1..n).fold(0, |best, k| if beats(self.max, at(k), at(best)) { k } else { best });
+            let best = (1..n).fold(0, |best, k| if is_better(self.max, at(k), at(best)) { k } else { best });
             Scalar::from_i64(self.index, best as i64)
         })])
     }

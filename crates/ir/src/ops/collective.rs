@@ -24,10 +24,10 @@ pub enum CollectiveKind {
     /// The smallest, the same on all.
     Min,
     /// The value itself, from now on each rank's own.
-    Vary,
+    PVary,
     /// Everyone's values side by side along `dim`. With `same` the result counts as one that all share; without, each rank
     /// has a copy of its own, whose cotangents are summed.
-    Gather {
+    AllGather {
         /// Where they are joined.
         dim: usize,
         /// Whether it is one value for all.
@@ -36,12 +36,12 @@ pub enum CollectiveKind {
         turn: usize,
     },
     /// The sum's part along `dim` that is the rank's.
-    SumScatter {
+    ReduceScatter {
         /// Where it is cut.
         dim: usize,
     },
     /// The rank's part along `dim` of a value that all share.
-    Part {
+    ShardSlice {
         /// Where it is cut.
         dim: usize,
     },
@@ -58,7 +58,7 @@ pub enum CollectiveKind {
         pairs: Vec<(usize, usize)>,
     },
     /// The rank's number along the axes, an i32.
-    Index,
+    AxisIndex,
 }
 
 /// A collective over axes of a mesh, inside of a `shard_map`.
@@ -70,7 +70,7 @@ pub struct Collective {
     pub axes: Vec<MeshAxis>,
 }
 
-use CollectiveKind::{AllToAll, Gather as AllGather, Index, Max, Min, Part, Permute, Sum, SumScatter, Vary};
+use CollectiveKind::{AllToAll, AllGather as AllGather, AxisIndex, Max, Min, ShardSlice, Permute, Sum, ReduceScatter, PVary};
 
 impl Collective {
     /// A collective.
@@ -84,8 +84,8 @@ impl Collective {
     }
 
     /// Whether ranks talk to each other; the others are local.
-    pub fn talks(&self) -> bool {
-        !matches!(self.kind, Vary | Index | Part { .. })
+    pub fn communicates(&self) -> bool {
+        !matches!(self.kind, PVary | AxisIndex | ShardSlice { .. })
     }
 
     /// Bytes that each rank sends for an operand of so many: what the best ring does too.
@@ -94,9 +94,9 @@ impl Collective {
         match &self.kind {
             Sum | Max | Min => 2 * operand * (n - 1) / n,
             AllGather { .. } => operand * (n - 1),
-            SumScatter { .. } | AllToAll { .. } => operand * (n - 1) / n,
+            ReduceScatter { .. } | AllToAll { .. } => operand * (n - 1) / n,
             Permute { pairs } => operand * pairs.iter().filter(|(a, b)| a != b).count() / n,
-            Vary | Index | Part { .. } => 0,
+            PVary | AxisIndex | ShardSlice { .. } => 0,
         }
     }
 
@@ -135,13 +135,13 @@ impl Rules for Collective {
             Sum => "psum",
             Max => "pmax",
             Min => "pmin",
-            Vary => "pvary",
+            PVary => "pvary",
             AllGather { .. } => "all_gather",
-            SumScatter { .. } => "psum_scatter",
-            Part { .. } => "ppart",
+            ReduceScatter { .. } => "psum_scatter",
+            ShardSlice { .. } => "ppart",
             AllToAll { .. } => "all_to_all",
             Permute { .. } => "ppermute",
-            Index => "axis_index",
+            AxisIndex => "axis_index",
         }
     }
 
@@ -150,11 +150,11 @@ impl Rules for Collective {
         let sizes: Vec<usize> = self.axes.iter().map(|a| a.size).collect();
         let mut attrs: Attrs = vec![("axes", Attr::List(names)), ("sizes", sizes.as_slice().into())];
         match &self.kind {
-            Sum | Max | Min | Vary | Index => {}
+            Sum | Max | Min | PVary | AxisIndex => {}
             AllGather { dim, same, turn } => {
                 attrs.extend([("dim", (*dim).into()), ("same", (*same).into()), ("turn", (*turn).into())])
             }
-            SumScatter { dim } | Part { dim } => attrs.push(("dim", (*dim).into())),
+            ReduceScatter { dim } | ShardSlice { dim } => attrs.push(("dim", (*dim).into())),
             AllToAll { split, join } => attrs.extend([("split", (*split).into()), ("join", (*join).into())]),
             Permute { pairs } => {
                 let flat: Vec<usize> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
@@ -175,7 +175,7 @@ impl Rules for Collective {
         }
         let n = self.axes.iter().try_fold(1usize, |n, a| n.checked_mul(a.size));
         let n = n.filter(|n| *n <= 1 << 24).ok_or_else(|| InferError::other("a mesh has at most 16,777,216 ranks"))?;
-        if self.kind == Index {
+        if self.kind == AxisIndex {
             arity(args, 0)?;
             return Ok(vec![Type::scalar(DType::I32)]);
         }
@@ -186,13 +186,13 @@ impl Rules for Collective {
                 ReduceKind::Sum.check_dtype(x.dtype)?;
                 x.clone()
             }
-            Max | Min | Vary | Index => x.clone(),
+            Max | Min | PVary | AxisIndex => x.clone(),
             AllGather { dim, .. } => scaled(x, *dim, n)?,
-            SumScatter { dim } => {
+            ReduceScatter { dim } => {
                 ReduceKind::Sum.check_dtype(x.dtype)?;
                 cut(x, *dim, n)?
             }
-            Part { dim } => cut(x, *dim, n)?,
+            ShardSlice { dim } => cut(x, *dim, n)?,
             AllToAll { split, join } => scaled(&cut(x, *split, n)?, *join, n)?,
             Permute { pairs } => {
                 for (i, (from, to)) in pairs.iter().enumerate() {
@@ -216,7 +216,7 @@ impl Rules for Collective {
             return Ok(vec![Some(cx.one(self.clone().into(), &[d])?)]);
         }
         // Ranks that hold the extremum share its tangent in equal parts.
-        let own = cx.one(self.with(Vary), &[y[0]])?;
+        let own = cx.one(self.with(PVary), &[y[0]])?;
         let at = cx.compare(Compare::Eq, x[0], own)?;
         let dtype = cx.ty(x[0]).dtype;
         let weight = cx.cast(at, dtype)?;
@@ -228,18 +228,18 @@ impl Rules for Collective {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         let back = match &self.kind {
-            Sum => Vary,
-            Vary => Sum,
-            AllGather { dim, same: false, .. } => SumScatter { dim: *dim },
-            AllGather { dim, same: true, .. } => Part { dim: *dim },
-            SumScatter { dim } => AllGather { dim: *dim, same: false, turn: 0 },
-            Part { dim } => AllGather { dim: *dim, same: true, turn: 0 },
+            Sum => PVary,
+            PVary => Sum,
+            AllGather { dim, same: false, .. } => ReduceScatter { dim: *dim },
+            AllGather { dim, same: true, .. } => ShardSlice { dim: *dim },
+            ReduceScatter { dim } => AllGather { dim: *dim, same: false, turn: 0 },
+            ShardSlice { dim } => AllGather { dim: *dim, same: true, turn: 0 },
             AllToAll { split, join } => AllToAll { split: *join, join: *split },
             Permute { .. } => Permute { pairs: self.pairs().iter().map(|&(from, to)| (to, from)).collect() },
-            Max | Min | Index => return not_linear(self),
+            Max | Min | AxisIndex => return not_linear(self),
         };
         if !args[0].is_linear() {
             return not_linear(self);
@@ -250,26 +250,26 @@ impl Rules for Collective {
     fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
         let kind = match &self.kind {
             AllGather { dim, same, turn } => AllGather { dim: dim + 1, same: *same, turn: *turn },
-            SumScatter { dim } => SumScatter { dim: dim + 1 },
-            Part { dim } => Part { dim: dim + 1 },
+            ReduceScatter { dim } => ReduceScatter { dim: dim + 1 },
+            ShardSlice { dim } => ShardSlice { dim: dim + 1 },
             AllToAll { split, join } => AllToAll { split: split + 1, join: join + 1 },
-            Sum | Max | Min | Vary | Permute { .. } | Index => self.kind.clone(),
+            Sum | Max | Min | PVary | Permute { .. } | AxisIndex => self.kind.clone(),
         };
         Ok(vec![(cx.one(self.with(kind), x)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         match self.kind {
             Max | Min => SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) },
-            _ => SavedForBackward::nothing(),
+            _ => SavedForBackward::none(),
         }
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         match self.kind {
             // Partial sums of narrow products are added in f32, as those inside of a product are.
-            Sum | SumScatter { .. } | Index => AutocastRule::Fp32,
-            Max | Min | Vary | AllGather { .. } | Part { .. } | AllToAll { .. } | Permute { .. } => {
+            Sum | ReduceScatter { .. } | AxisIndex => AutocastRule::Fp32,
+            Max | Min | PVary | AllGather { .. } | ShardSlice { .. } | AllToAll { .. } | Permute { .. } => {
                 AutocastRule::Promote
             }
         }
@@ -277,7 +277,7 @@ impl Rules for Collective {
 
     fn semantics(&self) -> Semantics {
         match self.kind {
-            Vary => Semantics::Elementwise(Expr::Arg(0)),
+            PVary => Semantics::Elementwise(Expr::Arg(0)),
             _ => Semantics::Opaque,
         }
     }
@@ -294,7 +294,7 @@ impl Rules for Collective {
             )));
         }
         Ok(match &self.kind {
-            Index => vec![Literal::scalar(Scalar::zero(DType::I32))],
+            AxisIndex => vec![Literal::scalar(Scalar::zero(DType::I32))],
             Permute { pairs } if pairs.is_empty() => vec![Literal::zeros(args[0].ty().clone())],
             _ => vec![args[0].clone()],
         })
@@ -334,12 +334,12 @@ impl Rules for Collective {
                 "psum" => Sum,
                 "pmax" => Max,
                 "pmin" => Min,
-                "pvary" => Vary,
+                "pvary" => PVary,
                 "all_gather" => {
                     AllGather { dim: attrs.usize("dim")?, same: attrs.bool("same")?, turn: attrs.usize("turn")? }
                 }
-                "psum_scatter" => SumScatter { dim: attrs.usize("dim")? },
-                "ppart" => Part { dim: attrs.usize("dim")? },
+                "psum_scatter" => ReduceScatter { dim: attrs.usize("dim")? },
+                "ppart" => ShardSlice { dim: attrs.usize("dim")? },
                 "all_to_all" => AllToAll { split: attrs.usize("split")?, join: attrs.usize("join")? },
                 "ppermute" => {
                     let flat: Vec<usize> = attrs.usizes("pairs")?;
@@ -348,7 +348,7 @@ impl Rules for Collective {
                     }
                     Permute { pairs: flat.chunks(2).map(|p| (p[0], p[1])).collect() }
                 }
-                _ => Index,
+                _ => AxisIndex,
             };
             Ok(Collective { kind, axes })
         })

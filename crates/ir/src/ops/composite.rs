@@ -32,7 +32,7 @@ pub struct Composite {
     /// What it computes.
     pub body: Arc<Graph>,
     /// How many outputs users see; those after exist for the derivative alone.
-    pub public: usize,
+    pub num_public_outputs: usize,
     /// How it is differentiated.
     pub derivative: Derivative,
 }
@@ -65,7 +65,7 @@ impl Composite {
     }
 
     fn public_floats(&self) -> Vec<usize> {
-        floats(&self.body.output_types()[..self.public.min(self.body.outputs().len())])
+        floats(&self.body.output_types()[..self.num_public_outputs.min(self.body.outputs().len())])
     }
 }
 
@@ -101,7 +101,7 @@ impl Rules for Composite {
         let mut attrs = vec![
             ("name", Attr::Word(self.name.clone())),
             ("params", Attr::List(params)),
-            ("public", self.public.into()),
+            ("public", self.num_public_outputs.into()),
             ("body", (&self.body).into()),
         ];
         match &self.derivative {
@@ -117,10 +117,10 @@ impl Rules for Composite {
             let need: Vec<String> = self.body.input_types().iter().map(Type::to_string).collect();
             return Err(InferError::other(format!("{} takes ({})", self.name, need.join(", "))));
         }
-        if self.public > self.body.outputs().len() {
+        if self.num_public_outputs > self.body.outputs().len() {
             return Err(InferError::other("more public outputs than outputs"));
         }
-        check_derivative(&self.derivative, &self.body, self.public)?;
+        check_derivative(&self.derivative, &self.body, self.num_public_outputs)?;
         Ok(self.body.output_types())
     }
 
@@ -155,7 +155,7 @@ impl Rules for Composite {
                     forward: Arc::new(forward),
                     vjp: g.clone(),
                     outputs: self.body.output_types(),
-                    public: self.public,
+                    num_public_outputs: self.num_public_outputs,
                     active,
                 };
                 // What neither direction reads needn't be kept: a constant stands in, and `split` doesn't save those.
@@ -193,7 +193,7 @@ impl Rules for Composite {
         if let Some(wanted) = composites::batch_axes(&self.name, &self.params, &narrow, batched) {
             let mut args = Vec::with_capacity(x.len());
             for (i, &v) in x.iter().enumerate() {
-                args.push(if wanted[i] && !batched[i] { cx.repeat_front(v, size)? } else { v });
+                args.push(if wanted[i] && !batched[i] { cx.broadcast_leading(v, size)? } else { v });
             }
             let types: Vec<Type> = args.iter().map(|&v| cx.ty(v)).collect();
             let wide = composites::build(&self.name, &self.params, &types)?;
@@ -205,7 +205,7 @@ impl Rules for Composite {
             Derivative::Body => Derivative::Body,
             Derivative::Vjp(g) => {
                 let interface = (&self.body.input_types()[..], &self.body.output_types()[..]);
-                Derivative::Vjp(Arc::new(batched_vjp(cx, g, interface, self.public, batched, size)?))
+                Derivative::Vjp(Arc::new(batched_vjp(cx, g, interface, self.num_public_outputs, batched, size)?))
             }
             Derivative::Jvp(g) => {
                 let ins = self.body.input_types();
@@ -219,17 +219,17 @@ impl Rules for Composite {
             name: "vmapped".into(),
             params: Vec::new(),
             body: Arc::new(body),
-            public: self.public,
+            num_public_outputs: self.num_public_outputs,
             derivative,
         };
         Ok(cx.emit(op.into(), x)?.into_iter().zip(outs).collect())
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         composites::saves(&self.name, self.body.inputs().len())
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -261,7 +261,7 @@ impl Rules for Composite {
             Ok(Composite {
                 name: attrs.word("name", |w| Some(w.to_string()))?,
                 params,
-                public: attrs.usize("public")?,
+                num_public_outputs: attrs.usize("public")?,
                 body: attrs.graph("body")?,
                 derivative,
             })
@@ -305,7 +305,7 @@ pub struct CustomLinear {
     /// Types of all outputs of the composite.
     pub outputs: Vec<Type>,
     /// How many of them are public.
-    pub public: usize,
+    pub num_public_outputs: usize,
     /// Which operands of the composite have a tangent here.
     pub active: Vec<bool>,
 }
@@ -316,7 +316,7 @@ impl CustomLinear {
     }
 
     /// The reverse graph, with the cotangents of the operands that have a tangent here.
-    fn wanted(&self) -> Graph {
+    fn active_vjp(&self) -> Graph {
         let mut wanted = (*self.vjp).clone();
         let grads = floats(&self.forward.input_types()[..self.inputs()]);
         wanted.set_outputs(
@@ -331,7 +331,7 @@ impl CustomLinear {
     /// Which inputs and outputs of the composite are read at all, for the operands that have a tangent here.
     fn reads(&self) -> Vec<bool> {
         let n = self.inputs();
-        let (mut reads, forward) = (self.wanted().used_inputs(), self.forward.used_inputs());
+        let (mut reads, forward) = (self.active_vjp().used_inputs(), self.forward.used_inputs());
         reads.truncate(n + self.outputs.len());
         reads.iter_mut().zip(&forward[..n]).for_each(|(r, f)| *r |= f);
         reads
@@ -364,7 +364,7 @@ impl Rules for CustomLinear {
         vec![
             ("name", Attr::Word(self.name.clone())),
             ("outputs", Attr::List(outputs)),
-            ("public", self.public.into()),
+            ("public", self.num_public_outputs.into()),
             ("active", self.active.as_slice().into()),
             ("forward", (&self.forward).into()),
             ("vjp", (&self.vjp).into()),
@@ -376,7 +376,7 @@ impl Rules for CustomLinear {
         let forward = self.forward.input_types();
         let active: Vec<usize> = (0..n).filter(|&i| self.active[i]).collect();
         let fits = forward.len() == n + active.len()
-            && self.public <= self.outputs.len()
+            && self.num_public_outputs <= self.outputs.len()
             && args.len() == n + self.outputs.len() + active.len()
             && args[..n] == forward[..n]
             && args[n..n + self.outputs.len()] == self.outputs[..]
@@ -386,7 +386,7 @@ impl Rules for CustomLinear {
             return Err(InferError::other("operands must be the composite's inputs, outputs and tangents"));
         }
         let pick = |types: &[Type]| -> Vec<Type> { floats(types).into_iter().map(|i| types[i].clone()).collect() };
-        let visible = pick(&self.outputs[..self.public]);
+        let visible = pick(&self.outputs[..self.num_public_outputs]);
         check_graph("forward", &self.forward, &forward, &pick(&self.outputs))?;
         check_graph("vjp", &self.vjp, &[&args[..n], &self.outputs, &visible].concat(), &pick(&args[..n]))?;
         Ok(self.forward.output_types())
@@ -398,7 +398,7 @@ impl Rules for CustomLinear {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let mut result = vec![None; args.len()];
         if ct.iter().all(Option::is_none) {
             return Ok(result);
@@ -412,19 +412,19 @@ impl Rules for CustomLinear {
                 })?,
             );
         }
-        for (i, c) in floats(&self.outputs[..self.public]).into_iter().zip(ct) {
+        for (i, c) in floats(&self.outputs[..self.num_public_outputs]).into_iter().zip(ct) {
             operands.push(match c {
                 Some(c) => *c,
                 None => cx.zeros(&self.outputs[i])?,
             });
         }
         let types = self.forward.input_types();
-        for (slot, g) in (fixed..).zip(cx.rule(&self.name, self.wanted(), &operands)?) {
+        for (slot, g) in (fixed..).zip(cx.rule(&self.name, self.active_vjp(), &operands)?) {
             result[slot] = args[slot].is_linear().then_some(g);
         }
         // A private output has a cotangent only where the reverse graph itself is differentiated. The composite's own
         // rule says nothing about it, so that part goes through the body.
-        let public = floats(&self.outputs[..self.public]).len();
+        let public = floats(&self.outputs[..self.num_public_outputs]).len();
         if ct[public..].iter().any(Option::is_some) {
             let n = self.inputs();
             let linear: Vec<bool> = (0..types.len()).map(|i| i >= n).collect();
@@ -434,7 +434,7 @@ impl Rules for CustomLinear {
             let mut extra = cx.inline(&back, &known)?.into_iter();
             for (slot, _) in (fixed..args.len()).zip(&gives).filter(|(_, g)| **g) {
                 let e = extra.next().filter(|_| args[slot].is_linear());
-                result[slot] = cx.add_opt(result[slot], e)?;
+                result[slot] = cx.add_optional(result[slot], e)?;
             }
         }
         Ok(result)
@@ -459,29 +459,29 @@ impl Rules for CustomLinear {
         flags[n..fixed].iter_mut().for_each(|f| *f = true);
         let mut args = Vec::with_capacity(x.len());
         for (i, &v) in x.iter().enumerate() {
-            args.push(if flags[i] && !batched[i] { cx.repeat_front(v, size)? } else { v });
+            args.push(if flags[i] && !batched[i] { cx.broadcast_leading(v, size)? } else { v });
         }
         let forward_flags: Vec<bool> = flags[..n].iter().chain(&flags[fixed..]).copied().collect();
         let want = vec![true; self.forward.outputs().len()];
         let (forward, _) = cx.vmap_of(&self.forward, &forward_flags, &want, size)?;
         let interface = (&self.forward.input_types()[..n], &self.outputs[..]);
-        let vjp = batched_vjp(cx, &self.vjp, interface, self.public, &flags[..n], size)?;
+        let vjp = batched_vjp(cx, &self.vjp, interface, self.num_public_outputs, &flags[..n], size)?;
         let op = CustomLinear {
             name: self.name.clone(),
             forward: Arc::new(forward),
             vjp: Arc::new(vjp),
             outputs: self.outputs.iter().map(|t| t.batched(size)).collect(),
-            public: self.public,
+            num_public_outputs: self.num_public_outputs,
             active: self.active.clone(),
         };
         Ok(cx.emit(op.into(), &args)?.into_iter().map(|v| (v, true)).collect())
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -500,7 +500,7 @@ impl Rules for CustomLinear {
                 forward: attrs.graph("forward")?,
                 vjp: attrs.graph("vjp")?,
                 outputs,
-                public: attrs.usize("public")?,
+                num_public_outputs: attrs.usize("public")?,
                 active: attrs.bools("active")?,
             })
         })

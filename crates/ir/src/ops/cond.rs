@@ -3,10 +3,10 @@
 //! Operands are `index, operands..`; every branch maps `operands..` to the same result types. The index is an i32 of
 //! rank 0 and is clamped to the branches there are. An `if` is the case of two: branch 0 is taken for false, 1 for true.
 
-use super::scan::marked;
+use super::scan::true_indices;
 use super::*;
 use crate::attr::Attr;
-use crate::build::{Builder, GraphBuilder, SplitGraph};
+use crate::build::{Builder, GraphBuilder, PartialEvalGraphs};
 use crate::dtype::DType;
 use crate::scalar::Compare;
 
@@ -29,7 +29,7 @@ impl Cond {
     }
 
     /// Values and tangents from one op.
-    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn value_and_jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
         let active: Vec<bool> = dx[1..].iter().map(Option::is_some).collect();
         // A result that has a tangent in one branch has one, perhaps zero, in all.
         let n = self.branches[0].outputs().len();
@@ -40,7 +40,7 @@ impl Cond {
         let args: Vec<Value> = x.iter().copied().chain(dx.iter().flatten().copied()).collect();
         let results = cx.emit(Cond::new(branches).into(), &args)?;
         let mut tangents = vec![None; n];
-        for (i, &d) in marked(&out).zip(&results[n..]) {
+        for (i, &d) in true_indices(&out).zip(&results[n..]) {
             tangents[i] = Some(d);
         }
         Ok((results[..n].to_vec(), tangents))
@@ -55,11 +55,11 @@ fn union(rows: &[Vec<bool>]) -> Vec<bool> {
 
 /// The residuals of all branches in one list: only one branch runs, so residuals of one type share a place.
 #[derive(Default)]
-struct Slots {
+struct ResidualSlots {
     types: Vec<Type>,
 }
 
-impl Slots {
+impl ResidualSlots {
     /// Places for residuals of these types, each used once.
     fn place(&mut self, types: &[Type]) -> Vec<usize> {
         let mut taken = vec![false; self.types.len()];
@@ -81,22 +81,22 @@ impl Slots {
 }
 
 /// One branch divided. All branches give the same outputs early.
-struct Divided {
-    split: SplitGraph,
+struct BranchPartialEval {
+    split: PartialEvalGraphs,
     /// For each residual that is not an operand anyway, its place.
     places: Vec<usize>,
 }
 
 /// Outputs of a division's known half that must be stored: residuals that are not operands.
-fn stored(split: &SplitGraph) -> Vec<usize> {
+fn stored(split: &PartialEvalGraphs) -> Vec<usize> {
     let first = split.known.outputs().len() - split.residuals;
     let residuals = (0..split.residuals).filter(|&r| split.forwarded[r].is_none());
     residuals.map(|r| first + r).collect()
 }
 
-impl Divided {
+impl BranchPartialEval {
     /// The branch of the known half: known outputs, then all places.
-    fn now(&self, slots: &Slots) -> Result<Graph> {
+    fn known_branch(&self, slots: &ResidualSlots) -> Result<Graph> {
         let known = &self.split.known;
         let mut b = Builder::new();
         let ins: Vec<Value> = known.input_types().into_iter().map(|t| b.graph.input(t)).collect();
@@ -116,7 +116,7 @@ impl Divided {
     }
 
     /// The branch of the later half, from operands that are kept anyway, all places and the unknown operands.
-    fn later(&self, kept: &[(usize, Type)], slots: &Slots, unknown: &[Type]) -> Result<Graph> {
+    fn unknown_branch(&self, kept: &[(usize, Type)], slots: &ResidualSlots, unknown: &[Type]) -> Result<Graph> {
         let mut b = Builder::new();
         let kept_in: Vec<Value> = kept.iter().map(|(_, t)| b.graph.input(t.clone())).collect();
         let slots_in: Vec<Value> = slots.types.iter().map(|t| b.graph.input(t.clone())).collect();
@@ -130,7 +130,7 @@ impl Divided {
             });
         }
         args.extend(unknown_in);
-        let outs = b.inline(&self.split.rest, &args)?;
+        let outs = b.inline(&self.split.unknown, &args)?;
         Ok(b.finish(&outs))
     }
 }
@@ -168,24 +168,24 @@ impl Rules for Cond {
 
     jvp_of_body!();
 
-    fn split(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
+    fn partial_eval(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         if !known[0] {
             return Ok(PartialEval::Atomic);
         }
-        let splits = self.each(|b| cx.split_of(b, &known[1..]))?;
+        let splits = self.each(|b| cx.partial_eval_of(b, &known[1..]))?;
         let n = splits[0].known_outs.len();
         let early: Vec<bool> = (0..n).map(|i| splits.iter().all(|s| s.known_outs[i])).collect();
         let late: Vec<usize> = (0..n).filter(|&i| !early[i]).collect();
-        let mut slots = Slots::default();
+        let mut slots = ResidualSlots::default();
         let mut divided = Vec::new();
         for split in splits {
-            let split = split.given_late(&late)?;
+            let split = split.with_outputs_unknown(&late)?;
             let outs = split.known.output_types();
             let types: Vec<Type> = stored(&split).into_iter().map(|i| outs[i].clone()).collect();
             let places = slots.place(&types);
-            divided.push(Divided { split, places });
+            divided.push(BranchPartialEval { split, places });
         }
-        let known_args: Vec<usize> = marked(known).collect();
+        let known_args: Vec<usize> = true_indices(known).collect();
         let unknown_args: Vec<usize> = (0..known.len()).filter(|&i| !known[i]).collect();
         // Known operands that some branch needs later, by their place among the branch's known operands.
         let kept: Vec<(usize, Type)> = (0..known_args.len() - 1)
@@ -193,8 +193,8 @@ impl Rules for Cond {
             .map(|k| (k, args[known_args[k + 1]].clone()))
             .collect();
         let unknown_types: Vec<Type> = unknown_args.iter().map(|&i| args[i].clone()).collect();
-        let now = divided.iter().map(|d| d.now(&slots)).collect::<Result<Vec<_>>>()?;
-        let later = divided.iter().map(|d| d.later(&kept, &slots, &unknown_types)).collect::<Result<Vec<_>>>()?;
+        let now = divided.iter().map(|d| d.known_branch(&slots)).collect::<Result<Vec<_>>>()?;
+        let later = divided.iter().map(|d| d.unknown_branch(&kept, &slots, &unknown_types)).collect::<Result<Vec<_>>>()?;
         let n_early = n - late.len();
         let rest_args: Vec<ResidualArg> = std::iter::once(ResidualArg::Arg(0))
             .chain(kept.iter().map(|(k, _)| ResidualArg::Arg(known_args[k + 1])))
@@ -204,12 +204,12 @@ impl Rules for Cond {
         let stores = n_early + slots.types.len() > 0;
         Ok(PartialEval::Parts(SplitOp {
             known: stores.then(|| (Cond::new(now).into(), known_args)),
-            rest: (!late.is_empty()).then(|| (Cond::new(later).into(), rest_args)),
-            outs: control::outs_from(&early),
+            unknown: (!late.is_empty()).then(|| (Cond::new(later).into(), rest_args)),
+            outs: control::known_then_unknown(&early),
         }))
     }
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let mut grads = vec![None; args.len()];
         if ct.iter().all(Option::is_none) {
             return Ok(grads);
@@ -217,28 +217,28 @@ impl Rules for Cond {
         if args[0].is_linear() {
             return not_linear(self);
         }
-        let linear: Vec<bool> = args[1..].iter().map(Arg::is_linear).collect();
+        let linear: Vec<bool> = args[1..].iter().map(TransposeArg::is_linear).collect();
         let has: Vec<bool> = ct.iter().map(Option::is_some).collect();
         let backs = self.each(|b| cx.transpose_of(b, &linear, &has))?;
         let gives = union(&backs.iter().map(|b| b.1.clone()).collect::<Vec<_>>());
-        let targets: Vec<usize> = marked(&linear).map(|i| i + 1).collect();
+        let targets: Vec<usize> = true_indices(&linear).map(|i| i + 1).collect();
         let mut branches = Vec::new();
         for (back, own) in &backs {
             let mut b = Builder::new();
             let ins: Vec<Value> = back.input_types().into_iter().map(|t| b.graph.input(t)).collect();
             let mut found = b.inline(back, &ins)?.into_iter();
             let mut outs = Vec::new();
-            for k in marked(&gives) {
+            for k in true_indices(&gives) {
                 outs.push(match (own[k], &args[targets[k]]) {
-                    (false, Arg::Linear(ty)) => b.zeros(ty)?,
+                    (false, TransposeArg::Linear(ty)) => b.zeros(ty)?,
                     _ => found.next().expect("one for each cotangent given"),
                 });
             }
             branches.push(b.finish(&outs));
         }
-        let operands: Vec<Value> = args.iter().filter_map(Arg::known).chain(ct.iter().flatten().copied()).collect();
+        let operands: Vec<Value> = args.iter().filter_map(TransposeArg::known).chain(ct.iter().flatten().copied()).collect();
         let results = cx.emit(Cond::new(branches).into(), &operands)?;
-        for (k, &v) in marked(&gives).zip(&results) {
+        for (k, &v) in true_indices(&gives).zip(&results) {
             grads[targets[k]] = Some(v);
         }
         Ok(grads)
@@ -286,11 +286,11 @@ impl Rules for Cond {
         Ok(chosen.unwrap_or_default().into_iter().map(|v| (v, true)).collect())
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

@@ -1,7 +1,7 @@
 //! `call`: a function as an op, inlined when compiled; and what every op with one body shares.
 
 use super::*;
-use crate::build::SplitGraph;
+use crate::build::PartialEvalGraphs;
 
 pub(crate) fn infer_body(body: &Graph, args: &[Type]) -> Infer {
     let ins = body.input_types();
@@ -17,7 +17,7 @@ pub(crate) fn infer_body(body: &Graph, args: &[Type]) -> Infer {
 }
 
 /// The values and tangents of an op with a body, where `wrap` makes the op from the body's jvp.
-pub(crate) fn both_of_body(
+pub(crate) fn value_and_jvp_body(
     body: &Graph,
     cx: &mut dyn GraphTransforms,
     x: &[Value],
@@ -42,24 +42,24 @@ pub(crate) fn jvp_body(
     dx: &[Option<Value>],
     wrap: impl FnOnce(Graph) -> Op,
 ) -> Result<Tangents> {
-    Ok(both_of_body(body, cx, x, dx, wrap)?.1)
+    Ok(value_and_jvp_body(body, cx, x, dx, wrap)?.1)
 }
 
 /// The cotangents of an op with a body, where `wrap` makes the op from the transposed body.
 pub(crate) fn transpose_body(
     body: &Graph,
     cx: &mut dyn GraphTransforms,
-    args: &[Arg],
+    args: &[TransposeArg],
     ct: &[Option<Value>],
     wrap: impl FnOnce(Graph) -> Op,
 ) -> Result<Tangents> {
     if ct.iter().all(Option::is_none) {
         return Ok(vec![None; args.len()]);
     }
-    let linear: Vec<bool> = args.iter().map(Arg::is_linear).collect();
+    let linear: Vec<bool> = args.iter().map(TransposeArg::is_linear).collect();
     let has: Vec<bool> = ct.iter().map(Option::is_some).collect();
     let (graph, gives) = cx.transpose_of(body, &linear, &has)?;
-    let operands: Vec<Value> = args.iter().filter_map(Arg::known).chain(ct.iter().flatten().copied()).collect();
+    let operands: Vec<Value> = args.iter().filter_map(TransposeArg::known).chain(ct.iter().flatten().copied()).collect();
     let results = cx.emit(wrap(graph), &operands)?;
     let mut out = vec![None; args.len()];
     let mut results = results.into_iter();
@@ -87,20 +87,20 @@ pub(crate) fn batch_body(
 }
 
 /// Where outputs come from when each half gives its own in order.
-pub(crate) fn outs_from(known: &[bool]) -> Vec<OutputSource> {
+pub(crate) fn known_then_unknown(known: &[bool]) -> Vec<OutputSource> {
     let (mut k, mut u) = (0, 0);
     let place = |&is_known: &bool| {
         let slot = if is_known { &mut k } else { &mut u };
         *slot += 1;
         match is_known {
             true => OutputSource::Known(*slot - 1),
-            false => OutputSource::Rest(*slot - 1),
+            false => OutputSource::Unknown(*slot - 1),
         }
     };
     known.iter().map(place).collect()
 }
 
-pub(crate) fn known_places(flags: &[bool], want: bool) -> Vec<usize> {
+pub(crate) fn known_indices(flags: &[bool], want: bool) -> Vec<usize> {
     (0..flags.len()).filter(|&i| flags[i] == want).collect()
 }
 
@@ -119,7 +119,7 @@ impl Call {
 
     /// Values and tangents from one op.
     fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
-        both_of_body(&self.body, cx, x, dx, |g| Call::new(g).into())
+        value_and_jvp_body(&self.body, cx, x, dx, |g| Call::new(g).into())
     }
 }
 
@@ -138,9 +138,9 @@ impl Rules for Call {
 
     jvp_of_body!();
 
-    fn split(&self, cx: &mut dyn GraphTransforms, _: &[Type], known: &[bool]) -> Result<PartialEval> {
-        let s: SplitGraph = cx.split_of(&self.body, known)?;
-        let known_args = known_places(known, true);
+    fn partial_eval(&self, cx: &mut dyn GraphTransforms, _: &[Type], known: &[bool]) -> Result<PartialEval> {
+        let s: PartialEvalGraphs = cx.partial_eval_of(&self.body, known)?;
+        let known_args = known_indices(known, true);
         let n_known = s.known_outs.iter().filter(|k| **k).count();
         let mut rest_args: Vec<ResidualArg> = (0..s.residuals)
             .map(|r| match s.forwarded[r] {
@@ -148,15 +148,15 @@ impl Rules for Call {
                 None => ResidualArg::Residual(n_known + r),
             })
             .collect();
-        rest_args.extend(known_places(known, false).into_iter().map(ResidualArg::Arg));
+        rest_args.extend(known_indices(known, false).into_iter().map(ResidualArg::Arg));
         Ok(PartialEval::Parts(SplitOp {
             known: Some((Call::new(s.known).into(), known_args)),
-            rest: (n_known < s.known_outs.len()).then(|| (Call::new(s.rest).into(), rest_args)),
-            outs: outs_from(&s.known_outs),
+            unknown: (n_known < s.known_outs.len()).then(|| (Call::new(s.unknown).into(), rest_args)),
+            outs: known_then_unknown(&s.known_outs),
         }))
     }
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         transpose_body(&self.body, cx, args, ct, |g| Call::new(g).into())
     }
 
@@ -170,11 +170,11 @@ impl Rules for Call {
         batch_body(&self.body, cx, x, batched, size, |g| Call::new(g).into())
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

@@ -12,7 +12,7 @@ use crate::types::{for_each_index, offset};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Conv {
     /// How the kernel slides over the spatial axes.
-    pub windows: Windows,
+    pub windows: WindowConfig,
     /// Features in and out are divided into this many groups; a group sees only itself.
     pub groups: usize,
     /// The batch is divided into this many groups, and group `i` makes the `i`-th part of the output features. This is
@@ -26,7 +26,7 @@ pub struct Conv {
 
 impl Conv {
     /// A convolution without groups.
-    pub fn new(dtype: DType, windows: Windows) -> Conv {
+    pub fn new(dtype: DType, windows: WindowConfig) -> Conv {
         Conv { windows, groups: 1, batch_groups: 1, acc: dtype.accumulator(), out: dtype }
     }
 
@@ -136,16 +136,16 @@ impl Rules for Conv {
         let op: Op = self.clone().into();
         let a = dx[0].map(|d| cx.one(op.clone(), &[d, x[1]])).transpose()?;
         let b = dx[1].map(|d| cx.one(op.clone(), &[x[0], d])).transpose()?;
-        Ok(vec![cx.add_opt(a, b)?])
+        Ok(vec![cx.add_optional(a, b)?])
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         let (of, other, at) = match (&args[0], &args[1]) {
-            (Arg::Linear(ty), Arg::Known(k)) => (ty, *k, 0),
-            (Arg::Known(x), Arg::Linear(ty)) => (ty, *x, 1),
+            (TransposeArg::Linear(ty), TransposeArg::Known(k)) => (ty, *k, 0),
+            (TransposeArg::Known(x), TransposeArg::Linear(ty)) => (ty, *x, 1),
             _ => return not_linear(self),
         };
         let mut cts = vec![None, None];
@@ -224,11 +224,11 @@ impl Rules for Conv {
         Ok(vec![(y, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::bilinear(&[0, 1])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::LowPrecision
     }
 
@@ -272,7 +272,7 @@ impl Rules for Conv {
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Conv>> {
         (name == "conv").then(|| {
             Ok(Conv {
-                windows: Windows::parse(attrs)?,
+                windows: WindowConfig::parse(attrs)?,
                 groups: attrs.usize("groups")?,
                 batch_groups: attrs.usize("batch_groups")?,
                 acc: attrs.dtype("acc")?,

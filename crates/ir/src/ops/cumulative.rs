@@ -95,7 +95,7 @@ impl Rules for Cumulative {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         if self.kind != ReduceKind::Sum || !args[0].is_linear() {
             return not_linear(self);
@@ -109,17 +109,17 @@ impl Rules for Cumulative {
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         match self.kind {
             ReduceKind::Prod => {
                 SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) }
             }
             // PyTorch keeps the indices of the extrema, a result of its own.
-            _ => SavedForBackward::nothing(),
+            _ => SavedForBackward::none(),
         }
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

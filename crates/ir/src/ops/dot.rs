@@ -205,19 +205,19 @@ impl Rules for Dot {
         let op: Op = self.clone().into();
         let a = dx[0].map(|d| cx.one(op.clone(), &[d, x[1]])).transpose()?;
         let b = dx[1].map(|d| cx.one(op.clone(), &[x[0], d])).transpose()?;
-        Ok(vec![cx.add_opt(a, b)?])
+        Ok(vec![cx.add_optional(a, b)?])
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         match (&args[0], &args[1]) {
-            (Arg::Linear(ty), Arg::Known(b)) => {
+            (TransposeArg::Linear(ty), TransposeArg::Known(b)) => {
                 let c = cx.cast(c, ty.dtype)?;
                 Ok(vec![Some(self.transpose_side(cx, c, *b, ty, true)?), None])
             }
-            (Arg::Known(a), Arg::Linear(ty)) => {
+            (TransposeArg::Known(a), TransposeArg::Linear(ty)) => {
                 let c = cx.cast(c, ty.dtype)?;
                 Ok(vec![None, Some(self.transpose_side(cx, c, *a, ty, false)?)])
             }
@@ -255,11 +255,11 @@ impl Rules for Dot {
         Ok(vec![(cx.move_axis(v, at, 0)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::bilinear(&[0, 1])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::LowPrecision
     }
 

@@ -44,7 +44,7 @@ fn stacked_starts(cx: &mut dyn GraphTransforms, starts: &[Value], batched: &[boo
     let mut columns = Vec::with_capacity(starts.len());
     for (&s, &b) in starts.iter().zip(batched) {
         let s = cx.cast(s, dtype)?;
-        let s = if b { s } else { cx.repeat_front(s, size)? };
+        let s = if b { s } else { cx.broadcast_leading(s, size)? };
         columns.push(cx.reshape(s, &[size, 1])?);
     }
     cx.concat(&columns, 1)
@@ -98,14 +98,14 @@ impl Rules for DynamicSlice {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let mut cts = vec![None; args.len()];
         let Some(c) = ct[0] else { return Ok(cts) };
-        let Arg::Linear(ty) = &args[0] else {
+        let TransposeArg::Linear(ty) = &args[0] else {
             return not_linear(self);
         };
         let mut operands = vec![cx.zeros(ty)?, c];
-        operands.extend(args[1..].iter().filter_map(Arg::known));
+        operands.extend(args[1..].iter().filter_map(TransposeArg::known));
         cts[0] = Some(cx.one(DynamicUpdateSlice.into(), &operands)?);
         Ok(cts)
     }
@@ -133,11 +133,11 @@ impl Rules for DynamicSlice {
         Ok(vec![(cx.one(DynamicSlice { sizes }.into(), &args)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 
@@ -194,14 +194,14 @@ impl Rules for DynamicUpdateSlice {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let mut cts = vec![None; args.len()];
         let Some(c) = ct[0] else { return Ok(cts) };
         let update = match &args[1] {
-            Arg::Linear(ty) => ty.clone(),
-            Arg::Known(v) => cx.ty(*v),
+            TransposeArg::Linear(ty) => ty.clone(),
+            TransposeArg::Known(v) => cx.ty(*v),
         };
-        let starts: Vec<Value> = args[2..].iter().filter_map(Arg::known).collect();
+        let starts: Vec<Value> = args[2..].iter().filter_map(TransposeArg::known).collect();
         if args[0].is_linear() {
             let operands = [&[c, cx.zeros(&update)?], &starts[..]].concat();
             cts[0] = Some(cx.one(DynamicUpdateSlice.into(), &operands)?);
@@ -219,8 +219,8 @@ impl Rules for DynamicUpdateSlice {
         batched: &[bool],
         size: usize,
     ) -> Result<Vec<(Value, bool)>> {
-        let operand = if batched[0] { x[0] } else { cx.repeat_front(x[0], size)? };
-        let update = if batched[1] { x[1] } else { cx.repeat_front(x[1], size)? };
+        let operand = if batched[0] { x[0] } else { cx.broadcast_leading(x[0], size)? };
+        let update = if batched[1] { x[1] } else { cx.broadcast_leading(x[1], size)? };
         if batched[2..].iter().any(|b| *b) {
             let indices = stacked_starts(cx, &x[2..], &batched[2..], size)?;
             let scatter =
@@ -232,11 +232,11 @@ impl Rules for DynamicUpdateSlice {
         Ok(vec![(cx.one(DynamicUpdateSlice.into(), &args)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 

@@ -4,10 +4,10 @@
 
 use super::*;
 use crate::dtype::DType;
-use crate::scalar::{Binary, Compare, Domain, Scalar, Unary};
+use crate::scalar::{Binary, Compare, DTypeDomain, Scalar, Unary};
 use std::f64::consts::{LN_2, LN_10, PI};
 
-fn check_domain(args: &[Type], operand: usize, domain: Domain) -> std::result::Result<(), InferError> {
+fn check_domain(args: &[Type], operand: usize, domain: DTypeDomain) -> std::result::Result<(), InferError> {
     let got = args[operand].dtype;
     if domain.contains(got) { Ok(()) } else { Err(InferError::DType { operand, expected: domain.describe(), got }) }
 }
@@ -36,7 +36,7 @@ pub(crate) fn batch_map(
 ) -> Result<Vec<(Value, bool)>> {
     let mut args = Vec::with_capacity(x.len());
     for (&v, &b) in x.iter().zip(batched) {
-        args.push(if b { v } else { cx.repeat_front(v, size)? });
+        args.push(if b { v } else { cx.broadcast_leading(v, size)? });
     }
     Ok(cx.emit(op, &args)?.into_iter().map(|v| (v, true)).collect())
 }
@@ -79,7 +79,7 @@ impl Rules for Unary {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, _: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, _: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         match (self, ct[0]) {
             (Unary::Neg, Some(c)) => Ok(vec![Some(cx.neg(c)?)]),
             (Unary::Neg, None) => Ok(vec![None]),
@@ -89,10 +89,10 @@ impl Rules for Unary {
 
     batch_elementwise!();
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         use Unary::*;
         match self {
-            Neg | Sign | Floor | Ceil | Round | Trunc | Not | IsFinite | PopulationCount => SavedForBackward::nothing(),
+            Neg | Sign | Floor | Ceil | Round | Trunc | Not | IsFinite | PopulationCount => SavedForBackward::none(),
             Exp | Exp2 | Expm1 | Sqrt | Rsqrt | Reciprocal | Tan | Tanh | ErfInv | Logistic => {
                 SavedForBackward::outputs(&[0])
             }
@@ -101,7 +101,7 @@ impl Rules for Unary {
         }
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         use Unary::*;
         match self {
             Neg | Abs | Sign => AutocastRule::Promote,
@@ -244,12 +244,12 @@ impl Rules for Binary {
             Some(d) => Some(binary_tangent_right(*self, cx, a, b, y, d)?),
             None => None,
         };
-        Ok(vec![cx.add_opt(da, db)?])
+        Ok(vec![cx.add_optional(da, db)?])
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         Ok(match (self, &args[0], &args[1]) {
             (Binary::Add, a, b) => vec![a.is_linear().then_some(c), b.is_linear().then_some(c)],
@@ -257,27 +257,27 @@ impl Rules for Binary {
                 let right = if b.is_linear() { Some(cx.neg(c)?) } else { None };
                 vec![a.is_linear().then_some(c), right]
             }
-            (Binary::Mul, Arg::Linear(_), Arg::Known(k)) => vec![Some(cx.mul(c, *k)?), None],
-            (Binary::Mul, Arg::Known(k), Arg::Linear(_)) => vec![None, Some(cx.mul(*k, c)?)],
-            (Binary::Div, Arg::Linear(_), Arg::Known(k)) => vec![Some(cx.div(c, *k)?), None],
+            (Binary::Mul, TransposeArg::Linear(_), TransposeArg::Known(k)) => vec![Some(cx.mul(c, *k)?), None],
+            (Binary::Mul, TransposeArg::Known(k), TransposeArg::Linear(_)) => vec![None, Some(cx.mul(*k, c)?)],
+            (Binary::Div, TransposeArg::Linear(_), TransposeArg::Known(k)) => vec![Some(cx.div(c, *k)?), None],
             _ => return not_linear(self),
         })
     }
 
     batch_elementwise!();
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         use Binary::*;
         match self {
             Mul => SavedForBackward::bilinear(&[0, 1]),
             Div => SavedForBackward { when: SavePolicy::Quotient, ..SavedForBackward::inputs(&[0, 1]) },
             Rem | Max | Min | Atan2 | Zeta => SavedForBackward::inputs(&[0, 1]),
             Pow => SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0, 1]) },
-            Add | Sub | And | Or | Xor | Shl | Shr => SavedForBackward::nothing(),
+            Add | Sub | And | Or | Xor | Shl | Shr => SavedForBackward::none(),
         }
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         use Binary::*;
         match self {
             Add | Sub | Mul | Max | Min => AutocastRule::Promote,
@@ -319,8 +319,8 @@ fn binary_tangent_left(
             let slope = cx.mul(b, p)?;
             cx.mul(d, slope)?
         }
-        Max => tie_weighted(cx, Compare::Gt, a, b, d)?,
-        Min => tie_weighted(cx, Compare::Lt, a, b, d)?,
+        Max => split_on_tie(cx, Compare::Gt, a, b, d)?,
+        Min => split_on_tie(cx, Compare::Lt, a, b, d)?,
         Atan2 => {
             let norm = sum_of_squares(cx, a, b)?;
             let s = cx.div(b, norm)?;
@@ -369,8 +369,8 @@ fn binary_tangent_right(
             let s = cx.mul(y, log)?;
             cx.mul(d, s)?
         }
-        Max => tie_weighted(cx, Compare::Gt, b, a, d)?,
-        Min => tie_weighted(cx, Compare::Lt, b, a, d)?,
+        Max => split_on_tie(cx, Compare::Gt, b, a, d)?,
+        Min => split_on_tie(cx, Compare::Lt, b, a, d)?,
         Atan2 => {
             let norm = sum_of_squares(cx, a, b)?;
             let s = cx.div(a, norm)?;
@@ -389,7 +389,7 @@ fn binary_tangent_right(
 }
 
 /// `d` where `this` wins, half of it where both are equal.
-fn tie_weighted(cx: &mut dyn GraphTransforms, wins: Compare, this: Value, other: Value, d: Value) -> Result<Value> {
+fn split_on_tie(cx: &mut dyn GraphTransforms, wins: Compare, this: Value, other: Value, d: Value) -> Result<Value> {
     let (zero, half, one) = (cx.full_like(d, 0.0)?, cx.full_like(d, 0.5)?, cx.full_like(d, 1.0)?);
     let win = cx.compare(wins, this, other)?;
     let tie = cx.compare(Compare::Eq, this, other)?;
@@ -419,11 +419,11 @@ impl Rules for Compare {
     never_linear!();
     batch_elementwise!();
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -467,8 +467,8 @@ impl Rules for Select {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
-        let (Some(c), Arg::Known(cond)) = (ct[0], &args[0]) else {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
+        let (Some(c), TransposeArg::Known(cond)) = (ct[0], &args[0]) else {
             return if ct[0].is_none() { Ok(vec![None; 3]) } else { not_linear(self) };
         };
         let zero = cx.full_like(c, 0.0)?;
@@ -479,11 +479,11 @@ impl Rules for Select {
 
     batch_elementwise!();
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::inputs(&[0])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 
@@ -510,7 +510,7 @@ impl Rules for Clamp {
         arity(args, 3)?;
         same_types(&args[0], &args[1])?;
         same_types(&args[0], &args[2])?;
-        check_domain(args, 0, Domain::Number)?;
+        check_domain(args, 0, DTypeDomain::Number)?;
         Ok(vec![args[0].clone()])
     }
 
@@ -521,21 +521,21 @@ impl Rules for Clamp {
             let above = cx.compare(Compare::Gt, v, lo)?;
             let below = cx.compare(Compare::Lt, v, hi)?;
             let inside = cx.binary(Binary::And, above, below)?;
-            total = Some(cx.keep_where(inside, d)?);
+            total = Some(cx.zero_unless(inside, d)?);
         }
         if let Some(d) = dx[1] {
             let under = cx.compare(Compare::Le, v, lo)?;
             let fits = cx.compare(Compare::Lt, lo, hi)?;
             let at_low = cx.binary(Binary::And, under, fits)?;
-            let t = cx.keep_where(at_low, d)?;
-            total = cx.add_opt(total, Some(t))?;
+            let t = cx.zero_unless(at_low, d)?;
+            total = cx.add_optional(total, Some(t))?;
         }
         if let Some(d) = dx[2] {
             let over = cx.compare(Compare::Ge, v, hi)?;
             let empty = cx.compare(Compare::Ge, lo, hi)?;
             let at_high = cx.binary(Binary::Or, over, empty)?;
-            let t = cx.keep_where(at_high, d)?;
-            total = cx.add_opt(total, Some(t))?;
+            let t = cx.zero_unless(at_high, d)?;
+            total = cx.add_optional(total, Some(t))?;
         }
         Ok(vec![total])
     }
@@ -544,11 +544,11 @@ impl Rules for Clamp {
     never_linear!();
     batch_elementwise!();
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::inputs(&[0, 1, 2])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 
@@ -575,7 +575,7 @@ impl Rules for Fma {
         arity(args, 3)?;
         same_types(&args[0], &args[1])?;
         same_types(&args[0], &args[2])?;
-        check_domain(args, 0, Domain::Number)?;
+        check_domain(args, 0, DTypeDomain::Number)?;
         Ok(vec![args[0].clone()])
     }
 
@@ -585,30 +585,30 @@ impl Rules for Fma {
         }
         let a = dx[0].map(|d| cx.mul(d, x[1])).transpose()?;
         let b = dx[1].map(|d| cx.mul(x[0], d)).transpose()?;
-        let ab = cx.add_opt(a, b)?;
-        Ok(vec![cx.add_opt(ab, dx[2])?])
+        let ab = cx.add_optional(a, b)?;
+        Ok(vec![cx.add_optional(ab, dx[2])?])
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None; 3]) };
         let sum = args[2].is_linear().then_some(c);
         Ok(match (&args[0], &args[1]) {
-            (Arg::Known(_), Arg::Known(_)) => vec![None, None, sum],
-            (Arg::Linear(_), Arg::Known(b)) => vec![Some(cx.mul(c, *b)?), None, sum],
-            (Arg::Known(a), Arg::Linear(_)) => vec![None, Some(cx.mul(*a, c)?), sum],
+            (TransposeArg::Known(_), TransposeArg::Known(_)) => vec![None, None, sum],
+            (TransposeArg::Linear(_), TransposeArg::Known(b)) => vec![Some(cx.mul(c, *b)?), None, sum],
+            (TransposeArg::Known(a), TransposeArg::Linear(_)) => vec![None, Some(cx.mul(*a, c)?), sum],
             _ => return not_linear(self),
         })
     }
 
     batch_elementwise!();
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::inputs(&[0, 1])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -649,20 +649,20 @@ impl Rules for Cast {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         match (ct[0], &args[0]) {
-            (Some(c), Arg::Linear(ty)) => Ok(vec![Some(cx.cast(c, ty.dtype)?)]),
+            (Some(c), TransposeArg::Linear(ty)) => Ok(vec![Some(cx.cast(c, ty.dtype)?)]),
             _ => Ok(vec![None]),
         }
     }
 
     batch_elementwise!();
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -691,7 +691,7 @@ impl Rules for Quantize {
 
     fn infer(&self, args: &[Type]) -> Infer {
         arity(args, 1)?;
-        check_domain(args, 0, Domain::Float)?;
+        check_domain(args, 0, DTypeDomain::Float)?;
         Ok(vec![Type::checked(self.0, &args[0].shape)?])
     }
 
@@ -704,7 +704,7 @@ impl Rules for Quantize {
         let limit = cx.full(&ty, limit)?;
         let size = cx.unary(Unary::Abs, x[0])?;
         let inside = cx.compare(Compare::Le, size, limit)?;
-        let kept = cx.keep_where(inside, d)?;
+        let kept = cx.zero_unless(inside, d)?;
         Ok(vec![Some(cx.cast(kept, self.0)?)])
     }
 
@@ -712,11 +712,11 @@ impl Rules for Quantize {
     never_linear!();
     batch_elementwise!();
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::inputs(&[0])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -761,11 +761,11 @@ impl Rules for Bitcast {
     never_linear!();
     batch_elementwise!();
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -797,11 +797,11 @@ impl Rules for StopGradient {
     never_linear!();
     batch_elementwise!();
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 

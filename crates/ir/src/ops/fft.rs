@@ -136,7 +136,7 @@ impl Rules for Fft {
 
     /// The matrix of a transform is symmetric and its inverse is its conjugate over the number of points, so each is
     /// the other's transpose up to that number. The half spectrum counts once what the whole one counts twice.
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(some) = ct.iter().flatten().next().copied() else {
             return Ok(vec![None; args.len()]);
         };
@@ -149,8 +149,8 @@ impl Rules for Fft {
             });
         }
         let Some(longer) = args.iter().find_map(|a| match a {
-            Arg::Linear(t) => Some(t.shape.clone()),
-            Arg::Known(_) => None,
+            TransposeArg::Linear(t) => Some(t.shape.clone()),
+            TransposeArg::Known(_) => None,
         }) else {
             return Ok(vec![None; args.len()]);
         };
@@ -195,11 +195,11 @@ impl Rules for Fft {
         batch_map(wide.into(), cx, x, batched, size)
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -307,7 +307,7 @@ impl Complex {
             (0..n)
                 .map(|k| {
                     x.iter().enumerate().fold((0.0, 0.0), |(re, im), (j, (a, b))| {
-                        let (c, s) = turn(j as u64 * k as u64 % n as u64, n as u64);
+                        let (c, s) = unit_root(j as u64 * k as u64 % n as u64, n as u64);
                         let s = s * sign;
                         (re + a * c - b * s, im + a * s + b * c)
                     })
@@ -338,7 +338,7 @@ impl Complex {
 }
 
 /// Cosine and sine of `k/n` of a turn, exact at quarter turns.
-fn turn(k: u64, n: u64) -> (f64, f64) {
+fn unit_root(k: u64, n: u64) -> (f64, f64) {
     match k * 4 {
         0 => (1.0, 0.0),
         q if q == n => (0.0, 1.0),

@@ -4,7 +4,7 @@
 //! that count from the end add the size first).
 
 use super::*;
-use crate::dtype::{Class, DType};
+use crate::dtype::{DTypeKind, DType};
 use crate::scalar::Scalar;
 
 /// What a slice outside of the operand gives.
@@ -19,10 +19,10 @@ pub enum GatherMode {
 impl GatherMode {
     /// JAX's fill: NaN for floats, the smallest signed integer, the largest unsigned one, true.
     pub fn fill(dtype: DType) -> GatherMode {
-        GatherMode::Fill(match dtype.class() {
-            Class::Float => Scalar::from_f64(dtype, f64::NAN),
-            Class::Signed => Scalar::lowest(dtype),
-            Class::Unsigned | Class::Bool => Scalar::highest(dtype),
+        GatherMode::Fill(match dtype.kind() {
+            DTypeKind::Float => Scalar::from_f64(dtype, f64::NAN),
+            DTypeKind::Signed => Scalar::lowest(dtype),
+            DTypeKind::Unsigned | DTypeKind::Bool => Scalar::highest(dtype),
         })
     }
 
@@ -59,7 +59,7 @@ impl Gather {
     }
 
     /// The linear map of tangents: what is not read has no tangent.
-    fn of_tangents(&self) -> Gather {
+    fn tangent_gather(&self) -> Gather {
         Gather {
             mode: match self.mode {
                 GatherMode::Clip => GatherMode::Clip,
@@ -99,14 +99,14 @@ impl Rules for Gather {
 
     fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else { return Ok(vec![None]) };
-        Ok(vec![Some(cx.one(self.of_tangents().into(), &[d, x[1]])?)])
+        Ok(vec![Some(cx.one(self.tangent_gather().into(), &[d, x[1]])?)])
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
-        let (Arg::Linear(ty), Arg::Known(indices)) = (&args[0], &args[1]) else {
+        let (TransposeArg::Linear(ty), TransposeArg::Known(indices)) = (&args[0], &args[1]) else {
             return not_linear(self);
         };
         let zeros = cx.zeros(ty)?;
@@ -143,11 +143,11 @@ impl Rules for Gather {
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::inputs(&[1])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 

@@ -29,24 +29,24 @@ pub type Tangents = Vec<Option<Value>>;
 
 /// An operand during transposition.
 #[derive(Clone, Debug)]
-pub enum Arg {
+pub enum TransposeArg {
     /// A value that can be used.
     Known(Value),
     /// An operand that the op is linear in; only its type is known.
     Linear(Type),
 }
 
-impl Arg {
+impl TransposeArg {
     /// Whether the op is transposed with respect to this operand.
     pub fn is_linear(&self) -> bool {
-        matches!(self, Arg::Linear(_))
+        matches!(self, TransposeArg::Linear(_))
     }
 
     /// The value of a known operand.
     pub fn known(&self) -> Option<Value> {
         match self {
-            Arg::Known(v) => Some(*v),
-            Arg::Linear(_) => None,
+            TransposeArg::Known(v) => Some(*v),
+            TransposeArg::Linear(_) => None,
         }
     }
 }
@@ -66,7 +66,7 @@ pub struct SplitOp {
     /// Runs now, on these operands (all known).
     pub known: Option<(Op, Vec<usize>)>,
     /// Runs later.
-    pub rest: Option<(Op, Vec<ResidualArg>)>,
+    pub unknown: Option<(Op, Vec<ResidualArg>)>,
     /// Where each output of the undivided op comes from.
     pub outs: Vec<OutputSource>,
 }
@@ -86,7 +86,7 @@ pub enum OutputSource {
     /// The n-th output of the known half.
     Known(usize),
     /// The n-th output of the later half.
-    Rest(usize),
+    Unknown(usize),
 }
 
 /// What PyTorch would keep for this op's backward: positions of operands and results.
@@ -116,7 +116,7 @@ pub enum SavePolicy {
 
 impl SavedForBackward {
     /// Nothing is kept.
-    pub fn nothing() -> SavedForBackward {
+    pub fn none() -> SavedForBackward {
         SavedForBackward::default()
     }
 
@@ -264,10 +264,10 @@ pub trait Rules {
     }
 
     /// Partial evaluation: what can be computed from the known operands, what is saved, what remains.
-    fn split(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval>;
+    fn partial_eval(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval>;
 
     /// Cotangents of the linear operands (`None` for known ones), given those of the results.
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents>;
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents>;
 
     /// The op over a batch of `size`: operand `i` has the batch axis in front where `batched[i]`.
     fn batch(
@@ -279,10 +279,10 @@ pub trait Rules {
     ) -> Result<Vec<(Value, bool)>>;
 
     /// What PyTorch would keep for backward.
-    fn saves(&self) -> SavedForBackward;
+    fn saved_for_backward(&self) -> SavedForBackward;
 
     /// Its part in mixed precision.
-    fn precision(&self) -> AutocastRule;
+    fn autocast_rule(&self) -> AutocastRule;
 
     /// What it computes.
     fn semantics(&self) -> Semantics;
@@ -434,7 +434,7 @@ pub use ragged_dot::{RaggedDot, RaggedMode};
 pub use reduce::{Reduce, ReduceKind};
 pub use reduce_window::ReduceWindow;
 pub use remat::{Remat, RematPolicy};
-pub use scan::{Checkpoint, Scan};
+pub use scan::{ScanCheckpoint, Scan};
 pub use scatter::{Scatter, ScatterKind, ScatterMode};
 pub use shard_map::ShardMap;
 pub use slice_dims::SliceDims;
@@ -443,7 +443,7 @@ pub use threefry::Threefry2x32;
 pub use top_k::TopK;
 pub use view::{Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice};
 pub use while_loop::While;
-pub use window::Windows;
+pub use window::WindowConfig;
 pub use window_gather::{WindowGather, WindowScatter};
 
 macro_rules! ops {
@@ -576,11 +576,11 @@ impl Op {
 
     /// [`Rules::split`].
     pub fn split(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
-        rule!(self, op => op.split(cx, args, known))
+        rule!(self, op => op.partial_eval(cx, args, known))
     }
 
     /// [`Rules::transpose`].
-    pub fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    pub fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         rule!(self, op => op.transpose(cx, args, ct))
     }
 
@@ -597,12 +597,12 @@ impl Op {
 
     /// [`Rules::saves`].
     pub fn saves(&self) -> SavedForBackward {
-        rule!(self, op => op.saves())
+        rule!(self, op => op.saved_for_backward())
     }
 
     /// [`Rules::precision`].
     pub fn precision(&self) -> AutocastRule {
-        rule!(self, op => op.precision())
+        rule!(self, op => op.autocast_rule())
     }
 
     /// [`Rules::meaning`].

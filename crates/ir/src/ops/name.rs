@@ -48,7 +48,7 @@ impl Rules for Name {
 
     split_whole!();
 
-    fn transpose(&self, _: &mut dyn GraphTransforms, _: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, _: &mut dyn GraphTransforms, _: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         Ok(ct.to_vec())
     }
 
@@ -62,11 +62,11 @@ impl Rules for Name {
         batch_map(self.clone().into(), cx, x, batched, size)
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 

@@ -63,10 +63,10 @@ impl Rules for TakeAlong {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         match (&args[0], &args[1]) {
-            (Arg::Linear(ty), Arg::Known(index)) => {
+            (TransposeArg::Linear(ty), TransposeArg::Known(index)) => {
                 let put = PutAlong { axis: self.axis, size: ty.shape[self.axis] };
                 Ok(vec![Some(cx.one(put.into(), &[c, *index])?), None])
             }
@@ -85,11 +85,11 @@ impl Rules for TakeAlong {
         batch_map(wide.into(), cx, x, batched, size)
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::inputs(&[1])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 
@@ -150,10 +150,10 @@ impl Rules for PutAlong {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         match (&args[0], &args[1]) {
-            (Arg::Linear(_), Arg::Known(index)) => {
+            (TransposeArg::Linear(_), TransposeArg::Known(index)) => {
                 let take = TakeAlong { axis: self.axis };
                 Ok(vec![Some(cx.one(take.into(), &[c, *index])?), None])
             }
@@ -172,11 +172,11 @@ impl Rules for PutAlong {
         batch_map(wide.into(), cx, x, batched, size)
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::inputs(&[1])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

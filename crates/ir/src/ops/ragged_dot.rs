@@ -51,7 +51,7 @@ impl RaggedDot {
 }
 
 /// Offsets that rise from some row to some row.
-fn risen(offsets: impl Iterator<Item = Scalar>, rows: usize) -> Vec<usize> {
+fn monotonic_offsets(offsets: impl Iterator<Item = Scalar>, rows: usize) -> Vec<usize> {
     let mut last = 0;
     offsets
         .map(|o| {
@@ -137,18 +137,18 @@ impl Rules for RaggedDot {
         let op: Op = self.clone().into();
         let a = dx[0].map(|d| cx.one(op.clone(), &[d, x[1], x[2]])).transpose()?;
         let b = dx[1].map(|d| cx.one(op.clone(), &[x[0], d, x[2]])).transpose()?;
-        Ok(vec![cx.add_opt(a, b)?])
+        Ok(vec![cx.add_optional(a, b)?])
     }
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None; 3]) };
-        let Arg::Known(offsets) = args[2] else {
+        let TransposeArg::Known(offsets) = args[2] else {
             return not_linear(self);
         };
         Ok(match (&args[0], &args[1]) {
-            (Arg::Linear(ty), Arg::Known(b)) => {
+            (TransposeArg::Linear(ty), TransposeArg::Known(b)) => {
                 let c = cx.cast(c, ty.dtype)?;
                 let rows = self.with(RaggedMode::Rows, ty.dtype);
                 let v = match self.mode {
@@ -165,7 +165,7 @@ impl Rules for RaggedDot {
                 };
                 vec![Some(v), None, None]
             }
-            (Arg::Known(a), Arg::Linear(ty)) => {
+            (TransposeArg::Known(a), TransposeArg::Linear(ty)) => {
                 let c = cx.cast(c, ty.dtype)?;
                 let mode = match self.mode {
                     RaggedMode::Rows => RaggedMode::Contract,
@@ -186,17 +186,17 @@ impl Rules for RaggedDot {
     ) -> Result<Vec<(Value, bool)>> {
         let mut args = Vec::with_capacity(x.len());
         for (&v, &b) in x.iter().zip(batched) {
-            args.push(if b { v } else { cx.repeat_front(v, size)? });
+            args.push(if b { v } else { cx.broadcast_leading(v, size)? });
         }
         let wide = RaggedDot { batch: self.batch + 1, ..self.clone() };
         Ok(vec![(cx.one(wide.into(), &args)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::bilinear(&[0, 1, 2])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::LowPrecision
     }
 
@@ -216,7 +216,7 @@ impl Rules for RaggedDot {
             let (batch, at) = i.split_at(n);
             let (base_a, base_b) = (offset(batch, &sa), offset(batch, &sb));
             let first = offset(batch, &offsets.ty().strides());
-            let risen = risen((first..first + bounds).map(|k| offsets.get(k)), rows);
+            let risen = monotonic_offsets((first..first + bounds).map(|k| offsets.get(k)), rows);
             let product = |p: usize, q: usize| {
                 let (x, y) = (a.get(base_a + p).to_f64(), b.get(base_b + q).to_f64());
                 Scalar::from_f64(DType::F64, x * y)

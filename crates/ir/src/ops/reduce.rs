@@ -108,10 +108,10 @@ impl Rules for Reduce {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         match (&args[0], self.kind) {
-            (Arg::Linear(ty), ReduceKind::Sum) => Ok(vec![Some(cx.unreduce(c, &ty.shape, &self.axes)?)]),
+            (TransposeArg::Linear(ty), ReduceKind::Sum) => Ok(vec![Some(cx.expand_reduced(c, &ty.shape, &self.axes)?)]),
             _ => not_linear(self),
         }
     }
@@ -121,16 +121,16 @@ impl Rules for Reduce {
         Ok(vec![(cx.one(Reduce { kind: self.kind, axes }.into(), x)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         match self.kind {
-            ReduceKind::Sum | ReduceKind::Any | ReduceKind::All => SavedForBackward::nothing(),
+            ReduceKind::Sum | ReduceKind::Any | ReduceKind::All => SavedForBackward::none(),
             ReduceKind::Prod | ReduceKind::Max | ReduceKind::Min => {
                 SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) }
             }
         }
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -147,7 +147,7 @@ impl Rules for Reduce {
 /// The tangent at the extremum; equal extrema share it in equal parts.
 fn extremum_tangent(cx: &mut dyn GraphTransforms, x: Value, d: Value, y: Value, axes: &[usize]) -> Result<Value> {
     let shape = cx.ty(x).shape;
-    let wide = cx.unreduce(y, &shape, axes)?;
+    let wide = cx.expand_reduced(y, &shape, axes)?;
     let at = cx.compare(Compare::Eq, x, wide)?;
     let dtype = cx.ty(x).dtype;
     let weight = cx.cast(at, dtype)?;

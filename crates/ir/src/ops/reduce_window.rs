@@ -13,7 +13,7 @@ pub struct ReduceWindow {
     /// Size of a window along each axis.
     pub window: Shape,
     /// How windows slide.
-    pub windows: Windows,
+    pub windows: WindowConfig,
 }
 
 impl ReduceWindow {
@@ -90,9 +90,9 @@ impl Rules for ReduceWindow {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
-        let (Arg::Linear(ty), ReduceKind::Sum) = (&args[0], self.kind) else {
+        let (TransposeArg::Linear(ty), ReduceKind::Sum) = (&args[0], self.kind) else {
             return not_linear(self);
         };
         let count = cx.ty(c).shape;
@@ -106,18 +106,18 @@ impl Rules for ReduceWindow {
 
     fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
         let wide =
-            ReduceWindow { kind: self.kind, window: with_front(&self.window), windows: self.windows.with_front() };
+            ReduceWindow { kind: self.kind, window: with_front(&self.window), windows: self.windows.with_leading_axis() };
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         match self.kind {
-            ReduceKind::Sum | ReduceKind::Any | ReduceKind::All => SavedForBackward::nothing(),
+            ReduceKind::Sum | ReduceKind::Any | ReduceKind::All => SavedForBackward::none(),
             _ => SavedForBackward::inputs(&[0]),
         }
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -146,7 +146,7 @@ impl Rules for ReduceWindow {
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<ReduceWindow>> {
         let kind = ReduceKind::ALL.into_iter().find(|&k| window_name(k) == name)?;
-        Some((|| Ok(ReduceWindow { kind, window: attrs.usizes("window")?, windows: Windows::parse(attrs)? }))())
+        Some((|| Ok(ReduceWindow { kind, window: attrs.usizes("window")?, windows: WindowConfig::parse(attrs)? }))())
     }
 }
 

@@ -1,9 +1,9 @@
 //! `remat`: a function whose inside is computed again in backward, but for what its policy keeps.
 
-use super::control::{batch_body, both_of_body, infer_body, known_places, outs_from};
+use super::control::{batch_body, value_and_jvp_body, infer_body, known_indices, known_then_unknown};
 use super::*;
 use crate::attr::Attr;
-use crate::build::{Builder, GraphBuilder, SplitGraph};
+use crate::build::{Builder, GraphBuilder, PartialEvalGraphs};
 
 /// What a `remat` keeps for backward beyond its operands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ pub enum RematPolicy {
 }
 
 /// A composite's derivative reads what the composite gives beyond its results: to keep a result is to keep those too.
-fn private_results(s: &SplitGraph, node: &crate::graph::Node) -> Vec<Value> {
+fn private_results(s: &PartialEvalGraphs, node: &crate::graph::Node) -> Vec<Value> {
     let of = match &node.op {
         Op::Name(_) => s.known.node_of(node.args[0]),
         _ => None,
@@ -42,7 +42,7 @@ impl RematPolicy {
     }
 
     /// The values of the known half that may be kept.
-    fn kept(&self, s: &SplitGraph, known_outs: usize) -> Vec<Value> {
+    fn kept(&self, s: &PartialEvalGraphs, known_outs: usize) -> Vec<Value> {
         let mut kept: Vec<Value> = match self {
             RematPolicy::Nothing => Vec::new(),
             RematPolicy::Everything => s.known.outputs()[known_outs..].to_vec(),
@@ -74,21 +74,21 @@ pub struct Remat {
 impl Remat {
     /// A call that keeps nothing.
     pub fn new(body: Graph) -> Remat {
-        Remat::with(body, RematPolicy::Nothing)
+        Remat::with_policy(body, RematPolicy::Nothing)
     }
 
     /// A call that keeps what the policy says.
-    pub fn with(body: Graph, policy: RematPolicy) -> Remat {
+    pub fn with_policy(body: Graph, policy: RematPolicy) -> Remat {
         Remat { body: Arc::new(body), policy }
     }
 
     fn again(&self, body: Graph) -> Op {
-        Remat::with(body, self.policy.clone()).into()
+        Remat::with_policy(body, self.policy.clone()).into()
     }
 
     /// Values and tangents from one op.
     fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
-        both_of_body(&self.body, cx, x, dx, |g| self.again(g))
+        value_and_jvp_body(&self.body, cx, x, dx, |g| self.again(g))
     }
 }
 
@@ -123,15 +123,15 @@ impl Rules for Remat {
 
     /// Now: the known outputs, and the kept values. Later: the body again from the operands, but with the kept values
     /// in place of what computed them.
-    fn split(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
+    fn partial_eval(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         let mut body = Graph::new();
         let ins: Vec<Value> = args.iter().map(|t| body.input(t.clone())).collect();
         let outs = without_calls(&self.body, &mut body, &ins)?;
         body.set_outputs(outs);
-        let s = cx.split_of(&body, known)?;
+        let s = cx.partial_eval_of(&body, known)?;
         let n_known = s.known_outs.iter().filter(|k| **k).count();
         let kept = self.policy.kept(&s, n_known);
-        let (known_args, unknown_args) = (known_places(known, true), known_places(known, false));
+        let (known_args, unknown_args) = (known_indices(known, true), known_indices(known, false));
 
         let mut later = Graph::new();
         let given: Vec<Value> = known_args.iter().map(|&i| later.input(args[i].clone())).collect();
@@ -142,7 +142,7 @@ impl Rules for Remat {
             let stand_in = |(v, c): (&Value, Value)| kept.iter().position(|k| k == v).map_or(c, |k| stored[k]);
             Ok(node.outs.iter().zip(computed).map(stand_in).collect())
         })?;
-        let outs = s.rest.inline(&mut later, &[&values[n_known..], &unknown].concat())?;
+        let outs = s.unknown.inline(&mut later, &[&values[n_known..], &unknown].concat())?;
         later.set_outputs(outs);
         let (later, used) = later.without_dead_inputs();
 
@@ -164,20 +164,20 @@ impl Rules for Remat {
         now.set_outputs(now_outs);
         Ok(PartialEval::Parts(SplitOp {
             known: gives.then(|| (self.again(now.without_dead_nodes()), known_args)),
-            rest: (n_known < s.known_outs.len()).then(|| (self.again(later), rest_args)),
-            outs: outs_from(&s.known_outs),
+            unknown: (n_known < s.known_outs.len()).then(|| (self.again(later), rest_args)),
+            outs: known_then_unknown(&s.known_outs),
         }))
     }
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         // The body mixes what is computed again with what is linear: separate the two, then turn the linear part round.
         let known: Vec<bool> = args.iter().map(|a| !a.is_linear()).collect();
-        let s = cx.split_of(&self.body, &known)?;
-        let linear = known_places(&known, false);
+        let s = cx.partial_eval_of(&self.body, &known)?;
+        let linear = known_indices(&known, false);
         let flags: Vec<bool> = (0..s.residuals + linear.len()).map(|i| i >= s.residuals).collect();
         let cts: Vec<Option<Value>> = (0..ct.len()).filter(|&i| !s.known_outs[i]).map(|i| ct[i]).collect();
         let has: Vec<bool> = cts.iter().map(Option::is_some).collect();
-        let (back, gives) = cx.transpose_of(&s.rest, &flags, &has)?;
+        let (back, gives) = cx.transpose_of(&s.unknown, &flags, &has)?;
         let mut b = Builder::new();
         let known_types = s.known.input_types();
         let ins: Vec<Value> = known_types.iter().map(|t| b.graph.input(t.clone())).collect();
@@ -188,7 +188,7 @@ impl Rules for Remat {
             back_args.push(b.graph.input(cx.ty(*c)));
         }
         let outs = b.inline(&back, &back_args)?;
-        let operands: Vec<Value> = args.iter().filter_map(Arg::known).chain(cts.iter().flatten().copied()).collect();
+        let operands: Vec<Value> = args.iter().filter_map(TransposeArg::known).chain(cts.iter().flatten().copied()).collect();
         let mut results = cx.emit(self.again(b.finish(&outs)), &operands)?.into_iter();
         let mut grads = vec![None; args.len()];
         for (i, &g) in linear.into_iter().zip(&gives) {
@@ -209,11 +209,11 @@ impl Rules for Remat {
         batch_body(&self.body, cx, x, batched, size, |g| self.again(g))
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward { when: SavePolicy::Recompute, ..SavedForBackward::nothing() }
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward { when: SavePolicy::Recompute, ..SavedForBackward::none() }
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

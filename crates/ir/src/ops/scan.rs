@@ -13,17 +13,17 @@ use crate::scalar::Compare;
 
 /// What reverse mode stores of a scan's carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Checkpoint {
+pub enum ScanCheckpoint {
     /// Everything that the backward pass needs, for every iteration.
     All,
     /// The carries of every n-th iteration; the iterations between are computed again.
-    Every(usize),
+    EveryN(usize),
 }
 
-impl Checkpoint {
+impl ScanCheckpoint {
     /// About √n carries for n iterations.
-    pub fn sqrt(length: usize) -> Checkpoint {
-        Checkpoint::Every(((length as f64).sqrt().ceil() as usize).max(1))
+    pub fn sqrt(length: usize) -> ScanCheckpoint {
+        ScanCheckpoint::EveryN(((length as f64).sqrt().ceil() as usize).max(1))
     }
 }
 
@@ -44,7 +44,7 @@ pub struct Scan {
     /// The first operand is the number of iterations.
     pub bounded: bool,
     /// What reverse mode stores.
-    pub checkpoint: Checkpoint,
+    pub checkpoint: ScanCheckpoint,
 }
 
 impl Scan {
@@ -57,7 +57,7 @@ impl Scan {
             length,
             reverse: false,
             bounded: false,
-            checkpoint: Checkpoint::All,
+            checkpoint: ScanCheckpoint::All,
         }
     }
 
@@ -86,7 +86,7 @@ impl Scan {
     }
 
     fn with_body(&self, consts: usize, carries: usize, body: Graph) -> Scan {
-        Scan { body: Arc::new(body), consts, carries, checkpoint: Checkpoint::All, ..self.clone() }
+        Scan { body: Arc::new(body), consts, carries, checkpoint: ScanCheckpoint::All, ..self.clone() }
     }
 
     /// The same loop as an outer loop over chunks of `every` iterations whose inside is computed again in backward.
@@ -111,7 +111,7 @@ impl Scan {
             for &v in xs {
                 args.push(cx.slice_axis(v, 0, main_len, self.length)?);
             }
-            let inner = Scan { length: tail, checkpoint: Checkpoint::All, ..self.clone() };
+            let inner = Scan { length: tail, checkpoint: ScanCheckpoint::All, ..self.clone() };
             remat_of(cx, inner.into(), &args)
         };
         let run_main = |cx: &mut Builder, carry: Vec<Value>| -> Result<Vec<Value>> {
@@ -142,7 +142,7 @@ impl Scan {
                 let step = b.scale(i, every as f64)?;
                 inner_args[0] = b.sub(inner_args[0], step)?;
             }
-            let inner = Scan { length: every, checkpoint: Checkpoint::All, ..self.clone() };
+            let inner = Scan { length: every, checkpoint: ScanCheckpoint::All, ..self.clone() };
             let outs = remat_of(&mut b, inner.into(), &inner_args)?;
             let body = b.finish(&outs);
             let outer = Scan {
@@ -152,7 +152,7 @@ impl Scan {
                 length: chunks,
                 reverse: self.reverse,
                 bounded: false,
-                checkpoint: Checkpoint::All,
+                checkpoint: ScanCheckpoint::All,
             };
             let mut outs = cx.emit(outer.into(), &args)?.to_vec();
             for v in &mut outs[self.carries..] {
@@ -247,7 +247,7 @@ impl Scan {
             outs.extend(group.clone());
             outs.extend(group.filter_map(|i| out_at[i]));
         }
-        let body = rewired(&body, &order, &outs)?;
+        let body = permute_interface(&body, &order, &outs)?;
         let count = |r: std::ops::Range<usize>| r.filter(|&i| active[i]).count();
         let scan = self.with_body(nc + count(0..nc), nk + count(nc..nc + nk), body);
         if let Some(n) = count_operand {
@@ -320,7 +320,7 @@ fn batch_counts(
 }
 
 /// Rewrites a graph's interface: `order[i]` is which of its inputs the new i-th input is, `outs` which outputs stay.
-pub(crate) fn rewired(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<Graph> {
+pub(crate) fn permute_interface(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<Graph> {
     let mut g = Graph::new();
     let mut args = vec![Value(u32::MAX); graph.inputs().len()];
     for &i in order {
@@ -332,7 +332,7 @@ pub(crate) fn rewired(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<
     Ok(g)
 }
 
-pub(crate) fn marked(flags: &[bool]) -> impl Iterator<Item = usize> + '_ {
+pub(crate) fn true_indices(flags: &[bool]) -> impl Iterator<Item = usize> + '_ {
     flags.iter().enumerate().filter(|(_, f)| **f).map(|(i, _)| i)
 }
 
@@ -343,8 +343,8 @@ impl Rules for Scan {
 
     fn attrs(&self) -> Attrs {
         let checkpoint = match self.checkpoint {
-            Checkpoint::All => 0,
-            Checkpoint::Every(n) => n,
+            ScanCheckpoint::All => 0,
+            ScanCheckpoint::EveryN(n) => n,
         };
         vec![
             ("consts", self.consts.into()),
@@ -367,7 +367,7 @@ impl Rules for Scan {
         if args.len() != ins.len() || carried > ins.len() || self.carries > outs.len() {
             return Err(InferError::Arity { expected: format!("{} after any count", ins.len()), got: args.len() });
         }
-        if self.checkpoint == Checkpoint::Every(0) {
+        if self.checkpoint == ScanCheckpoint::EveryN(0) {
             return Err(InferError::other("checkpoint every 0 iterations"));
         }
         for (i, (have, need)) in self.body_types(args)?.iter().zip(&ins).enumerate() {
@@ -393,7 +393,7 @@ impl Rules for Scan {
     jvp_of_body!();
 
     fn differentiate_as(&self, args: &[Type]) -> Result<Option<Graph>> {
-        let Checkpoint::Every(n) = self.checkpoint else {
+        let ScanCheckpoint::EveryN(n) = self.checkpoint else {
             return Ok(None);
         };
         let mut b = Builder::new();
@@ -402,7 +402,7 @@ impl Rules for Scan {
         Ok(Some(b.finish(&outs)))
     }
 
-    fn split(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
+    fn partial_eval(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         let first = self.first();
         if self.bounded && !known[0] {
             return Ok(PartialEval::Atomic);
@@ -410,7 +410,7 @@ impl Rules for Scan {
         let (nc, nk) = (self.consts, self.carries);
         let mut known_in: Vec<bool> = known[first..].to_vec();
         let split = loop {
-            let s = cx.split_of(&self.body, &known_in)?;
+            let s = cx.partial_eval_of(&self.body, &known_in)?;
             let lost: Vec<usize> = (0..nk).filter(|&i| known_in[nc + i] && !s.known_outs[i]).collect();
             if lost.is_empty() {
                 break s;
@@ -421,15 +421,15 @@ impl Rules for Scan {
         };
         // A carry that starts unknown is unknown, also where its new value is known: the rest is given that value.
         let restarted: Vec<usize> = (0..nk).filter(|&i| !known_in[nc + i]).collect();
-        let split = split.given_late(&restarted)?;
+        let split = split.with_outputs_unknown(&restarted)?;
         let known_carry: Vec<bool> = (0..nk).map(|i| known_in[nc + i]).collect();
         let n_in = known_in.len();
         debug_assert_eq!(args.len(), n_in + first);
 
         // Known half: known consts, carries, xs; outputs known carries, known ys, residuals.
-        let known_inputs: Vec<usize> = marked(&known_in).collect();
+        let known_inputs: Vec<usize> = true_indices(&known_in).collect();
         let place_in_known = |i: usize| known_inputs.iter().position(|&k| k == i);
-        let known_out_list: Vec<usize> = marked(&split.known_outs).collect();
+        let known_out_list: Vec<usize> = true_indices(&split.known_outs).collect();
         let mut known_outs = Vec::new();
         let mut known_out_index = vec![None; self.body.outputs().len()];
         for (at, &i) in known_out_list.iter().enumerate() {
@@ -455,7 +455,7 @@ impl Rules for Scan {
             }
         }
         let order: Vec<usize> = (0..known_inputs.len()).collect();
-        let body = rewired(&split.known, &order, &known_outs)?;
+        let body = permute_interface(&split.known, &order, &known_outs)?;
         let count = |lo: usize, hi: usize| (lo..hi).filter(|&i| known_in[i]).count();
         debug_assert!(known_inputs.iter().all(|&i| place_in_known(i).is_some()));
         let known_scan = self.with_body(count(0, nc), count(nc, nc + nk), body);
@@ -516,25 +516,25 @@ impl Rules for Scan {
         let unknown_outs: Vec<usize> = (0..split.known_outs.len()).filter(|&i| !split.known_outs[i]).collect();
         debug_assert_eq!(carries, (0..nk).filter(|&i| !known_carry[i]).count());
         let outs_all: Vec<usize> = (0..unknown_outs.len()).collect();
-        let rest_body = rewired(&split.rest, &rest_order, &outs_all)?;
+        let rest_body = permute_interface(&split.unknown, &rest_order, &outs_all)?;
         let rest_scan = self.with_body(consts, carries, rest_body);
         let outs = (0..split.known_outs.len())
             .map(|i| match known_out_index[i] {
                 Some(k) => OutputSource::Known(k),
                 None => {
-                    OutputSource::Rest(unknown_outs.iter().position(|&u| u == i).expect("an output is known or not"))
+                    OutputSource::Unknown(unknown_outs.iter().position(|&u| u == i).expect("an output is known or not"))
                 }
             })
             .collect();
         debug_assert!(n_known_outs <= known_outs.len());
         Ok(PartialEval::Parts(SplitOp {
             known: Some((known_scan.into(), known_args)),
-            rest: (!unknown_outs.is_empty()).then(|| (rest_scan.into(), rest_args)),
+            unknown: (!unknown_outs.is_empty()).then(|| (rest_scan.into(), rest_args)),
             outs,
         }))
     }
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let first = self.first();
         let (nc, nk) = (self.consts, self.carries);
         if ct.iter().all(Option::is_none) {
@@ -547,7 +547,7 @@ impl Rules for Scan {
         let no = self.body.outputs().len();
         let ct_in: Vec<bool> = (0..no).map(|i| i < nk || ct[i].is_some()).collect();
         let (back, gives) = cx.transpose_of(&self.body, &linear, &ct_in)?;
-        let linear_list: Vec<usize> = marked(&linear).collect();
+        let linear_list: Vec<usize> = true_indices(&linear).collect();
         let known_list: Vec<usize> = (0..n).filter(|&i| !linear[i]).collect();
 
         // New body: consts: known consts. Carries: cotangents of linear consts (summed), of carries. Xs: known xs, ct of ys.
@@ -568,7 +568,7 @@ impl Rules for Scan {
         let inner: Vec<Value> = [&known_consts[..], &known_xs, &carry_cts, &y_cts].concat();
         let outs = b.inline(&back, &inner)?;
         let mut given = vec![None; n];
-        for (at, k) in marked(&gives).enumerate() {
+        for (at, k) in true_indices(&gives).enumerate() {
             given[linear_list[k]] = Some(outs[at]);
         }
         let mut results = Vec::new();
@@ -657,7 +657,7 @@ impl Rules for Scan {
             args.push(if i >= nc + nk && flags[i] {
                 cx.move_axis(v, 0, 1)?
             } else if flags[i] && !batched[first + i] {
-                cx.repeat_front(v, size)?
+                cx.broadcast_leading(v, size)?
             } else {
                 v
             });
@@ -671,11 +671,11 @@ impl Rules for Scan {
         Ok(out)
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -726,8 +726,8 @@ impl Rules for Scan {
                 reverse: attrs.bool("reverse")?,
                 bounded: attrs.bool("bounded")?,
                 checkpoint: match attrs.usize("checkpoint")? {
-                    0 => Checkpoint::All,
-                    n => Checkpoint::Every(n),
+                    0 => ScanCheckpoint::All,
+                    n => ScanCheckpoint::EveryN(n),
                 },
                 body: attrs.graph("body")?,
             })

@@ -154,7 +154,7 @@ impl Scatter {
             }
             None => None,
         };
-        cx.add_opt(a, b)
+        cx.add_optional(a, b)
     }
 
     /// The tangent at the extremum; the operand and all updates equal to it share in equal parts.
@@ -243,14 +243,14 @@ impl Rules for Scatter {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None; 3]) };
-        let Arg::Known(indices) = args[1] else {
+        let TransposeArg::Known(indices) = args[1] else {
             return not_linear(self);
         };
         let updates = match &args[2] {
-            Arg::Linear(ty) => ty.clone(),
-            Arg::Known(v) => cx.ty(*v),
+            TransposeArg::Linear(ty) => ty.clone(),
+            TransposeArg::Known(v) => cx.ty(*v),
         };
         let (operand, update) = (args[0].is_linear(), args[2].is_linear());
         let mut cts = vec![None; 3];
@@ -270,11 +270,11 @@ impl Rules for Scatter {
                     let operand = cx.ty(c);
                     let stays = self.survivors(cx, &operand, indices, &updates)?;
                     let read = self.gather(cx, c, indices, &updates, 0.0)?;
-                    cts[2] = Some(cx.keep_where(stays, read)?);
+                    cts[2] = Some(cx.zero_unless(stays, read)?);
                 }
             }
             ScatterKind::Mul => match (&args[0], &args[2]) {
-                (Arg::Linear(_), Arg::Known(u)) => cts[0] = Some(cx.one(self.clone().into(), &[c, indices, *u])?),
+                (TransposeArg::Linear(_), TransposeArg::Known(u)) => cts[0] = Some(cx.one(self.clone().into(), &[c, indices, *u])?),
                 _ => return not_linear(self),
             },
             ScatterKind::Min | ScatterKind::Max => return not_linear(self),
@@ -289,22 +289,22 @@ impl Rules for Scatter {
         batched: &[bool],
         size: usize,
     ) -> Result<Vec<(Value, bool)>> {
-        let operand = if batched[0] { x[0] } else { cx.repeat_front(x[0], size)? };
-        let updates = if batched[2] { x[2] } else { cx.repeat_front(x[2], size)? };
+        let operand = if batched[0] { x[0] } else { cx.broadcast_leading(x[0], size)? };
+        let updates = if batched[2] { x[2] } else { cx.broadcast_leading(x[2], size)? };
         // Shared indices: the batch walks inside the slices. Else it goes along with the indices.
         let dims = if batched[1] { self.dims.batch_all() } else { self.dims.batch_operand() };
         let wide = Scatter { dims, ..self.clone() };
         Ok(vec![(cx.one(wide.into(), &[operand, x[1], updates])?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         match self.kind {
             ScatterKind::Set | ScatterKind::Add => SavedForBackward::inputs(&[1]),
             _ => SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0, 1, 2]) },
         }
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

@@ -3,7 +3,7 @@
 use super::elementwise::batch_map;
 use super::*;
 use crate::build::{Builder, GraphBuilder};
-use crate::dtype::{Class, DType};
+use crate::dtype::{DTypeKind, DType};
 use crate::scalar::Scalar;
 use std::cmp::Ordering;
 
@@ -53,13 +53,13 @@ impl Sort {
 
 /// The order of sorting: NaN above all numbers, −0 equal to 0.
 pub(crate) fn compare(a: Scalar, b: Scalar) -> Ordering {
-    match a.dtype().class() {
-        Class::Float => {
+    match a.dtype().kind() {
+        DTypeKind::Float => {
             let (x, y) = (a.to_f64(), b.to_f64());
             x.partial_cmp(&y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()))
         }
-        Class::Signed => a.to_i64().cmp(&b.to_i64()),
-        Class::Bool | Class::Unsigned => a.bits().cmp(&b.bits()),
+        DTypeKind::Signed => a.to_i64().cmp(&b.to_i64()),
+        DTypeKind::Bool | DTypeKind::Unsigned => a.bits().cmp(&b.bits()),
     }
 }
 
@@ -127,11 +127,11 @@ impl Rules for Sort {
         batch_map(wide.into(), cx, x, batched, size)
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

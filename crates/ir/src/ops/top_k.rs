@@ -54,11 +54,11 @@ impl Rules for TopK {
         Ok(cx.emit(wide.into(), x)?.into_iter().map(|v| (v, true)).collect())
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::outputs(&[1])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

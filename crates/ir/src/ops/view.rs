@@ -28,10 +28,10 @@ macro_rules! linear_jvp {
     };
 }
 
-fn linear_operand<'a>(op: &impl Rules, arg: &'a Arg) -> Result<&'a Type> {
+fn linear_operand<'a>(op: &impl Rules, arg: &'a TransposeArg) -> Result<&'a Type> {
     match arg {
-        Arg::Linear(ty) => Ok(ty),
-        Arg::Known(_) => not_linear(op),
+        TransposeArg::Linear(ty) => Ok(ty),
+        TransposeArg::Known(_) => not_linear(op),
     }
 }
 
@@ -69,7 +69,7 @@ impl Rules for Reshape {
     linear_jvp!();
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         Ok(vec![Some(cx.reshape(c, &linear_operand(self, &args[0])?.shape)?)])
     }
@@ -82,7 +82,7 @@ impl Rules for Reshape {
 
     saves_nothing!();
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 
@@ -128,7 +128,7 @@ impl Rules for Permute {
     linear_jvp!();
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         linear_operand(self, &args[0])?;
         let mut inverse: Shape = self.perm.clone();
@@ -145,7 +145,7 @@ impl Rules for Permute {
 
     saves_nothing!();
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 
@@ -203,7 +203,7 @@ impl Rules for Broadcast {
     linear_jvp!();
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         let ty = linear_operand(self, &args[0])?.clone();
         // Axes that are new, or that repeat a size-1 axis; the latter come back as size 1 by the reshape.
@@ -225,7 +225,7 @@ impl Rules for Broadcast {
 
     saves_nothing!();
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 
@@ -285,7 +285,7 @@ impl Rules for Slice {
     linear_jvp!();
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         let ty = linear_operand(self, &args[0])?.clone();
         let taken = cx.ty(c).shape;
@@ -309,7 +309,7 @@ impl Rules for Slice {
 
     saves_nothing!();
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 
@@ -405,11 +405,11 @@ impl Rules for Pad {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
-        let size = |cx: &mut dyn GraphTransforms, a: &Arg| match a {
-            Arg::Linear(t) => t.clone(),
-            Arg::Known(v) => cx.ty(*v),
+        let size = |cx: &mut dyn GraphTransforms, a: &TransposeArg| match a {
+            TransposeArg::Linear(t) => t.clone(),
+            TransposeArg::Known(v) => cx.ty(*v),
         };
         let ty = size(cx, &args[0]);
         let zero = cx.scalar(ty.dtype, 0.0)?;
@@ -437,7 +437,7 @@ impl Rules for Pad {
         batched: &[bool],
         size: usize,
     ) -> Result<Vec<(Value, bool)>> {
-        let operand = if batched[0] { x[0] } else { cx.repeat_front(x[0], size)? };
+        let operand = if batched[0] { x[0] } else { cx.broadcast_leading(x[0], size)? };
         let pad: Op = self.with_front().into();
         if !batched[1] {
             return Ok(vec![(cx.one(pad, &[operand, x[1]])?, true)]);
@@ -456,7 +456,7 @@ impl Rules for Pad {
 
     saves_nothing!();
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 
@@ -496,7 +496,7 @@ impl Rules for Flip {
     linear_jvp!();
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         linear_operand(self, &args[0])?;
         Ok(vec![Some(cx.flip(c, &self.axes)?)])
@@ -509,7 +509,7 @@ impl Rules for Flip {
 
     saves_nothing!();
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 
@@ -578,15 +578,15 @@ impl Rules for Concat {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else {
             return Ok(vec![None; args.len()]);
         };
         let (mut at, mut out) = (0, Vec::with_capacity(args.len()));
         for a in args {
             let size = match a {
-                Arg::Linear(t) => t.shape[self.axis],
-                Arg::Known(v) => cx.ty(*v).shape[self.axis],
+                TransposeArg::Linear(t) => t.shape[self.axis],
+                TransposeArg::Known(v) => cx.ty(*v).shape[self.axis],
             };
             out.push(if a.is_linear() { Some(cx.slice_axis(c, self.axis, at, at + size)?) } else { None });
             at += size;
@@ -603,14 +603,14 @@ impl Rules for Concat {
     ) -> Result<Vec<(Value, bool)>> {
         let mut parts = Vec::with_capacity(x.len());
         for (&v, &b) in x.iter().zip(batched) {
-            parts.push(if b { v } else { cx.repeat_front(v, size)? });
+            parts.push(if b { v } else { cx.broadcast_leading(v, size)? });
         }
         Ok(vec![(cx.concat(&parts, self.axis + 1)?, true)])
     }
 
     saves_nothing!();
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Promote
     }
 

@@ -4,7 +4,7 @@
 //! `body` maps `body_consts.., carries..` to new carries, which are the results. The number of iterations is not known
 //! before it runs, so nothing can be stored for each of them: forward mode only.
 
-use super::scan::{marked, rewired};
+use super::scan::{true_indices, permute_interface};
 use super::*;
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
@@ -60,21 +60,21 @@ impl While {
             }
         };
         // The body's jvp takes constants, carries, tangents of both; a loop wants constants with theirs first.
-        let d_consts = marked(&d_body).count();
-        let d_carries = marked(&carry).count();
+        let d_consts = true_indices(&d_body).count();
+        let d_carries = true_indices(&carry).count();
         let order: Vec<usize> = (0..nb)
             .chain(nb + nk..nb + nk + d_consts)
             .chain(nb..nb + nk)
             .chain(nb + nk + d_consts..nb + nk + d_consts + d_carries)
             .collect();
         let outs: Vec<usize> = (0..nk + d_carries).collect();
-        let body = rewired(&body, &order, &outs)?;
-        let types: Vec<Type> = marked(&carry).map(|i| cx.ty(x[nc + nb + i])).collect();
+        let body = permute_interface(&body, &order, &outs)?;
+        let types: Vec<Type> = true_indices(&carry).map(|i| cx.ty(x[nc + nb + i])).collect();
         let cond = ignoring(&self.cond, &types)?;
         let mut args = x[..nc + nb].to_vec();
         args.extend(dx[nc..nc + nb].iter().flatten());
         args.extend_from_slice(&x[nc + nb..]);
-        for i in marked(&carry) {
+        for i in true_indices(&carry) {
             args.push(match dx[nc + nb + i] {
                 Some(d) => d,
                 None => cx.full_like(x[nc + nb + i], 0.0)?,
@@ -82,7 +82,7 @@ impl While {
         }
         let results = cx.emit(While::new(nc, nb + d_consts, cond, body).into(), &args)?;
         let mut tangents = vec![None; nk];
-        for (i, &d) in marked(&carry).zip(&results[nk..]) {
+        for (i, &d) in true_indices(&carry).zip(&results[nk..]) {
             tangents[i] = Some(d);
         }
         Ok((results[..nk].to_vec(), tangents))
@@ -145,11 +145,11 @@ impl Rules for While {
 
     /// The known half is the loop over the carries that depend on known values alone, if those decide how long it runs.
     /// The later half is the whole loop again: what it would need from each iteration can't be stored.
-    fn split(&self, cx: &mut dyn GraphTransforms, _: &[Type], known: &[bool]) -> Result<PartialEval> {
+    fn partial_eval(&self, cx: &mut dyn GraphTransforms, _: &[Type], known: &[bool]) -> Result<PartialEval> {
         let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
         let mut carry = known[nc + nb..].to_vec();
         let body = loop {
-            let s = cx.split_of(&self.body, &self.body_flags(known, &carry))?;
+            let s = cx.partial_eval_of(&self.body, &self.body_flags(known, &carry))?;
             let lost: Vec<usize> = (0..nk).filter(|&i| carry[i] && !s.known_outs[i]).collect();
             if lost.is_empty() {
                 break s;
@@ -160,31 +160,31 @@ impl Rules for While {
         };
         let used = self.cond.used_inputs();
         let decided = (self.cond_flags(known, &carry).iter().zip(&used)).all(|(k, u)| *k || !u);
-        let kept: Vec<usize> = marked(&carry).collect();
+        let kept: Vec<usize> = true_indices(&carry).collect();
         if !decided || kept.is_empty() {
             return Ok(PartialEval::Atomic);
         }
         let at = |i: usize| body.known_outs[..i].iter().filter(|k| **k).count();
         let ins: Vec<usize> = (0..body.known.inputs().len()).collect();
         let outs: Vec<usize> = kept.iter().map(|&i| at(i)).collect();
-        let known_body = rewired(&body.known, &ins, &outs)?;
+        let known_body = permute_interface(&body.known, &ins, &outs)?;
         // Unknown carries and constants are never looked at by the predicate.
-        let cond_in: Vec<usize> = marked(&self.cond_flags(known, &carry)).collect();
-        let known_cond = rewired(&self.cond, &cond_in, &[0])?;
+        let cond_in: Vec<usize> = true_indices(&self.cond_flags(known, &carry)).collect();
+        let known_cond = permute_interface(&self.cond, &cond_in, &[0])?;
         let count = |flags: &[bool]| flags.iter().filter(|k| **k).count();
         let half = While::new(count(&known[..nc]), count(&known[nc..nc + nb]), known_cond, known_body);
-        let known_args: Vec<usize> = marked(&known[..nc + nb]).chain(kept.iter().map(|i| nc + nb + i)).collect();
+        let known_args: Vec<usize> = true_indices(&known[..nc + nb]).chain(kept.iter().map(|i| nc + nb + i)).collect();
         let rest = (kept.len() < nk).then(|| (self.clone().into(), (0..known.len()).map(ResidualArg::Arg).collect()));
         let outs = (0..nk)
             .map(|i| match kept.iter().position(|&k| k == i) {
                 Some(k) => OutputSource::Known(k),
-                None => OutputSource::Rest(i),
+                None => OutputSource::Unknown(i),
             })
             .collect();
-        Ok(PartialEval::Parts(SplitOp { known: Some((half.into(), known_args)), rest, outs }))
+        Ok(PartialEval::Parts(SplitOp { known: Some((half.into(), known_args)), unknown: rest, outs }))
     }
 
-    fn transpose(&self, _: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, _: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         if ct.iter().all(Option::is_none) {
             return Ok(vec![None; args.len()]);
         }
@@ -217,7 +217,7 @@ impl Rules for While {
         let mut carries = Vec::with_capacity(nk);
         for i in 0..nk {
             let v = x[nc + nb + i];
-            carries.push(if carry[i] && !batched[nc + nb + i] { cx.repeat_front(v, size)? } else { v });
+            carries.push(if carry[i] && !batched[nc + nb + i] { cx.broadcast_leading(v, size)? } else { v });
         }
         let (op, args) = if each_its_own {
             (masked(&cond, &body, nc, nb)?, [&x[..nc], &x[..nc + nb], &carries].concat())
@@ -227,11 +227,11 @@ impl Rules for While {
         Ok(cx.emit(op.into(), &args)?.into_iter().zip(carry).collect())
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward::nothing()
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward::none()
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

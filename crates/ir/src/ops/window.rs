@@ -9,7 +9,7 @@ use crate::types::for_each_index;
 /// `o · stride + k · window_dilation`. Negative padding cuts.
 /// (For a convolution these are the `lhs_dilation` and `rhs_dilation` of lax.)
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Windows {
+pub struct WindowConfig {
     /// Places from one window to the next.
     pub strides: Shape,
     /// Places before the first element of the base.
@@ -30,10 +30,10 @@ fn narrow(x: i128) -> Result<i64> {
     i64::try_from(x).map_err(|_| Error::Invalid(format!("padding of {x} does not fit")))
 }
 
-impl Windows {
+impl WindowConfig {
     /// Stride and dilation 1, no padding.
-    pub fn plain(rank: usize) -> Windows {
-        Windows {
+    pub fn unit_stride(rank: usize) -> WindowConfig {
+        WindowConfig {
             strides: SmallVec::from_elem(1, rank),
             low: SmallVec::from_elem(0, rank),
             high: SmallVec::from_elem(0, rank),
@@ -43,12 +43,12 @@ impl Windows {
     }
 
     /// These strides, and the same padding before and after.
-    pub fn strided(strides: &[usize], padding: &[i64]) -> Windows {
-        Windows {
+    pub fn strided(strides: &[usize], padding: &[i64]) -> WindowConfig {
+        WindowConfig {
             strides: Shape::from_slice(strides),
             low: padding.into(),
             high: padding.into(),
-            ..Windows::plain(strides.len())
+            ..WindowConfig::unit_stride(strides.len())
         }
     }
 
@@ -116,9 +116,9 @@ impl Windows {
     }
 
     /// The windows that lead back: over the spread results, with the window flipped, they give the base's shape.
-    pub(crate) fn transposed(&self, base: &[usize], window: &[usize], count: &[usize]) -> Result<Windows> {
+    pub(crate) fn transposed(&self, base: &[usize], window: &[usize], count: &[usize]) -> Result<WindowConfig> {
         let mut back =
-            Windows { strides: self.base_dilation.clone(), base_dilation: self.strides.clone(), ..self.clone() };
+            WindowConfig { strides: self.base_dilation.clone(), base_dilation: self.strides.clone(), ..self.clone() };
         for i in 0..base.len() {
             let k = spread(window[i], self.window_dilation[i]);
             let low = k - self.low[i] as i128 - 1;
@@ -130,9 +130,9 @@ impl Windows {
     }
 
     /// The windows over the base in which the results are the window, and that give the window's shape.
-    pub(crate) fn for_window(&self, base: &[usize], window: &[usize], count: &[usize]) -> Result<Windows> {
+    pub(crate) fn for_window(&self, base: &[usize], window: &[usize], count: &[usize]) -> Result<WindowConfig> {
         let mut back =
-            Windows { strides: self.window_dilation.clone(), window_dilation: self.strides.clone(), ..self.clone() };
+            WindowConfig { strides: self.window_dilation.clone(), window_dilation: self.strides.clone(), ..self.clone() };
         for i in 0..base.len() {
             let k = spread(window[i], self.window_dilation[i]);
             let (from, to) = (spread(base[i], self.base_dilation[i]), spread(count[i], self.strides[i]));
@@ -142,7 +142,7 @@ impl Windows {
     }
 
     /// The same windows with an axis in front along which nothing slides.
-    pub(crate) fn with_front(&self) -> Windows {
+    pub(crate) fn with_leading_axis(&self) -> WindowConfig {
         let mut w = self.clone();
         w.strides.insert(0, 1);
         w.low.insert(0, 0);
@@ -162,8 +162,8 @@ impl Windows {
         ]
     }
 
-    pub(crate) fn parse(attrs: &mut AttrReader) -> AttrResult<Windows> {
-        Ok(Windows {
+    pub(crate) fn parse(attrs: &mut AttrReader) -> AttrResult<WindowConfig> {
+        Ok(WindowConfig {
             strides: attrs.usizes("strides")?,
             low: attrs.ints("low")?,
             high: attrs.ints("high")?,

@@ -12,7 +12,7 @@ use crate::scalar::{Binary, Compare, Scalar};
 use crate::types::{for_each_index, offset};
 
 /// Whether `new` takes the place of `best` as the first extremum: NaN beats numbers, and nothing beats its equal.
-pub(crate) fn beats(max: bool, new: Scalar, best: Scalar) -> bool {
+pub(crate) fn is_better(max: bool, new: Scalar, best: Scalar) -> bool {
     let nan = |s: Scalar| s.dtype().is_float() && s.to_f64().is_nan();
     let order = if max { Compare::Gt } else { Compare::Lt };
     !nan(best) && (nan(new) || order.eval(new, best))
@@ -92,7 +92,7 @@ window_op! {
 }
 
 fn repeat_unbatched(cx: &mut dyn GraphTransforms, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<Value>> {
-    x.iter().zip(batched).map(|(&v, &b)| if b { Ok(v) } else { cx.repeat_front(v, size) }).collect()
+    x.iter().zip(batched).map(|(&v, &b)| if b { Ok(v) } else { cx.broadcast_leading(v, size) }).collect()
 }
 
 impl Rules for WindowGather {
@@ -120,9 +120,9 @@ impl Rules for WindowGather {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
-        let (Arg::Known(keys), Arg::Linear(_)) = (&args[0], &args[1]) else {
+        let (TransposeArg::Known(keys), TransposeArg::Linear(_)) = (&args[0], &args[1]) else {
             return not_linear(self);
         };
         let back = WindowScatter { max: self.max, window: self.window.clone(), windows: self.windows.clone() };
@@ -140,11 +140,11 @@ impl Rules for WindowGather {
         Ok(vec![(cx.one(self.batched().into(), &args)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::inputs(&[0])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 
@@ -197,9 +197,9 @@ impl Rules for WindowScatter {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
-        let (Arg::Known(keys), Arg::Linear(_)) = (&args[0], &args[1]) else {
+        let (TransposeArg::Known(keys), TransposeArg::Linear(_)) = (&args[0], &args[1]) else {
             return not_linear(self);
         };
         let back = WindowGather { max: self.max, window: self.window.clone(), windows: self.windows.clone() };
@@ -217,11 +217,11 @@ impl Rules for WindowScatter {
         Ok(vec![(cx.one(self.batched().into(), &args)?, true)])
     }
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::inputs(&[0])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

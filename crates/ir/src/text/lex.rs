@@ -15,27 +15,27 @@ pub(super) enum Token {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct SourcePos {
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
-impl Place {
+impl SourcePos {
     pub(super) fn error<T>(self, message: impl Into<String>) -> Result<T> {
         Err(Error::Parse { line: self.line, column: self.column, message: message.into() })
     }
 }
 
-pub(super) fn lex(text: &str) -> Result<Vec<(Token, Place)>> {
+pub(super) fn lex(text: &str) -> Result<Vec<(Token, SourcePos)>> {
     let mut tokens = Vec::new();
     let mut chars = text.chars().peekable();
-    let mut place = Place { line: 1, column: 1 };
+    let mut place = SourcePos { line: 1, column: 1 };
     while let Some(&c) = chars.peek() {
         let start = place;
-        let mut bump = |place: &mut Place| {
+        let mut bump = |place: &mut SourcePos| {
             let c = chars.next();
             match c {
-                Some('\n') => *place = Place { line: place.line + 1, column: 1 },
+                Some('\n') => *place = SourcePos { line: place.line + 1, column: 1 },
                 Some(_) => place.column += 1,
                 None => {}
             }
@@ -49,7 +49,7 @@ pub(super) fn lex(text: &str) -> Result<Vec<(Token, Place)>> {
             while bump(&mut place).1.is_some_and(|n| n != '\n') {}
             continue;
         }
-        let mut take_while = |place: &mut Place, ok: fn(char) -> bool| {
+        let mut take_while = |place: &mut SourcePos, ok: fn(char) -> bool| {
             let mut s = String::new();
             loop {
                 let (c, next) = bump(place);

@@ -1,6 +1,6 @@
 //! Text → Graph. Every op is checked as it is added, so a parsed graph is a valid one.
 
-use super::lex::{Place, Token, lex};
+use super::lex::{SourcePos, Token, lex};
 use crate::attr::{Attr, AttrReader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Result<Graph> {
 }
 
 struct Parser {
-    tokens: Vec<(Token, Place)>,
+    tokens: Vec<(Token, SourcePos)>,
     at: usize,
     depth: usize,
 }
@@ -36,7 +36,7 @@ impl Parser {
         &self.tokens[self.at].0
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> SourcePos {
         self.tokens[self.at].1
     }
 

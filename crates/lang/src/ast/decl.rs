@@ -22,7 +22,7 @@ pub enum Item {
     /// A module, block, model or primitive.
     Decl(Decl),
     /// `recipe Name:`.
-    Recipe(Recipe),
+    Recipe(RecipeDecl),
 }
 
 impl Item {
@@ -166,7 +166,7 @@ impl Param {
 
 /// `recipe Name:` with its settings.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recipe {
+pub struct RecipeDecl {
     /// Its name; that of a `topology:` is the word itself.
     pub name: Ident,
     /// `topology:`, sizes of groups of devices, and not `recipe Name:`.

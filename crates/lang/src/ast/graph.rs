@@ -47,9 +47,9 @@ impl Statement {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Where the tensors come from.
-    pub source: Source,
+    pub source: FlowSource,
     /// What happens to them, in order; empty for an alias.
-    pub steps: Vec<Step>,
+    pub steps: Vec<FlowStep>,
     /// The names of the results.
     pub dest: Dest,
     /// Annotations after the destination.
@@ -60,7 +60,7 @@ pub struct Flow {
 
 /// The left end of a flow.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Source {
+pub enum FlowSource {
     /// `x`, `(a, b)`, `saved.x`, `x[0]`, `ln.weight`.
     Tensors {
         /// One operand per tensor.
@@ -76,19 +76,19 @@ pub enum Source {
     Elided(Span),
 }
 
-impl Source {
+impl FlowSource {
     /// Where it stands.
     pub fn span(&self) -> Span {
         match self {
-            Source::Tensors { span, .. } | Source::Elided(span) => *span,
-            Source::Call(call) => call.span,
+            FlowSource::Tensors { span, .. } | FlowSource::Elided(span) => *span,
+            FlowSource::Call(call) => call.span,
         }
     }
 }
 
 /// One operation of a flow, with annotations written right after it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct FlowStep {
     /// The operation.
     pub kind: StepKind,
     /// Annotations between this step and the next arrow.

@@ -40,7 +40,7 @@ pub enum SectionKind {
     /// `save:` of a primitive.
     Save(NameList),
     /// `impl:` of a primitive.
-    Impl(Impl),
+    Impl(KernelImpl),
     /// `invariants:` of a primitive.
     Invariants(Vec<Invariant>),
     /// `precision:`, `memory:`, `fusion:`, `constraints:` of a primitive: words for people, kept as written.
@@ -173,7 +173,7 @@ pub enum PassItemKind {
     /// `recompute: [...]`.
     Recompute(NameList),
     /// `impl: kernels.matmul`.
-    Impl(Impl),
+    Impl(KernelImpl),
     /// `d_A = matmul(...)`, in primitives.
     Rule {
         /// The gradient.
@@ -235,7 +235,7 @@ pub struct NamePattern {
 
 impl NamePattern {
     /// Whether the pattern stands for one name only.
-    pub fn is_plain(&self) -> bool {
+    pub fn is_literal(&self) -> bool {
         !self.pattern.contains('*') && !self.spread
     }
 
@@ -264,7 +264,7 @@ pub struct Pattern {
 
 /// `impl: kernels.matmul`, or `impl:` with one kernel per pass.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Impl {
+pub enum KernelImpl {
     /// One kernel for both passes.
     Single(String),
     /// `forward: ...`, `backward: ...`; kernels are words for people.

@@ -7,7 +7,7 @@ use crate::lower::{POLICIES, STRATEGIES};
 
 /// Where an annotation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AnnotationTarget {
     /// Behind the destination of a statement.
     Output,
     /// Behind one name of a destination in parentheses.
@@ -30,41 +30,41 @@ pub enum Place {
     Declaration,
 }
 
-impl Place {
+impl AnnotationTarget {
     /// All of them.
-    pub const ALL: &'static [Place] = &[
-        Place::Output,
-        Place::Item,
-        Place::Step,
-        Place::Backward,
-        Place::Parameter,
-        Place::Input,
-        Place::Result,
-        Place::Gradient,
-        Place::Constant,
-        Place::Declaration,
+    pub const ALL: &'static [AnnotationTarget] = &[
+        AnnotationTarget::Output,
+        AnnotationTarget::Item,
+        AnnotationTarget::Step,
+        AnnotationTarget::Backward,
+        AnnotationTarget::Parameter,
+        AnnotationTarget::Input,
+        AnnotationTarget::Result,
+        AnnotationTarget::Gradient,
+        AnnotationTarget::Constant,
+        AnnotationTarget::Declaration,
     ];
 
     /// In words.
     pub(super) fn words(self) -> &'static str {
         match self {
-            Place::Output => "a result",
-            Place::Item => "one of several results",
-            Place::Step => "an operation in the middle of a statement",
-            Place::Backward => "a result of a backward graph",
-            Place::Parameter => "a parameter",
-            Place::Input => "an input",
-            Place::Result => "an output",
-            Place::Gradient => "the declaration of a gradient",
-            Place::Constant => "a constant",
-            Place::Declaration => "a declaration",
+            AnnotationTarget::Output => "a result",
+            AnnotationTarget::Item => "one of several results",
+            AnnotationTarget::Step => "an operation in the middle of a statement",
+            AnnotationTarget::Backward => "a result of a backward graph",
+            AnnotationTarget::Parameter => "a parameter",
+            AnnotationTarget::Input => "an input",
+            AnnotationTarget::Result => "an output",
+            AnnotationTarget::Gradient => "the declaration of a gradient",
+            AnnotationTarget::Constant => "a constant",
+            AnnotationTarget::Declaration => "a declaration",
         }
     }
 }
 
 /// What an argument may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub enum ArgumentKind {
     /// One of these words.
     Word(&'static [&'static str]),
     /// A dtype of the language.
@@ -76,7 +76,7 @@ pub enum Kind {
     /// Any finite number.
     Finite,
     /// A share from 0 to below 1.
-    Share,
+    Fraction,
     /// `true` or `false`.
     Flag,
     /// Words in quotes.
@@ -93,28 +93,28 @@ pub enum Kind {
 
 /// One annotation.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct AnnotationRow {
     /// Its name.
     pub name: &'static str,
     /// Where it may stand.
-    pub places: &'static [Place],
+    pub targets: &'static [AnnotationTarget],
     /// The argument that may come first without its name; `!` in front says that it must be there.
-    pub first: &'static str,
+    pub positional: &'static str,
     /// Its arguments.
-    pub args: &'static [(&'static str, Kind)],
+    pub args: &'static [(&'static str, ArgumentKind)],
     /// Whether it may be given several times.
-    pub repeats: bool,
+    pub repeatable: bool,
 }
 
-impl Row {
+impl AnnotationRow {
     /// The key of an argument that comes first without its name.
     pub fn positional(&self) -> Option<&'static str> {
-        Some(self.first.trim_start_matches('!')).filter(|key| !key.is_empty())
+        Some(self.positional.trim_start_matches('!')).filter(|key| !key.is_empty())
     }
 
     /// The argument that must be there.
     pub fn required(&self) -> Option<&'static str> {
-        self.first.strip_prefix('!')
+        self.positional.strip_prefix('!')
     }
 
     /// Keys of all arguments.
@@ -123,13 +123,13 @@ impl Row {
     }
 
     /// What an argument may be.
-    pub fn kind(&self, key: &str) -> Option<Kind> {
+    pub fn kind(&self, key: &str) -> Option<ArgumentKind> {
         self.args.iter().find(|(known, _)| *known == key).map(|(_, kind)| *kind)
     }
 }
 
-use Kind::{Condition, Dtype, Finite, Flag, Int, Label, Names, Number, Pair, Share, Text, Word};
-use Place::{Backward, Declaration, Input, Item, Output, Parameter, Result, Step};
+use ArgumentKind::{Condition, Dtype, Finite, Flag, Int, Label, Names, Number, Pair, Fraction, Text, Word};
+use AnnotationTarget::{Backward, Declaration, Input, Item, Output, Parameter, Result, Step};
 
 /// The fusions of §7.5.1.
 pub(super) const FUSION_PATTERNS: &[&str] =
@@ -138,69 +138,69 @@ pub(super) const FUSION_PATTERNS: &[&str] =
 /// The groups of devices of §7.6.0.
 const GROUPS: &[&str] = &["default", "dp", "tp", "pp", "ep"];
 
-const FUSE: &[(&str, Kind)] = &[("pattern", Label), ("ops", Names), ("scope", Word(&["local", "global"]))];
+const FUSE: &[(&str, ArgumentKind)] = &[("pattern", Label), ("ops", Names), ("scope", Word(&["local", "global"]))];
 
 #[rustfmt::skip]
-const TABLE: &[Row] = &[
-    Row { name: "memory", places: &[Output, Item, Parameter], first: "!mode", repeats: false, args: &[
+const TABLE: &[AnnotationRow] = &[
+    AnnotationRow { name: "memory", targets: &[Output, Item, Parameter], positional: "!mode", repeatable: false, args: &[
         ("mode", Word(&["save", "recompute", "temporary", "pin", "offload", "stream"])), ("priority", Int(i64::MIN)), ("prefetch", Flag), ("async", Flag)] },
-    Row { name: "checkpoint", places: &[Output, Declaration], first: "granularity", repeats: false, args: &[
+    AnnotationRow { name: "checkpoint", targets: &[Output, Declaration], positional: "granularity", repeatable: false, args: &[
         ("granularity", Word(&["full", "selective", "none"])), ("preserve", Names)] },
-    Row { name: "lifetime", places: &[Output, Item], first: "scope", repeats: false, args: &[
+    AnnotationRow { name: "lifetime", targets: &[Output, Item], positional: "scope", repeatable: false, args: &[
         ("scope", Word(&["operation", "sublayer", "block", "layer", "global"])), ("start", Label), ("end", Label)] },
-    Row { name: "hook", places: &[Output, Item, Backward], first: "!point", repeats: true, args: &[
+    AnnotationRow { name: "hook", targets: &[Output, Item, Backward], positional: "!point", repeatable: true, args: &[
         ("point", Label), ("mode", Word(&["observe", "modify", "replace"])), ("priority", Int(i64::MIN))] },
-    Row { name: "adapter", places: &[Output, Item], first: "!type", repeats: false, args: &[
-        ("type", Word(&["lora", "ia3", "prefix", "prompt", "adapter"])), ("rank", Int(1)), ("alpha", Finite), ("dropout", Share), ("targets", Names),
+    AnnotationRow { name: "adapter", targets: &[Output, Item], positional: "!type", repeatable: false, args: &[
+        ("type", Word(&["lora", "ia3", "prefix", "prompt", "adapter"])), ("rank", Int(1)), ("alpha", Finite), ("dropout", Fraction), ("targets", Names),
         ("length", Int(1)), ("hidden_dim", Int(1)), ("bottleneck_dim", Int(1)), ("activation", Word(&["relu", "gelu", "silu"]))] },
-    Row { name: "probe", places: &[Output, Item], first: "name", repeats: true, args: &[
+    AnnotationRow { name: "probe", targets: &[Output, Item], positional: "name", repeatable: true, args: &[
         ("name", Label), ("capture", Word(&["stats", "histogram", "sample", "full", "grad_stats", "grad_full"])), ("condition", Condition), ("frequency", Int(1))] },
-    Row { name: "dtype", places: &[Output, Item, Step, Backward, Parameter, Input, Result], first: "!type", repeats: false, args: &[("type", Dtype)] },
-    Row { name: "precision", places: &[Output, Step, Backward, Parameter], first: "policy", repeats: false, args: &[
+    AnnotationRow { name: "dtype", targets: &[Output, Item, Step, Backward, Parameter, Input, Result], positional: "!type", repeatable: false, args: &[("type", Dtype)] },
+    AnnotationRow { name: "precision", targets: &[Output, Step, Backward, Parameter], positional: "policy", repeatable: false, args: &[
         ("policy", Word(POLICIES)), ("compute", Dtype), ("accumulate", Dtype), ("output", Dtype), ("storage", Dtype)] },
-    Row { name: "scaling", places: &[Output, Item, Step, Backward, Parameter, Input], first: "!strategy", repeats: false, args: &[
+    AnnotationRow { name: "scaling", targets: &[Output, Item, Step, Backward, Parameter, Input], positional: "!strategy", repeatable: false, args: &[
         ("strategy", Word(STRATEGIES)), ("history_len", Int(1)), ("update_interval", Int(1)),
         ("block_size", Pair), ("margin", Number(0.0, false))] },
-    Row { name: "fuse", places: &[Output], first: "pattern", repeats: false, args: FUSE },
-    Row { name: "fuse_required", places: &[Output], first: "pattern", repeats: false, args: FUSE },
-    Row { name: "nofuse", places: &[Output, Item, Step, Backward], first: "", repeats: false, args: &[("reason", Text)] },
-    Row { name: "kernel", places: &[Output, Step, Backward], first: "!name", repeats: false, args: &[
+    AnnotationRow { name: "fuse", targets: &[Output], positional: "pattern", repeatable: false, args: FUSE },
+    AnnotationRow { name: "fuse_required", targets: &[Output], positional: "pattern", repeatable: false, args: FUSE },
+    AnnotationRow { name: "nofuse", targets: &[Output, Item, Step, Backward], positional: "", repeatable: false, args: &[("reason", Text)] },
+    AnnotationRow { name: "kernel", targets: &[Output, Step, Backward], positional: "!name", repeatable: false, args: &[
         ("name", Label), ("autotune", Flag), ("workspace", Int(0)), ("fallback", Flag)] },
-    Row { name: "shard", places: &[Output, Item, Step, Backward, Parameter], first: "!strategy", repeats: false, args: &[
+    AnnotationRow { name: "shard", targets: &[Output, Item, Step, Backward, Parameter], positional: "!strategy", repeatable: false, args: &[
         ("strategy", Word(&["column", "row", "replicated", "expert", "sequence", "batch", "head"])), ("tp_size", Int(1)), ("ep_size", Int(1)), ("pp_size", Int(1)),
         ("async_comm", Flag), ("reduce_scatter", Flag)] },
-    Row { name: "partition", places: &[Output, Step, Declaration], first: "!stage", repeats: false, args: &[
+    AnnotationRow { name: "partition", targets: &[Output, Step, Declaration], positional: "!stage", repeatable: false, args: &[
         ("stage", Int(0)), ("micro_batch", Flag), ("recompute", Flag)] },
-    Row { name: "comm", places: &[Output, Item, Step, Backward], first: "!op", repeats: false, args: &[
+    AnnotationRow { name: "comm", targets: &[Output, Item, Step, Backward], positional: "!op", repeatable: false, args: &[
         ("op", Word(&["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "recv", "broadcast"])), ("group", Word(GROUPS)), ("async", Flag), ("bucket_size", Int(1))] },
-    Row { name: "assert", places: &[Output, Item], first: "!condition", repeats: true, args: &[
+    AnnotationRow { name: "assert", targets: &[Output, Item], positional: "!condition", repeatable: true, args: &[
         ("condition", Condition), ("message", Text), ("enabled", Flag)] },
-    Row { name: "profile", places: &[Output, Backward, Declaration], first: "!name", repeats: false, args: &[
+    AnnotationRow { name: "profile", targets: &[Output, Backward, Declaration], positional: "!name", repeatable: false, args: &[
         ("name", Label), ("memory", Flag), ("cuda_events", Flag), ("nvtx", Flag)] },
-    Row { name: "trace", places: &[Output, Backward, Declaration], first: "level", repeats: false, args: &[("level", Word(&["ops", "tensors", "values"]))] },
-    Row { name: "frozen", places: &[Parameter], first: "", repeats: false, args: &[] },
-    Row { name: "trainable", places: &[Parameter], first: "", repeats: false, args: &[
+    AnnotationRow { name: "trace", targets: &[Output, Backward, Declaration], positional: "level", repeatable: false, args: &[("level", Word(&["ops", "tensors", "values"]))] },
+    AnnotationRow { name: "frozen", targets: &[Parameter], positional: "", repeatable: false, args: &[] },
+    AnnotationRow { name: "trainable", targets: &[Parameter], positional: "", repeatable: false, args: &[
         ("lr_scale", Number(0.0, false)), ("wd_scale", Number(0.0, false)), ("grad_clip", Number(0.0, true))] },
-    Row { name: "gradient", places: &[Output, Item, Step, Backward, Parameter, Input, Result], first: "mode", repeats: false, args: &[
+    AnnotationRow { name: "gradient", targets: &[Output, Item, Step, Backward, Parameter, Input, Result], positional: "mode", repeatable: false, args: &[
         ("mode", Word(&["compute", "skip", "accumulate", "checkpoint"])), ("scale", Finite), ("clip", Number(0.0, true))] },
-    Row { name: "alias", places: &[Output], first: "", repeats: false, args: &[] },
-    Row { name: "noalias", places: &[Output], first: "", repeats: false, args: &[] },
-    Row { name: "barrier", places: &[Output, Item, Step, Backward], first: "", repeats: false, args: &[] },
-    Row { name: "recipe", places: &[Declaration], first: "!name", repeats: false, args: &[("name", Label)] },
+    AnnotationRow { name: "alias", targets: &[Output], positional: "", repeatable: false, args: &[] },
+    AnnotationRow { name: "noalias", targets: &[Output], positional: "", repeatable: false, args: &[] },
+    AnnotationRow { name: "barrier", targets: &[Output, Item, Step, Backward], positional: "", repeatable: false, args: &[] },
+    AnnotationRow { name: "recipe", targets: &[Declaration], positional: "!name", repeatable: false, args: &[("name", Label)] },
 ];
 
 /// Every annotation.
-pub fn rows() -> &'static [Row] {
+pub fn annotation_rows() -> &'static [AnnotationRow] {
     TABLE
 }
 
 /// The annotation with this name.
-pub(super) fn find(name: &str) -> Option<&'static Row> {
+pub(super) fn find(name: &str) -> Option<&'static AnnotationRow> {
     TABLE.iter().find(|row| row.name == name)
 }
 
 /// The settings of a recipe; from `update_interval` on they go beyond the specification's example.
-pub(super) const RECIPE: &[(&str, Kind)] = &[
+pub(super) const RECIPE: &[(&str, ArgumentKind)] = &[
     ("forward_activation_dtype", Dtype),
     ("backward_gradient_dtype", Dtype),
     ("accumulation_dtype", Dtype),

@@ -1,19 +1,19 @@
 //! Annotations (§7): each at a place where it has an effect, with arguments it knows and values it can use (E008, E013,
 //! E025). What it can't have here is refused, or warned about where leaving it out changes no number (L102).
 
-use super::annotation_table::{self as table, FUSION_PATTERNS, Kind, Place, RECIPE, Row};
+use super::annotation_table::{self as table, FUSION_PATTERNS, ArgumentKind, AnnotationTarget, RECIPE, AnnotationRow};
 use super::primitives;
-use crate::ast::{Annotation, Arg, Expr, ExprKind, Flow, Item, LetItem, Recipe, SectionKind, StepKind};
-use crate::consteval::{EvalErrorKind, Names, Ternary, Value, eval};
+use crate::ast::{Annotation, Arg, Expr, ExprKind, Flow, Item, LetItem, RecipeDecl, SectionKind, StepKind};
+use crate::consteval::{EvalErrorKind, NameResolver, Ternary, ConstValue, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use crate::suggest::closest;
 
 /// What conditions of `@assert` and `@probe` may ask of a tensor.
-const QUESTIONS: &[&str] = &["has_nan", "has_inf", "has_nan_or_inf", "is_finite", "all", "any"];
+const TENSOR_PREDICATES: &[&str] = &["has_nan", "has_inf", "has_nan_or_inf", "is_finite", "all", "any"];
 
 /// Annotations that say opposite things of one tensor.
-const OPPOSITES: &[(&str, &str)] = &[
+const CONFLICTING: &[(&str, &str)] = &[
     ("frozen", "trainable"),
     ("alias", "noalias"),
     ("fuse", "nofuse"),
@@ -22,56 +22,56 @@ const OPPOSITES: &[(&str, &str)] = &[
     ("memory", "lifetime"),
 ];
 
-fn wrong(span: Span, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
-    Diagnostic::new(Code::E008, span, message).label(label)
+fn invalid_argument(span: Span, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(Code::E008, span, message).with_label(label)
 }
 
-fn later(span: Span, message: impl Into<String>, label: impl Into<String>, hint: &str) -> Diagnostic {
-    Diagnostic::new(Code::L001, span, message).label(label).hint(hint)
+fn not_supported(span: Span, message: impl Into<String>, label: impl Into<String>, hint: &str) -> Diagnostic {
+    Diagnostic::new(Code::L001, span, message).with_label(label).with_hint(hint)
 }
 
-fn unused(span: Span, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
-    Diagnostic::new(Code::L102, span, message).label(label)
+fn no_effect(span: Span, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(Code::L102, span, message).with_label(label)
 }
 
 /// Checks the annotations of one place; `names` gives constants their values, as far as they are known.
-pub(crate) fn check(annotations: &[Annotation], place: Place, names: &dyn Names, found: &mut Vec<Diagnostic>) {
+pub(crate) fn check(annotations: &[Annotation], place: AnnotationTarget, names: &dyn NameResolver, found: &mut Vec<Diagnostic>) {
     for (index, annotation) in annotations.iter().enumerate() {
         let name = &annotation.name.name;
-        let repeats = table::find(name).is_some_and(|row| row.repeats);
+        let repeats = table::find(name).is_some_and(|row| row.repeatable);
         let earlier = annotations[..index].iter().find(|other| other.name.name == *name);
         if let (false, Some(earlier)) = (repeats, earlier) {
-            let twice = wrong(annotation.span, format!("`@{name}` is given twice"), "second one");
-            found.push(twice.also(earlier.span, "first one").hint("keep one of them"));
+            let twice = invalid_argument(annotation.span, format!("`@{name}` is given twice"), "second one");
+            found.push(twice.with_secondary(earlier.span, "first one").with_hint("keep one of them"));
             continue;
         }
         check_one(annotation, place, names, found);
     }
-    for (a, b) in OPPOSITES {
+    for (a, b) in CONFLICTING {
         let find = |name: &str| annotations.iter().find(|annotation| annotation.name.name == name);
         if let (Some(first), Some(second)) = (find(a), find(b)) {
             let message = format!("`@{a}` and `@{b}` cannot both hold");
-            let both = wrong(second.span, message, "one of the two").also(first.span, "the other");
-            found.push(both.hint("keep the one that is meant"));
+            let both = invalid_argument(second.span, message, "one of the two").with_secondary(first.span, "the other");
+            found.push(both.with_hint("keep the one that is meant"));
         }
     }
 }
 
-fn check_one(annotation: &Annotation, place: Place, names: &dyn Names, found: &mut Vec<Diagnostic>) {
+fn check_one(annotation: &Annotation, place: AnnotationTarget, names: &dyn NameResolver, found: &mut Vec<Diagnostic>) {
     let name = &annotation.name.name;
     let Some(row) = table::find(name) else {
         let mut unknown =
-            wrong(annotation.name.span, format!("unknown annotation `@{name}`"), "no annotation has this name");
-        if let Some(close) = closest(name, table::rows().iter().map(|row| row.name)) {
-            unknown = unknown.hint(format!("did you mean `@{close}`?"));
+            invalid_argument(annotation.name.span, format!("unknown annotation `@{name}`"), "no annotation has this name");
+        if let Some(close) = closest(name, table::annotation_rows().iter().map(|row| row.name)) {
+            unknown = unknown.with_hint(format!("did you mean `@{close}`?"));
         }
         return found.push(unknown);
     };
-    if !row.places.contains(&place) {
-        let mut misplaced = wrong(annotation.span, format!("`@{name}` cannot stand on {}", place.words()), "misplaced");
-        if row.places.contains(&Place::Output) && matches!(place, Place::Step | Place::Item) {
-            misplaced = misplaced.hint(match place {
-                Place::Step => "end the statement here, and put it behind the destination",
+    if !row.targets.contains(&place) {
+        let mut misplaced = invalid_argument(annotation.span, format!("`@{name}` cannot stand on {}", place.words()), "misplaced");
+        if row.targets.contains(&AnnotationTarget::Output) && matches!(place, AnnotationTarget::Step | AnnotationTarget::Item) {
+            misplaced = misplaced.with_hint(match place {
+                AnnotationTarget::Step => "end the statement here, and put it behind the destination",
                 _ => "put it behind the closing parenthesis",
             });
         }
@@ -93,14 +93,14 @@ fn check_one(annotation: &Annotation, place: Place, names: &dyn Names, found: &m
                 Some(key) => key,
                 None => {
                     let message = format!("`@{name}` takes no argument here");
-                    found.push(wrong(arg.value.span, message, "name it: `key=value`"));
+                    found.push(invalid_argument(arg.value.span, message, "name it: `key=value`"));
                     continue;
                 }
             },
         };
         if let Some((_, first)) = given.iter().find(|(other, _)| *other == key) {
-            let twice = wrong(arg.span(), format!("`{key}` is given twice"), "second one");
-            found.push(twice.also(*first, "first one"));
+            let twice = invalid_argument(arg.span(), format!("`{key}` is given twice"), "second one");
+            found.push(twice.with_secondary(*first, "first one"));
             continue;
         }
         given.push((key, arg.span()));
@@ -113,39 +113,39 @@ fn check_one(annotation: &Annotation, place: Place, names: &dyn Names, found: &m
         && found.len() == before
     {
         let example = row.kind(needed).map_or(String::new(), |kind| example(needed, kind));
-        let missing = wrong(annotation.span, format!("`@{name}` needs `{needed}`"), "not given");
-        return found.push(missing.hint(format!("write `@{name}({example})`")));
+        let missing = invalid_argument(annotation.span, format!("`@{name}` needs `{needed}`"), "not given");
+        return found.push(missing.with_hint(format!("write `@{name}({example})`")));
     }
     if found.len() == before {
-        together(annotation, args, place, names, found);
+        check_combination(annotation, args, place, names, found);
     }
 }
 
-fn unknown_argument(row: &Row, key: &crate::ast::Ident) -> Diagnostic {
-    let unknown = wrong(key.span, format!("`@{}` has no argument `{}`", row.name, key.name), "unknown argument");
+fn unknown_argument(row: &AnnotationRow, key: &crate::ast::Ident) -> Diagnostic {
+    let unknown = invalid_argument(key.span, format!("`@{}` has no argument `{}`", row.name, key.name), "unknown argument");
     let keys: Vec<&str> = row.keys().collect();
     match closest(&key.name, keys.iter().copied()) {
-        Some(close) => unknown.hint(format!("did you mean `{close}`?")),
-        None if keys.is_empty() => unknown.hint("it takes no arguments"),
-        None => unknown.hint(format!("it takes {}", keys.join(", "))),
+        Some(close) => unknown.with_hint(format!("did you mean `{close}`?")),
+        None if keys.is_empty() => unknown.with_hint("it takes no arguments"),
+        None => unknown.with_hint(format!("it takes {}", keys.join(", "))),
     }
 }
 
 /// An argument that would do.
-fn example(key: &str, kind: Kind) -> String {
+fn example(key: &str, kind: ArgumentKind) -> String {
     match kind {
-        Kind::Word(words) => words.first().map_or(String::new(), ToString::to_string),
-        Kind::Dtype => "bf16".to_string(),
-        Kind::Int(least) => least.max(0).to_string(),
-        Kind::Condition => "!has_nan(x)".to_string(),
-        Kind::Label if key == "point" => "AfterAttention".to_string(),
-        Kind::Label if key == "name" => "Name".to_string(),
+        ArgumentKind::Word(words) => words.first().map_or(String::new(), ToString::to_string),
+        ArgumentKind::Dtype => "bf16".to_string(),
+        ArgumentKind::Int(least) => least.max(0).to_string(),
+        ArgumentKind::Condition => "!has_nan(x)".to_string(),
+        ArgumentKind::Label if key == "point" => "AfterAttention".to_string(),
+        ArgumentKind::Label if key == "name" => "Name".to_string(),
         _ => format!("{key}=..."),
     }
 }
 
 /// Whether a value is one that the argument can use.
-fn check_value(name: &str, key: &str, kind: Kind, value: &Expr, names: &dyn Names, found: &mut Vec<Diagnostic>) {
+fn check_value(name: &str, key: &str, kind: ArgumentKind, value: &Expr, names: &dyn NameResolver, found: &mut Vec<Diagnostic>) {
     let inner = value.peel();
     let word = match &inner.kind {
         ExprKind::Name(word) | ExprKind::Str(word) => Some(word.as_str()),
@@ -153,108 +153,108 @@ fn check_value(name: &str, key: &str, kind: Kind, value: &Expr, names: &dyn Name
     };
     let unknown = |known: &[&'static str]| {
         let message = format!("`@{name}` does not know this value");
-        let finding = wrong(value.span, message, format!("expected one of {}", known.join(", ")));
+        let finding = invalid_argument(value.span, message, format!("expected one of {}", known.join(", ")));
         match word.and_then(|word| closest(word, known.iter().copied())) {
-            Some(close) => finding.hint(format!("did you mean `{close}`?")),
+            Some(close) => finding.with_hint(format!("did you mean `{close}`?")),
             None => finding,
         }
     };
     match kind {
-        Kind::Word(words) if !word.is_some_and(|word| words.contains(&word)) => found.push(unknown(words)),
-        Kind::Dtype if !word.is_some_and(table::is_dtype) => found.push(unknown(crate::ast::DTYPE_NAMES)),
-        Kind::Word(_) | Kind::Dtype => {}
-        Kind::Label if word.is_none() && inner.as_path().is_none() => {
-            found.push(wrong(value.span, format!("`{key}` is a name"), "expected a name, or words in quotes"));
+        ArgumentKind::Word(words) if !word.is_some_and(|word| words.contains(&word)) => found.push(unknown(words)),
+        ArgumentKind::Dtype if !word.is_some_and(table::is_dtype) => found.push(unknown(crate::ast::DTYPE_NAMES)),
+        ArgumentKind::Word(_) | ArgumentKind::Dtype => {}
+        ArgumentKind::Label if word.is_none() && inner.as_path().is_none() => {
+            found.push(invalid_argument(value.span, format!("`{key}` is a name"), "expected a name, or words in quotes"));
         }
-        Kind::Text if !matches!(inner.kind, ExprKind::Str(_)) => {
-            found.push(wrong(value.span, format!("`{key}` is for people"), "expected words in quotes"));
+        ArgumentKind::Text if !matches!(inner.kind, ExprKind::Str(_)) => {
+            found.push(invalid_argument(value.span, format!("`{key}` is for people"), "expected words in quotes"));
         }
-        Kind::Label | Kind::Text => {}
-        Kind::Names => {
+        ArgumentKind::Label | ArgumentKind::Text => {}
+        ArgumentKind::Names => {
             let items = match &inner.kind {
                 ExprKind::List(items) => &items[..],
                 _ => std::slice::from_ref(inner),
             };
             let plain = |item: &&Expr| matches!(item.peel().kind, ExprKind::Name(_) | ExprKind::Str(_));
             if let Some(other) = items.iter().find(|item| !plain(item)) {
-                found.push(wrong(other.span, format!("`{key}` is a list of names"), "this is none"));
+                found.push(invalid_argument(other.span, format!("`{key}` is a list of names"), "this is none"));
             }
         }
-        Kind::Condition => condition(value, names, found),
-        Kind::Pair => {
+        ArgumentKind::Condition => condition(value, names, found),
+        ArgumentKind::Pair => {
             let sizes = match &inner.kind {
                 ExprKind::Tuple(items) | ExprKind::List(items) => &items[..],
                 _ => &[],
             };
             let size = |item: &Expr| eval(item, names).is_ok_and(|v| v.as_int().is_none_or(|n| n > 0));
             if sizes.len() != 2 || !sizes.iter().all(size) {
-                found.push(wrong(value.span, format!("`{key}` is two sizes"), "expected something like `(32, 32)`"));
+                found.push(invalid_argument(value.span, format!("`{key}` is two sizes"), "expected something like `(32, 32)`"));
             }
         }
-        Kind::Int(_) | Kind::Number(..) | Kind::Finite | Kind::Share | Kind::Flag => {
+        ArgumentKind::Int(_) | ArgumentKind::Number(..) | ArgumentKind::Finite | ArgumentKind::Fraction | ArgumentKind::Flag => {
             number(key, kind, value, names, found);
         }
     }
 }
 
-fn number(key: &str, kind: Kind, value: &Expr, names: &dyn Names, found: &mut Vec<Diagnostic>) {
+fn number(key: &str, kind: ArgumentKind, value: &Expr, names: &dyn NameResolver, found: &mut Vec<Diagnostic>) {
     let constant = match eval(value, names) {
         Ok(constant) => constant,
         Err(error) => {
             let finding = match error.kind {
                 EvalErrorKind::Undefined(name) => {
                     Diagnostic::new(Code::E002, error.span, format!("no value named `{name}`"))
-                        .label("not a parameter, not bound by `let`")
+                        .with_label("not a parameter, not bound by `let`")
                 }
-                EvalErrorKind::ZeroDivision => wrong(error.span, "division by zero", "the divisor is 0"),
-                EvalErrorKind::Type(words) => wrong(error.span, words, "not a value for this argument"),
+                EvalErrorKind::ZeroDivision => invalid_argument(error.span, "division by zero", "the divisor is 0"),
+                EvalErrorKind::Type(words) => invalid_argument(error.span, words, "not a value for this argument"),
                 EvalErrorKind::Runtime(name) => {
-                    wrong(error.span, "not known at compile time", format!("`{name}` is a tensor"))
+                    invalid_argument(error.span, "not known at compile time", format!("`{name}` is a tensor"))
                 }
                 EvalErrorKind::NotAFunction(name) => {
-                    wrong(error.span, format!("`{name}` is not a function of constants"), "not a value")
+                    invalid_argument(error.span, format!("`{name}` is not a function of constants"), "not a value")
                 }
             };
             return found.push(finding);
         }
     };
     let real = match &constant {
-        Value::Float(x) => *x,
+        ConstValue::Float(x) => *x,
         other => other.as_int().map(|n| n as f64),
     };
     let (fits, expected) = match kind {
-        Kind::Flag => (matches!(constant, Value::Bool(_)), "true or false".to_string()),
-        Kind::Int(i64::MIN) => (matches!(constant, Value::Int(_)), "a whole number".to_string()),
-        Kind::Int(least) => {
-            let fits = matches!(constant, Value::Int(_)) && constant.as_int().is_none_or(|n| n >= least);
+        ArgumentKind::Flag => (matches!(constant, ConstValue::Bool(_)), "true or false".to_string()),
+        ArgumentKind::Int(i64::MIN) => (matches!(constant, ConstValue::Int(_)), "a whole number".to_string()),
+        ArgumentKind::Int(least) => {
+            let fits = matches!(constant, ConstValue::Int(_)) && constant.as_int().is_none_or(|n| n >= least);
             (fits, format!("a whole number of at least {least}"))
         }
-        Kind::Number(least, above) => {
+        ArgumentKind::Number(least, above) => {
             let enough = |x: f64| x.is_finite() && if above { x > least } else { x >= least };
-            let fits = matches!(constant, Value::Int(_) | Value::Float(_)) && real.is_none_or(enough);
+            let fits = matches!(constant, ConstValue::Int(_) | ConstValue::Float(_)) && real.is_none_or(enough);
             (
-                fits || (above && constant == Value::None),
+                fits || (above && constant == ConstValue::None),
                 format!("a number {} {least}", if above { "above" } else { "of at least" }),
             )
         }
-        Kind::Share => {
+        ArgumentKind::Fraction => {
             let fits =
-                matches!(constant, Value::Int(_) | Value::Float(_)) && real.is_none_or(|x| (0.0..1.0).contains(&x));
+                matches!(constant, ConstValue::Int(_) | ConstValue::Float(_)) && real.is_none_or(|x| (0.0..1.0).contains(&x));
             (fits, "a share from 0 to below 1".to_string())
         }
         _ => {
-            let fits = matches!(constant, Value::Int(_) | Value::Float(_)) && real.is_none_or(f64::is_finite);
+            let fits = matches!(constant, ConstValue::Int(_) | ConstValue::Float(_)) && real.is_none_or(f64::is_finite);
             (fits, "a number".to_string())
         }
     };
-    if !fits && constant != Value::Unknown {
-        found.push(wrong(value.span, format!("`{key}` must be {expected}"), format!("this is {constant}")));
+    if !fits && constant != ConstValue::Unknown {
+        found.push(invalid_argument(value.span, format!("`{key}` must be {expected}"), format!("this is {constant}")));
     }
 }
 
 /// A condition may stand in quotes; what it names must be there.
-fn condition(value: &Expr, names: &dyn Names, found: &mut Vec<Diagnostic>) {
-    fn unknown<'e>(expr: &'e Expr, names: &dyn Names) -> Option<(&'e str, &'static str)> {
+fn condition(value: &Expr, names: &dyn NameResolver, found: &mut Vec<Diagnostic>) {
+    fn unknown<'e>(expr: &'e Expr, names: &dyn NameResolver) -> Option<(&'e str, &'static str)> {
         match &expr.kind {
             ExprKind::Name(name) => {
                 let known = names.is_tensor(name) || names.value(name).is_some();
@@ -262,7 +262,7 @@ fn condition(value: &Expr, names: &dyn Names, found: &mut Vec<Diagnostic>) {
             }
             ExprKind::Call(callee, args) => {
                 let name = callee.as_name().unwrap_or("this");
-                if !QUESTIONS.contains(&name) && !crate::consteval::INTRINSICS.contains(&name) {
+                if !TENSOR_PREDICATES.contains(&name) && !crate::consteval::INTRINSICS.contains(&name) {
                     return Some((name, "no question"));
                 }
                 args.iter().find_map(|arg| unknown(&arg.value, names))
@@ -279,19 +279,19 @@ fn condition(value: &Expr, names: &dyn Names, found: &mut Vec<Diagnostic>) {
             }
             None => {
                 let message = "the quoted condition cannot be read";
-                return found.push(wrong(value.span, message, "expected something like `has_nan(x)`"));
+                return found.push(invalid_argument(value.span, message, "expected something like `has_nan(x)`"));
             }
         },
         _ => value,
     };
     if let Some((name, what)) = unknown(expr, names) {
         let span = if std::ptr::eq(expr, value) { find_name(value, name).unwrap_or(value.span) } else { value.span };
-        let mut finding = Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).label("not known here");
+        let mut finding = Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).with_label("not known here");
         if what == "no question" {
-            let close = closest(name, QUESTIONS.iter().copied());
-            finding = finding.hint(match close {
+            let close = closest(name, TENSOR_PREDICATES.iter().copied());
+            finding = finding.with_hint(match close {
                 Some(close) => format!("did you mean `{close}`?"),
-                None => format!("conditions may ask {}", QUESTIONS.join(", ")),
+                None => format!("conditions may ask {}", TENSOR_PREDICATES.join(", ")),
             });
         }
         found.push(finding);
@@ -326,7 +326,7 @@ pub(crate) fn parse_condition(text: &str) -> Option<Expr> {
 }
 
 /// What arguments mean together, and what this machine can't do.
-fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Names, found: &mut Vec<Diagnostic>) {
+fn check_combination(annotation: &Annotation, args: &[Arg], place: AnnotationTarget, names: &dyn NameResolver, found: &mut Vec<Diagnostic>) {
     let name = annotation.name.name.as_str();
     let Some(row) = table::find(name) else { return };
     let get = |key: &str| {
@@ -334,30 +334,30 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
         let first = || args.first().filter(|arg| arg.name.is_none() && row.positional() == Some(key));
         named.or_else(first).map(|arg| &arg.value)
     };
-    let word = |key: &str| get(key).and_then(text);
+    let word = |key: &str| get(key).and_then(string_value);
     let flag = |key: &str| {
         let value = get(key).and_then(|value| eval(value, names).ok());
         match value {
-            Some(Value::Bool(Ternary::Known(value))) => Some(value),
+            Some(ConstValue::Bool(Ternary::Known(value))) => Some(value),
             _ => None,
         }
     };
     let stray = |keys: &[&'static str], why: &str, found: &mut Vec<Diagnostic>| {
         for key in keys {
             if let Some(value) = get(key) {
-                found.push(wrong(value.span, format!("`{key}` has no meaning here"), why.to_string()));
+                found.push(invalid_argument(value.span, format!("`{key}` has no meaning here"), why.to_string()));
             }
         }
     };
     match name {
         "memory" => match word("mode") {
             Some("offload" | "stream") => found.push(
-                unused(annotation.span, "there is one memory", "stays where it is")
-                    .hint("the tensor is kept in memory, as with `@memory(pin)`"),
+                no_effect(annotation.span, "there is one memory", "stays where it is")
+                    .with_hint("the tensor is kept in memory, as with `@memory(pin)`"),
             ),
-            Some(mode @ ("recompute" | "temporary")) if place == Place::Parameter => found.push(
-                wrong(annotation.span, format!("a parameter cannot be `{mode}`"), "nothing computes it")
-                    .hint("parameters are kept: `@memory(pin)`"),
+            Some(mode @ ("recompute" | "temporary")) if place == AnnotationTarget::Parameter => found.push(
+                invalid_argument(annotation.span, format!("a parameter cannot be `{mode}`"), "nothing computes it")
+                    .with_hint("parameters are kept: `@memory(pin)`"),
             ),
             _ => stray(&["priority", "prefetch", "async"], "only `offload` and `stream` have it", found),
         },
@@ -365,7 +365,7 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
             stray(&["preserve"], "without a checkpoint, everything is kept", found);
         }
         "adapter" => match word("type") {
-            Some(kind @ ("prefix" | "prompt" | "adapter")) => found.push(later(
+            Some(kind @ ("prefix" | "prompt" | "adapter")) => found.push(not_supported(
                 get("type").map_or(annotation.span, |value| value.span),
                 format!("`{kind}` adapters are not supported yet"),
                 "only `lora` and `ia3` are",
@@ -379,7 +379,7 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
         },
         "probe" if word("capture").is_some_and(|what| what.starts_with("grad_")) => {
             if let Some(condition) = get("condition") {
-                found.push(later(
+                found.push(not_supported(
                     condition.span,
                     "a condition on a probe of gradients is not supported yet",
                     "gradients are not known in the forward graph",
@@ -389,12 +389,12 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
         }
         "gradient" => {
             if args.is_empty() {
-                let nothing = wrong(annotation.span, "`@gradient` says nothing", "neither mode, scale nor clip");
-                found.push(nothing.hint("write `@gradient(skip)`, `@gradient(scale=0.5)` or `@gradient(clip=1.0)`"));
+                let nothing = invalid_argument(annotation.span, "`@gradient` says nothing", "neither mode, scale nor clip");
+                found.push(nothing.with_hint("write `@gradient(skip)`, `@gradient(scale=0.5)` or `@gradient(clip=1.0)`"));
             }
             match word("mode") {
                 Some("skip") => stray(&["scale", "clip"], "nothing is left of a skipped gradient", found),
-                Some("checkpoint") => found.push(later(
+                Some("checkpoint") => found.push(not_supported(
                     annotation.span,
                     "`@gradient(checkpoint)` is not supported yet",
                     "gradients are not kept",
@@ -403,101 +403,101 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
                 _ => {}
             }
         }
-        "kernel" if flag("fallback") == Some(false) => found.push(later(
+        "kernel" if flag("fallback") == Some(false) => found.push(not_supported(
             annotation.span,
             "kernels cannot be chosen by name yet",
             "`fallback=false` asks for this one alone",
             "leave out `fallback=false`: the compiler makes its kernels",
         )),
         "kernel" => found.push(
-            unused(annotation.span, "`@kernel` has no effect yet", "the compiler makes its kernels")
-                .hint("remove the annotation, or look at `loom explain`"),
+            no_effect(annotation.span, "`@kernel` has no effect yet", "the compiler makes its kernels")
+                .with_hint("remove the annotation, or look at `loom explain`"),
         ),
         "profile" => {
             for key in ["cuda_events", "nvtx"] {
                 if flag(key) == Some(true) {
                     let at = get(key).map_or(annotation.span, |value| value.span);
                     found.push(
-                        unused(at, format!("`{key}` has no effect yet"), "steps are timed by the clock")
-                            .hint("leave it out, or write `false`"),
+                        no_effect(at, format!("`{key}` has no effect yet"), "steps are timed by the clock")
+                            .with_hint("leave it out, or write `false`"),
                     );
                 }
             }
         }
         // Sizes are the mesh's, and so is how ranks talk.
         "shard"
-            if matches!(place, Place::Output | Place::Item | Place::Step)
-                || place == Place::Parameter
+            if matches!(place, AnnotationTarget::Output | AnnotationTarget::Item | AnnotationTarget::Step)
+                || place == AnnotationTarget::Parameter
                     && matches!(word("strategy"), Some("column" | "row" | "replicated" | "expert" | "head")) =>
         {
             for key in ["tp_size", "ep_size", "pp_size", "async_comm", "reduce_scatter"] {
                 if let Some(value) = get(key) {
                     found.push(
-                        unused(
+                        no_effect(
                             value.span,
                             format!("`{key}` has no effect here"),
                             "the mesh of a run says how many there are",
                         )
-                        .hint("leave it out, and give the mesh: loom train --mesh tp=2"),
+                        .with_hint("leave it out, and give the mesh: loom train --mesh tp=2"),
                     );
                 }
             }
         }
-        "partition" if place != Place::Output => found.push(
-            unused(annotation.span, "`@partition` has no effect here", "results are in stages, not what leads to them")
-                .hint("write it behind the result: `x -> blocks[0:4]() -> y @partition(0)`"),
+        "partition" if place != AnnotationTarget::Output => found.push(
+            no_effect(annotation.span, "`@partition` has no effect here", "results are in stages, not what leads to them")
+                .with_hint("write it behind the result: `x -> blocks[0:4]() -> y @partition(0)`"),
         ),
         "partition" => {
             for key in ["micro_batch", "recompute"] {
                 if let Some(value) = get(key) {
                     found.push(
-                        unused(
+                        no_effect(
                             value.span,
                             format!("`{key}` has no effect"),
                             "stages run one micro-batch after another, and compute again what backward needs",
                         )
-                        .hint("leave it out, and give micro-batches: loom train --mesh pp=2 --grad-accum 8"),
+                        .with_hint("leave it out, and give micro-batches: loom train --mesh pp=2 --grad-accum 8"),
                     );
                 }
             }
         }
-        "comm" if place == Place::Backward => {
+        "comm" if place == AnnotationTarget::Backward => {
             if let Some(op) = get("op").filter(|_| word("op") != Some("all_reduce")) {
-                let gradients = wrong(op.span, "gradients are summed", "expected `all_reduce`");
-                return found.push(gradients.hint("write `@comm(all_reduce, group=\"dp\", bucket_size=25_000_000)`"));
+                let gradients = invalid_argument(op.span, "gradients are summed", "expected `all_reduce`");
+                return found.push(gradients.with_hint("write `@comm(all_reduce, group=\"dp\", bucket_size=25_000_000)`"));
             }
             if let Some(group) = get("group").filter(|_| !matches!(word("group"), Some("dp" | "default"))) {
-                let other = wrong(group.span, "gradients are summed over ranks that share a batch", "expected `dp`");
-                return found.push(other.hint("write `group=\"dp\"`; sums over others follow from `@shard`"));
+                let other = invalid_argument(group.span, "gradients are summed over ranks that share a batch", "expected `dp`");
+                return found.push(other.with_hint("write `group=\"dp\"`; sums over others follow from `@shard`"));
             }
             if get("bucket_size").is_none() && flag("async") != Some(false) {
                 found.push(
-                    unused(annotation.span, "gradients are summed anyway", "neither `bucket_size` nor `async=false`")
-                        .hint("remove it, or say how much goes together: `bucket_size=25_000_000`"),
+                    no_effect(annotation.span, "gradients are summed anyway", "neither `bucket_size` nor `async=false`")
+                        .with_hint("remove it, or say how much goes together: `bucket_size=25_000_000`"),
                 );
             }
         }
-        "comm" if matches!(place, Place::Output | Place::Item | Place::Step) => {
+        "comm" if matches!(place, AnnotationTarget::Output | AnnotationTarget::Item | AnnotationTarget::Step) => {
             stray(&["bucket_size"], "gradients alone go in buckets: write it in a backward graph", found);
             if word("group") == Some("pp") {
                 let at = get("group").map_or(annotation.span, |value| value.span);
-                let stages = wrong(at, "stages of a pipeline share no tensor", "not a group that talks here");
-                return found.push(stages.hint("leave it out: stages tell each other what `@partition` says"));
+                let stages = invalid_argument(at, "stages of a pipeline share no tensor", "not a group that talks here");
+                return found.push(stages.with_hint("leave it out: stages tell each other what `@partition` says"));
             }
             if matches!(word("op"), Some("send" | "recv")) {
                 found.push(
-                    unused(annotation.span, "stages send by themselves", "what goes where follows from `@partition`")
-                        .hint("remove it, and mark the stages: `-> x @partition(0)`"),
+                    no_effect(annotation.span, "stages send by themselves", "what goes where follows from `@partition`")
+                        .with_hint("remove it, and mark the stages: `-> x @partition(0)`"),
                 );
             }
         }
         "shard" | "comm" => found.push(
-            unused(
+            no_effect(
                 annotation.span,
                 format!("`@{name}` has no effect here"),
                 "how ranks talk follows from `@shard` of parameters and from the mesh",
             )
-            .hint("remove it; `loom compile --mesh tp=2 --emit graph` shows the collectives that are put in"),
+            .with_hint("remove it; `loom compile --mesh tp=2 --emit graph` shows the collectives that are put in"),
         ),
         "scaling" => {
             let strategy = word("strategy");
@@ -512,7 +512,7 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
     }
     if name == "precision" {
         match place {
-            Place::Parameter => {
+            AnnotationTarget::Parameter => {
                 let others = ["policy", "compute", "accumulate", "output"];
                 stray(&others, "a parameter has a `storage` alone", found);
             }
@@ -521,16 +521,16 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
         if let Some(policy) = get("policy") {
             for key in ["compute", "output"] {
                 if let Some(value) = get(key) {
-                    let both = wrong(value.span, format!("`policy` decides `{key}` already"), "one of the two");
-                    found.push(both.also(policy.span, "the other"));
+                    let both = invalid_argument(value.span, format!("`policy` decides `{key}` already"), "one of the two");
+                    found.push(both.with_secondary(policy.span, "the other"));
                 }
             }
         }
         if let Some(sum) = get("accumulate").filter(|_| word("accumulate") != Some("fp32")) {
-            found.push(later(sum.span, "sums are taken in fp32", "another format is not supported yet", "write fp32"));
+            found.push(not_supported(sum.span, "sums are taken in fp32", "another format is not supported yet", "write fp32"));
         }
         if args.is_empty() {
-            found.push(wrong(
+            found.push(invalid_argument(
                 annotation.span,
                 "`@precision` says nothing",
                 "expected `compute=`, `output=` or `policy=`",
@@ -540,14 +540,14 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
 }
 
 /// The items of a list, or the one thing that it is.
-pub(super) fn items(expr: &Expr) -> &[Expr] {
+pub(super) fn list_items(expr: &Expr) -> &[Expr] {
     match &expr.peel().kind {
         ExprKind::List(items) => items,
         _ => std::slice::from_ref(expr),
     }
 }
 
-pub(super) fn text(expr: &Expr) -> Option<&str> {
+pub(super) fn string_value(expr: &Expr) -> Option<&str> {
     match &expr.peel().kind {
         ExprKind::Name(word) | ExprKind::Str(word) => Some(word),
         _ => None,
@@ -575,21 +575,21 @@ pub(super) fn check_fuse(flow: &Flow, performed: &std::collections::BTreeSet<Str
                 } else if let Some(lacking) = missing(name, performed) {
                     found.push(
                         Diagnostic::new(Code::E013, arg.value.span, format!("the statement is no `{name}`"))
-                            .label(format!("it has no {lacking}"))
-                            .also(flow.span, "this statement"),
+                            .with_label(format!("it has no {lacking}"))
+                            .with_secondary(flow.span, "this statement"),
                     );
                 }
             }
             ("ops", ExprKind::List(items)) => {
                 for item in items {
-                    let Some(name) = text(item) else { continue };
+                    let Some(name) = string_value(item) else { continue };
                     if primitives::find(name).is_none() {
                         found.push(no_fusion(item.span, name, "primitive", &mut primitives::names()));
                     } else if !performed.contains(name) {
                         found.push(
                             Diagnostic::new(Code::E013, item.span, format!("the statement does not run `{name}`"))
-                                .label("cannot be fused")
-                                .also(flow.span, "this statement"),
+                                .with_label("cannot be fused")
+                                .with_secondary(flow.span, "this statement"),
                         );
                     }
                 }
@@ -600,9 +600,9 @@ pub(super) fn check_fuse(flow: &Flow, performed: &std::collections::BTreeSet<Str
 }
 
 fn no_fusion(span: Span, name: &str, what: &str, known: &mut dyn Iterator<Item = &'static str>) -> Diagnostic {
-    let wrong = Diagnostic::new(Code::E013, span, format!("no {what} named `{name}`")).label("cannot be fused");
+    let wrong = Diagnostic::new(Code::E013, span, format!("no {what} named `{name}`")).with_label("cannot be fused");
     match closest(name, known) {
-        Some(close) => wrong.hint(format!("did you mean `{close}`?")),
+        Some(close) => wrong.with_hint(format!("did you mean `{close}`?")),
         None => wrong,
     }
 }
@@ -630,43 +630,43 @@ fn missing(pattern: &str, performed: &std::collections::BTreeSet<String>) -> Opt
 }
 
 /// The settings of a recipe are known, each of its kind, and go together.
-pub(super) fn check_recipe(recipe: &Recipe, found: &mut Vec<Diagnostic>) {
+pub(super) fn check_recipe(recipe: &RecipeDecl, found: &mut Vec<Diagnostic>) {
     let before = found.len();
     let mut seen: Vec<(&str, Span)> = Vec::new();
     for (key, value) in &recipe.entries {
         let Some((known, kind)) = RECIPE.iter().find(|(name, _)| *name == key.name) else {
             let names: Vec<&str> = RECIPE.iter().map(|(name, _)| *name).collect();
             let unknown =
-                wrong(key.span, format!("a recipe has no `{}`", key.name), format!("known are {}", names.join(", ")));
+                invalid_argument(key.span, format!("a recipe has no `{}`", key.name), format!("known are {}", names.join(", ")));
             found.push(match closest(&key.name, names.iter().copied()) {
-                Some(close) => unknown.hint(format!("did you mean `{close}`?")),
+                Some(close) => unknown.with_hint(format!("did you mean `{close}`?")),
                 None => unknown,
             });
             continue;
         };
         if let Some((_, first)) = seen.iter().find(|(other, _)| *other == key.name) {
             found.push(
-                wrong(key.span, format!("`{}` is given twice", key.name), "second one").also(*first, "first one"),
+                invalid_argument(key.span, format!("`{}` is given twice", key.name), "second one").with_secondary(*first, "first one"),
             );
         }
         seen.push((&key.name, key.span));
-        if *kind == Kind::Dtype && !text(value).is_some_and(table::is_dtype) {
+        if *kind == ArgumentKind::Dtype && !string_value(value).is_some_and(table::is_dtype) {
             let known = crate::ast::DTYPE_NAMES;
-            let finding = wrong(
+            let finding = invalid_argument(
                 value.span,
                 format!("`{}` is a dtype", key.name),
                 format!("expected one of {}", known.join(", ")),
             );
-            found.push(match text(value).and_then(|word| closest(word, known.iter().copied())) {
-                Some(close) => finding.hint(format!("did you mean `{close}`?")),
+            found.push(match string_value(value).and_then(|word| closest(word, known.iter().copied())) {
+                Some(close) => finding.with_hint(format!("did you mean `{close}`?")),
                 None => finding,
             });
-        } else if *kind != Kind::Dtype {
-            check_value("recipe", known, *kind, value, &crate::lower::Nothing, found);
+        } else if *kind != ArgumentKind::Dtype {
+            check_value("recipe", known, *kind, value, &crate::lower::NoNames, found);
         }
     }
     if found.len() == before
-        && let Err(wrong) = crate::lower::Recipe::of(recipe)
+        && let Err(wrong) = crate::lower::PrecisionRecipe::from_decl(recipe)
     {
         found.push(*wrong);
     }
@@ -677,8 +677,8 @@ pub(super) fn check_alias(flow: &Flow, found: &mut Vec<Diagnostic>) {
     const VIEWS: &[&str] = &["view", "reshape", "transpose", "permute", "split", "contiguous", "fork"];
     if let (Some(apart), true) = (flow.annotations.iter().find(|a| a.name.name == "noalias"), flow.steps.is_empty()) {
         found.push(
-            wrong(apart.span, "`@noalias` on another name for the same tensor", "nothing makes a new one")
-                .hint("write `x -> copy() -> y @noalias`"),
+            invalid_argument(apart.span, "`@noalias` on another name for the same tensor", "nothing makes a new one")
+                .with_hint("write `x -> copy() -> y @noalias`"),
         );
     }
     let Some(alias) = flow.annotations.iter().find(|a| a.name.name == "alias") else {
@@ -691,32 +691,32 @@ pub(super) fn check_alias(flow: &Flow, found: &mut Vec<Diagnostic>) {
     if let Some(step) = computes {
         found.push(
             Diagnostic::new(Code::E008, alias.span, "`@alias` cannot stand on a computed result")
-                .label("an alias is the same tensor, or a view of it")
-                .also(step.span, "this computes a new one"),
+                .with_label("an alias is the same tensor, or a view of it")
+                .with_secondary(step.span, "this computes a new one"),
         );
     }
 }
 
 /// `topology:` gives sizes of groups of devices (§7.6.0): the mesh of a run that names none.
-pub(super) fn check_topology(topology: &Recipe, found: &mut Vec<Diagnostic>) {
+pub(super) fn check_topology(topology: &RecipeDecl, found: &mut Vec<Diagnostic>) {
     const SIZES: &[&str] = &["dp_size", "tp_size", "pp_size", "ep_size"];
     for (key, value) in &topology.entries {
         if !SIZES.contains(&key.name.as_str()) {
             let mut unknown = Diagnostic::new(Code::E008, key.span, format!("a topology has no `{}`", key.name))
-                .label(format!("known are {}", SIZES.join(", ")));
+                .with_label(format!("known are {}", SIZES.join(", ")));
             if let Some(close) = closest(&key.name, SIZES.iter().copied()) {
-                unknown = unknown.hint(format!("did you mean `{close}`?"));
+                unknown = unknown.with_hint(format!("did you mean `{close}`?"));
             }
             found.push(unknown);
         } else if !matches!(value.peel().kind, ExprKind::Int(n) if n > 0) {
             let message = format!("`{}` is a number of devices", key.name);
-            found.push(Diagnostic::new(Code::E003, value.span, message).label("expected a number above 0"));
+            found.push(Diagnostic::new(Code::E003, value.span, message).with_label("expected a number above 0"));
         }
     }
 }
 
 /// Whether annotations include `@name(word)`.
-pub(super) fn says(annotations: &[Annotation], name: &str, word: &str) -> bool {
+pub(super) fn has_argument(annotations: &[Annotation], name: &str, word: &str) -> bool {
     annotations.iter().any(|annotation| {
         annotation.name.name == name
             && argument(annotation.args.as_deref().unwrap_or_default(), "mode")
@@ -734,7 +734,7 @@ pub(super) fn storage(annotations: &[Annotation]) -> Option<String> {
     let args = annotations.iter().filter(|annotation| annotation.name.name == "precision");
     let mut args = args.flat_map(|annotation| annotation.args.iter().flatten());
     let arg = args.find(|arg| arg.name.as_ref().is_some_and(|name| name.name == "storage"))?;
-    text(&arg.value).map(str::to_string)
+    string_value(&arg.value).map(str::to_string)
 }
 
 /// The dtype that `@dtype` gives.
@@ -764,9 +764,9 @@ pub(super) fn check_stages(flow: &Flow, found: &mut Vec<Diagnostic>) {
             let whole = own.map_or("no stage".to_string(), |(n, _)| format!("stage {n}"));
             return found.push(
                 Diagnostic::new(Code::E025, checkpoint.span, "checkpoint spans pipeline stages")
-                    .label(format!("the checkpointed statement is in {whole}"))
-                    .also(span, format!("this operation is in stage {number}"))
-                    .hint("write one checkpointed statement per stage, with `@partition` behind its destination"),
+                    .with_label(format!("the checkpointed statement is in {whole}"))
+                    .with_secondary(span, format!("this operation is in stage {number}"))
+                    .with_hint("write one checkpointed statement per stage, with `@partition` behind its destination"),
             );
         }
     }

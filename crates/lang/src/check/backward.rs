@@ -1,7 +1,7 @@
 //! Contracts of a written backward graph (§5.12): complete, in shape, and reading only what was saved.
 
 use super::annotations;
-use super::graph::{Defined, Entry, GraphChecker, Undecided};
+use super::graph::{Definition, GraphEntry, GraphChecker, OpenCondition};
 use super::types::{TensorType, float_bits, is_integer};
 use crate::ast::{IoTensor, TypeKind};
 use crate::diagnostic::{Code, Diagnostic};
@@ -13,22 +13,22 @@ pub(super) fn check(
     checker: &mut GraphChecker<'_>,
     view: &ModuleView<'_>,
     pass: &PassView<'_>,
-) -> Result<BTreeMap<String, TensorType>, Undecided> {
+) -> Result<BTreeMap<String, TensorType>, OpenCondition> {
     let Some(graph) = pass.graph else {
         if pass.elided {
-            checker.left_out(view.decl.name.span, "the backward graph");
+            checker.report_elided(view.decl.name.span, "the backward graph");
         }
         return Ok(BTreeMap::new());
     };
     let forward = std::mem::take(&mut checker.entries);
     checker.in_backward = true;
     checker.producers.clear();
-    checker.notes.clear();
+    checker.annotations.clear();
     // Parameters are visible, and so are inputs without gradients; all else is read as `saved.x`.
     for (name, defined) in &forward {
         let skipped =
             view.forward.inputs.iter().any(|input| {
-                io_name(input, "in") == *name && annotations::says(&input.annotations, "gradient", "skip")
+                io_name(input, "in") == *name && annotations::has_argument(&input.annotations, "gradient", "skip")
             });
         if checker.params.contains(name) || skipped {
             checker.entries.insert(name.clone(), defined.clone());
@@ -38,13 +38,13 @@ pub(super) fn check(
     for tensor in &pass.inputs {
         let ty = checker.scope.io_tensor(tensor);
         let name = io_name(tensor, "d_out");
-        checker.define_quietly(&name, Entry::Tensor(ty), tensor.span);
+        checker.define_quietly(&name, GraphEntry::Tensor(ty), tensor.span);
     }
     for output in &view.forward.outputs {
         let name = io_name(output, "out");
         let gradient = format!("d_{name}");
-        if let (Some(Defined { entry: Entry::Tensor(ty), .. }), false) = (forward.get(&name), explicit) {
-            checker.define_quietly(&gradient, Entry::Tensor(ty.clone()), output.span);
+        if let (Some(Definition { entry: GraphEntry::Tensor(ty), .. }), false) = (forward.get(&name), explicit) {
+            checker.define_quietly(&gradient, GraphEntry::Tensor(ty.clone()), output.span);
         }
     }
     declared_gradients(checker, pass, &forward);
@@ -53,7 +53,7 @@ pub(super) fn check(
     let head = Span { end: graph.span.start + 5, ..graph.span };
     gradient_shapes(checker, &forward);
     if !checker.elided {
-        completeness(checker, view, pass, &forward, head);
+        check_all_gradients(checker, view, pass, &forward, head);
         unused_saves(checker, view);
     }
     let types = checker.tensor_types();
@@ -66,17 +66,17 @@ fn io_name(tensor: &IoTensor, default: &str) -> String {
 }
 
 /// `d_x: [...]` must have the shape and a fitting dtype of `x` (E018, E020).
-fn declared_gradients(checker: &mut GraphChecker<'_>, pass: &PassView<'_>, forward: &BTreeMap<String, Defined>) {
+fn declared_gradients(checker: &mut GraphChecker<'_>, pass: &PassView<'_>, forward: &BTreeMap<String, Definition>) {
     for tensor in pass.gradients.iter().chain(&pass.outputs) {
         let name = io_name(tensor, "d_in");
         annotations::check(
             &tensor.annotations,
-            super::annotation_table::Place::Gradient,
+            super::annotation_table::AnnotationTarget::Gradient,
             &checker.scope,
             &mut checker.diagnostics,
         );
         let declared = checker.scope.io_tensor(tensor);
-        let Some(Defined { entry: Entry::Tensor(original), span }) =
+        let Some(Definition { entry: GraphEntry::Tensor(original), span }) =
             name.strip_prefix("d_").and_then(|name| forward.get(name))
         else {
             continue;
@@ -85,23 +85,23 @@ fn declared_gradients(checker: &mut GraphChecker<'_>, pass: &PassView<'_>, forwa
     }
 }
 
-fn gradient_shapes(checker: &mut GraphChecker<'_>, forward: &BTreeMap<String, Defined>) {
+fn gradient_shapes(checker: &mut GraphChecker<'_>, forward: &BTreeMap<String, Definition>) {
     let made: Vec<(String, TensorType, Span)> = checker
         .producers
         .keys()
         .filter_map(|name| match checker.entries.get(name) {
-            Some(Defined { entry: Entry::Tensor(ty), span }) => Some((name.clone(), ty.clone(), *span)),
+            Some(Definition { entry: GraphEntry::Tensor(ty), span }) => Some((name.clone(), ty.clone(), *span)),
             _ => None,
         })
         .collect();
     for (name, ty, span) in made {
-        let Some(Defined { entry: Entry::Tensor(original), span: at }) =
+        let Some(Definition { entry: GraphEntry::Tensor(original), span: at }) =
             name.strip_prefix("d_").and_then(|name| forward.get(name))
         else {
             continue;
         };
         let explicit = checker
-            .notes
+            .annotations
             .get(&name)
             .is_some_and(|notes| annotations::has(notes, "precision") || annotations::has(notes, "dtype"));
         compare(checker, &name, &ty, original, span, *at, explicit);
@@ -123,8 +123,8 @@ fn compare(
     {
         checker.diagnostics.push(
             Diagnostic::new(Code::E018, at, format!("`{name}` does not have the shape of `{base}`"))
-                .label(format!("this is {have}"))
-                .also(declared, format!("`{base}` is {want}")),
+                .with_label(format!("this is {have}"))
+                .with_secondary(declared, format!("`{base}` is {want}")),
         );
     }
     if let (Some(have), Some(want)) = (&gradient.dtype, &original.dtype) {
@@ -132,27 +132,27 @@ fn compare(
         if !explicit && (is_integer(have) != is_integer(want) || narrower) {
             checker.diagnostics.push(
                 Diagnostic::new(Code::E020, at, format!("`{name}` cannot accumulate into {want}"))
-                    .label(format!("this is {have}"))
-                    .also(declared, format!("`{base}` is {want}"))
-                    .hint(format!("cast it: `@dtype({want})` behind the destination")),
+                    .with_label(format!("this is {have}"))
+                    .with_secondary(declared, format!("`{base}` is {want}"))
+                    .with_hint(format!("cast it: `@dtype({want})` behind the destination")),
             );
         }
     }
 }
 
 /// Every input and trainable parameter needs its gradient (E005).
-fn completeness(
+fn check_all_gradients(
     checker: &mut GraphChecker<'_>,
     view: &ModuleView<'_>,
     pass: &PassView<'_>,
-    forward: &BTreeMap<String, Defined>,
+    forward: &BTreeMap<String, Definition>,
     head: Span,
 ) {
     let mut required: Vec<(String, Span)> = Vec::new();
     if pass.outputs.is_empty() {
         for input in &view.forward.inputs {
             let name = io_name(input, "in");
-            let skipped = annotations::says(&input.annotations, "gradient", "skip")
+            let skipped = annotations::has_argument(&input.annotations, "gradient", "skip")
                 || checker.integers.contains(&name)
                 || matches!(&input.ty, Some(ty) if matches!(ty.kind, TypeKind::Named { .. }));
             if !skipped {
@@ -172,7 +172,7 @@ fn completeness(
         let frozen = annotations::has(&entry.annotations, "frozen");
         let optional = matches!(&entry.ty.kind, TypeKind::Optional(_));
         let Some(name) = entry.path.as_name() else { continue };
-        let present = matches!(forward.get(&name.name), Some(Defined { entry: Entry::Tensor(_), .. }));
+        let present = matches!(forward.get(&name.name), Some(Definition { entry: GraphEntry::Tensor(_), .. }));
         if tensor && !frozen && present && !optional {
             required.push((name.name.clone(), entry.span));
         }
@@ -181,14 +181,14 @@ fn completeness(
         let gradient = format!("d_{name}");
         let integer = matches!(
             forward.get(&name),
-            Some(Defined { entry: Entry::Tensor(TensorType { dtype: Some(dtype), .. }), .. }) if is_integer(dtype)
+            Some(Definition { entry: GraphEntry::Tensor(TensorType { dtype: Some(dtype), .. }), .. }) if is_integer(dtype)
         );
-        if !integer && !checker.producers.contains_key(&gradient) && !checker.asked.contains(&gradient) {
+        if !integer && !checker.producers.contains_key(&gradient) && !checker.requested_gradients.contains(&gradient) {
             checker.diagnostics.push(
                 Diagnostic::new(Code::E005, head, format!("`{gradient}` is never computed"))
-                    .label("this graph must compute it")
-                    .also(span, format!("the gradient of `{name}` is required"))
-                    .hint("compute it, or mark an input `@gradient(skip)`, a parameter `@frozen`"),
+                    .with_label("this graph must compute it")
+                    .with_secondary(span, format!("the gradient of `{name}` is required"))
+                    .with_hint("compute it, or mark an input `@gradient(skip)`, a parameter `@frozen`"),
             );
         }
     }
@@ -196,13 +196,13 @@ fn completeness(
 
 fn unused_saves(checker: &mut GraphChecker<'_>, view: &ModuleView<'_>) {
     let Some(save) = view.forward.save else { return };
-    for item in save.items.iter().filter(|item| item.is_plain() && !item.pattern.contains('.')) {
+    for item in save.items.iter().filter(|item| item.is_literal() && !item.pattern.contains('.')) {
         let known = checker.saved.contains_key(&item.pattern);
         if known && !checker.saved_used.contains(&item.pattern) {
             checker.diagnostics.push(
                 Diagnostic::new(Code::W004, item.span, format!("`{}` is saved but never used", item.pattern))
-                    .label(format!("the backward graph has no `saved.{}`", item.pattern))
-                    .hint("take it off the list to save memory"),
+                    .with_label(format!("the backward graph has no `saved.{}`", item.pattern))
+                    .with_hint("take it off the list to save memory"),
             );
         }
     }

@@ -3,13 +3,13 @@
 //! Tensors bind to inputs and then to parameters in order, constants to attributes or to the module's parameters in
 //! order; sizes that are not given follow from the tensors.
 
-use super::graph::{Entry, GraphChecker, Instance, Undecided};
+use super::graph::{GraphEntry, GraphChecker, ModuleInstance, OpenCondition};
 use super::primitives::{self, Primitive};
-use super::rules::Operand;
-use super::signature::{Signature, SignatureMismatch};
+use super::rules::CheckedOperand;
+use super::signature::{SolvedSignature, SignatureMismatch};
 use super::types::{TensorType, float_bits, promoted};
 use crate::ast::{Arg, Call, DeclKind, Expr, ExprKind, IndexItem};
-use crate::consteval::Value;
+use crate::consteval::ConstValue;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::Dim;
 use crate::resolve::{Entity, ItemRef};
@@ -17,41 +17,41 @@ use crate::span::Span;
 use crate::suggest::closest;
 
 /// What a call names.
-enum Target {
+enum CallTarget {
     Primitive(&'static Primitive),
     Module(ItemRef),
-    Instance(Instance),
+    Instance(ModuleInstance),
     /// Something whose results are not followed: a backward of a module, a declared primitive.
     Opaque,
     /// A declared primitive that nothing says how to compute.
     Bodiless(ItemRef),
     /// A stack of blocks, each fed with the results of the one before.
-    Stacked,
+    StackedBlocks,
     Unknown,
 }
 
 /// An argument once it is known to be a tensor or a constant.
-pub(super) enum Argument {
-    Tensor(Operand),
-    Constant(Value),
+pub(super) enum CallArgument {
+    Tensor(CheckedOperand),
+    Constant(ConstValue),
     Absent,
 }
 
 impl GraphChecker<'_> {
-    fn target(&mut self, call: &Call) -> Target {
+    fn resolve_callee(&mut self, call: &Call) -> CallTarget {
         let path = &call.callee.path;
         match self.entries.get(&path.parts[0].name).map(|defined| defined.entry.clone()) {
-            Some(Entry::Instances(instance, length)) if path.parts.len() == 1 => {
+            Some(GraphEntry::Instances(instance, length)) if path.parts.len() == 1 => {
                 self.slice_in_range(call, length);
-                return Target::Instance(instance);
+                return CallTarget::Instance(instance);
             }
-            Some(Entry::Instance(instance)) if path.parts.len() == 1 => return Target::Instance(instance),
-            Some(Entry::Instance(_) | Entry::Instances(..)) if path.last().name == "backward" => {
-                return Target::Opaque;
+            Some(GraphEntry::Instance(instance)) if path.parts.len() == 1 => return CallTarget::Instance(instance),
+            Some(GraphEntry::Instance(_) | GraphEntry::Instances(..)) if path.last().name == "backward" => {
+                return CallTarget::Opaque;
             }
-            Some(Entry::Instance(_) | Entry::Instances(..)) => {
-                if let Some(Entry::Instance(inner)) = self.path_entry(path) {
-                    return Target::Instance(inner);
+            Some(GraphEntry::Instance(_) | GraphEntry::Instances(..)) => {
+                if let Some(GraphEntry::Instance(inner)) = self.path_entry(path) {
+                    return CallTarget::Instance(inner);
                 }
             }
             _ => {}
@@ -60,31 +60,31 @@ impl GraphChecker<'_> {
             Some(Entity::Item(item)) => {
                 return match self.program.decl(item).map(|decl| decl.kind) {
                     // A declared primitive with a graph is that graph; without one it describes the built-in one.
-                    Some(DeclKind::Primitive) if self.program.has_graph(item) => Target::Module(item),
+                    Some(DeclKind::Primitive) if self.program.has_graph(item) => CallTarget::Module(item),
                     Some(DeclKind::Primitive) => {
                         match self.program.decl(item).and_then(|d| primitives::find(&d.name.name)) {
-                            Some(primitive) => Target::Primitive(primitive),
-                            None => Target::Bodiless(item),
+                            Some(primitive) => CallTarget::Primitive(primitive),
+                            None => CallTarget::Bodiless(item),
                         }
                     }
-                    Some(_) => Target::Module(item),
-                    None => Target::Unknown,
+                    Some(_) => CallTarget::Module(item),
+                    None => CallTarget::Unknown,
                 };
             }
             Some(Entity::Primitive(name)) => {
                 if let Some(primitive) = primitives::find(&name) {
-                    return Target::Primitive(primitive);
+                    return CallTarget::Primitive(primitive);
                 }
             }
             _ => {}
         }
         let name = path.to_string();
-        if let Some(primitive) = primitives::spelled(&name) {
-            return Target::Primitive(primitive);
+        if let Some(primitive) = primitives::find_by_module_name(&name) {
+            return CallTarget::Primitive(primitive);
         }
         match name.as_str() {
-            "StackedBlocks" => return Target::Stacked,
-            "StackedBlocksBackward" => return Target::Opaque,
+            "StackedBlocks" => return CallTarget::StackedBlocks,
+            "StackedBlocksBackward" => return CallTarget::Opaque,
             _ => {}
         }
         // `Linear_backward` and `LinearBackward` are the backward of a module in reach.
@@ -92,9 +92,9 @@ impl GraphChecker<'_> {
         if let Some(base) = base
             && (self.entries.contains_key(base) || self.program.files[self.file].scope.contains_key(base))
         {
-            return Target::Opaque;
+            return CallTarget::Opaque;
         }
-        Target::Unknown
+        CallTarget::Unknown
     }
 
     /// `blocks[8:16]()` must lie inside the array, where both are numbers.
@@ -120,7 +120,7 @@ impl GraphChecker<'_> {
             if !ok {
                 self.diagnostics.push(
                     Diagnostic::new(Code::E004, span, "index past the end of the array")
-                        .label(format!("`{}` has {length} elements", call.callee.path)),
+                        .with_label(format!("`{}` has {length} elements", call.callee.path)),
                 );
             }
         }
@@ -128,7 +128,7 @@ impl GraphChecker<'_> {
 
     /// Reports a callee that does not exist.
     pub(super) fn callee_exists(&mut self, call: &Call) -> bool {
-        let unknown = matches!(self.target(call), Target::Unknown);
+        let unknown = matches!(self.resolve_callee(call), CallTarget::Unknown);
         if unknown {
             self.report_unknown(call);
         }
@@ -146,54 +146,54 @@ impl GraphChecker<'_> {
         let own: Vec<&str> = own.map(String::as_str).collect();
         let close = closest(&name, own).or_else(|| closest(&name, primitives::names())).map(str::to_string);
         let label = if is_module { "not declared and not imported" } else { "neither a primitive nor a module" };
-        let mut found = Diagnostic::new(code, call.callee.span, message).label(label);
+        let mut found = Diagnostic::new(code, call.callee.span, message).with_label(label);
         if let Some(close) = close {
-            found = found.hint(format!("did you mean `{close}`?"));
+            found = found.with_hint(format!("did you mean `{close}`?"));
         }
         self.diagnostics.push(found);
     }
 
     /// The results of a call; `None` if they are not followed.
-    pub(super) fn call(&mut self, call: &Call, inputs: Vec<Operand>) -> Result<Option<Vec<TensorType>>, Undecided> {
-        let target = self.target(call);
+    pub(super) fn call(&mut self, call: &Call, inputs: Vec<CheckedOperand>) -> Result<Option<Vec<TensorType>>, OpenCondition> {
+        let target = self.resolve_callee(call);
         let args = call.args.as_deref().unwrap_or_default();
         match target {
-            Target::Unknown => {
+            CallTarget::Unknown => {
                 self.report_unknown(call);
                 Ok(None)
             }
-            Target::Bodiless(item) => {
+            CallTarget::Bodiless(item) => {
                 let name = call.callee.path.to_string();
                 let mut found = Diagnostic::new(Code::E014, call.callee.span, format!("nothing computes `{name}`"))
-                    .label("declared without a graph, and no primitive has its name")
-                    .hint("give its `forward:` a `graph:`");
+                    .with_label("declared without a graph, and no primitive has its name")
+                    .with_hint("give its `forward:` a `graph:`");
                 if let Some(decl) = self.program.decl(item) {
-                    found = found.also(decl.name.span, "declared here");
+                    found = found.with_secondary(decl.name.span, "declared here");
                 }
                 self.diagnostics.push(found);
                 Ok(None)
             }
-            Target::Opaque => {
+            CallTarget::Opaque => {
                 self.visit_arguments(args)?;
-                self.asks_backward(call, args);
+                self.check_backward_parameters(call, args);
                 Ok(None)
             }
-            Target::Primitive(primitive) => self.primitive_call(call, primitive, inputs, args),
-            Target::Module(item) => self.module_call(call, item, None, inputs, args),
-            Target::Instance(instance) => self.module_call(call, instance.item, Some(instance.given), inputs, args),
-            Target::Stacked => self.stacked_call(call, inputs, args),
+            CallTarget::Primitive(primitive) => self.primitive_call(call, primitive, inputs, args),
+            CallTarget::Module(item) => self.module_call(call, item, None, inputs, args),
+            CallTarget::Instance(instance) => self.module_call(call, instance.item, Some(instance.given), inputs, args),
+            CallTarget::StackedBlocks => self.stacked_call(call, inputs, args),
         }
     }
 
     /// `LinearBackward(w)` computes the gradients of the parameters it is given; `StackedBlocksBackward(blocks, n)` reads
     /// what the forward graph gave to the stack.
-    fn asks_backward(&mut self, call: &Call, args: &[Arg]) {
+    fn check_backward_parameters(&mut self, call: &Call, args: &[Arg]) {
         let name = call.callee.path.to_string();
         if !name.ends_with("ackward") {
             return;
         }
         for given in args.iter().filter_map(|arg| arg.value.as_name()).filter(|name| self.params.contains(*name)) {
-            self.asked.insert(format!("d_{given}"));
+            self.requested_gradients.insert(format!("d_{given}"));
         }
         if let (true, Some(array)) = (name == "StackedBlocksBackward", args.first().and_then(|arg| arg.value.as_path()))
         {
@@ -202,7 +202,7 @@ impl GraphChecker<'_> {
         }
     }
 
-    fn visit_arguments(&mut self, args: &[Arg]) -> Result<(), Undecided> {
+    fn visit_arguments(&mut self, args: &[Arg]) -> Result<(), OpenCondition> {
         for arg in args {
             self.argument(&arg.value, true)?;
         }
@@ -210,13 +210,13 @@ impl GraphChecker<'_> {
     }
 
     /// Whether an argument is a tensor or a constant; names that are both are what `tensor_first` says.
-    pub(super) fn argument(&mut self, expr: &Expr, tensor_first: bool) -> Result<Argument, Undecided> {
+    pub(super) fn argument(&mut self, expr: &Expr, tensor_first: bool) -> Result<CallArgument, OpenCondition> {
         match &expr.kind {
             ExprKind::Paren(inner) => return self.argument(inner, tensor_first),
-            ExprKind::None => return Ok(Argument::Absent),
+            ExprKind::None => return Ok(CallArgument::Absent),
             ExprKind::Ellipsis => {
-                self.left_out(expr.span, "arguments");
-                return Ok(Argument::Absent);
+                self.report_elided(expr.span, "arguments");
+                return Ok(CallArgument::Absent);
             }
             ExprKind::IfElse { then, condition, otherwise } => {
                 let branch = if self.guard(condition)? { then } else { otherwise };
@@ -225,20 +225,20 @@ impl GraphChecker<'_> {
             ExprKind::Name(name) => {
                 let tensor = self.entries.contains_key(name);
                 let constant = self.scope.has_constant(name);
-                if let Some(super::graph::Defined { entry: Entry::Absent, .. }) = self.entries.get(name)
+                if let Some(super::graph::Definition { entry: GraphEntry::Absent, .. }) = self.entries.get(name)
                     && !constant
                 {
-                    return Ok(Argument::Absent);
+                    return Ok(CallArgument::Absent);
                 }
                 if tensor && (tensor_first || !constant) {
-                    return Ok(Argument::Tensor(self.operand(expr)));
+                    return Ok(CallArgument::Tensor(self.operand(expr)));
                 }
                 if !tensor && !constant {
-                    return Ok(Argument::Constant(Value::Word(name.clone())));
+                    return Ok(CallArgument::Constant(ConstValue::Identifier(name.clone())));
                 }
             }
             ExprKind::Attr(..) | ExprKind::Index(..) | ExprKind::Spread(_) => {
-                return Ok(Argument::Tensor(self.operand(expr)));
+                return Ok(CallArgument::Tensor(self.operand(expr)));
             }
             _ => {}
         }
@@ -246,31 +246,31 @@ impl GraphChecker<'_> {
             && items.iter().all(|item| item.as_name().is_none_or(|name| !self.scope.has_constant(name)))
             && items.iter().any(|item| item.as_name().is_some_and(|name| self.entries.contains_key(name)))
         {
-            return Ok(Argument::Constant(Value::Unknown));
+            return Ok(CallArgument::Constant(ConstValue::Unknown));
         }
         // Runtime dimensions such as B may stand in shapes given as arguments.
         let value = match &expr.kind {
             // Sizes, unless something in it is plainly none.
             ExprKind::List(items) if !items.iter().any(|item| matches!(item.peel().kind, ExprKind::Float(_))) => {
-                Value::List(items.iter().map(|item| self.scope.dim(item).map_or(Value::Unknown, Value::Int)).collect())
+                ConstValue::List(items.iter().map(|item| self.scope.dim(item).map_or(ConstValue::Unknown, ConstValue::Int)).collect())
             }
             _ => self.scope.constant(expr),
         };
-        Ok(Argument::Constant(value))
+        Ok(CallArgument::Constant(value))
     }
 
     /// Fits operands to the inputs of a signature and returns the types of its results.
-    pub(super) fn fit_all(
+    pub(super) fn bind_inputs(
         &mut self,
         span: Span,
-        signature: &mut Signature,
-        inputs: &[Option<Operand>],
+        signature: &mut SolvedSignature,
+        inputs: &[Option<CheckedOperand>],
     ) -> Option<Vec<TensorType>> {
-        let operands: Vec<Operand> = inputs.iter().flatten().cloned().collect();
+        let operands: Vec<CheckedOperand> = inputs.iter().flatten().cloned().collect();
         let slots = signature.inputs.clone();
         for (slot, operand) in slots.iter().zip(inputs) {
             let Some(operand) = operand else { continue };
-            if let Err(misfit) = signature.fit(&slot.ty, &operand.ty) {
+            if let Err(misfit) = signature.unify_slot(&slot.ty, &operand.ty) {
                 let hint = format!("`{}` should be {}", operand.text, misfit.expected);
                 self.shape_error(span, misfit, &operands, Some(hint));
                 return None;
@@ -290,8 +290,8 @@ impl GraphChecker<'_> {
                             operand.span,
                             format!("`{}` does not become {want} without a word", operand.text),
                         )
-                        .label(format!("this is {have}, and `{}` is declared as {want}", slot.name))
-                        .hint("`quantize` it, or write `@scaling(per_tensor)` behind the input's declaration"),
+                        .with_label(format!("this is {have}, and `{}` is declared as {want}", slot.name))
+                        .with_hint("`quantize` it, or write `@scaling(per_tensor)` behind the input's declaration"),
                     );
                     continue;
                 }
@@ -301,8 +301,8 @@ impl GraphChecker<'_> {
                         operand.span,
                         format!("`{}` is rounded from {have} to {want}", operand.text),
                     )
-                    .label(format!("`{}` is declared as {want}", slot.name))
-                    .hint(format!("write `@dtype({want})` where it is computed to say that this is meant")),
+                    .with_label(format!("`{}` is declared as {want}", slot.name))
+                    .with_hint(format!("write `@dtype({want})` where it is computed to say that this is meant")),
                 );
             }
         }
@@ -312,7 +312,7 @@ impl GraphChecker<'_> {
                 .outputs
                 .iter()
                 .map(|slot| {
-                    let mut ty = signature.solved(&slot.ty);
+                    let mut ty = signature.substitute_known(&slot.ty);
                     ty.dtype = ty.dtype.or_else(|| dtype.clone());
                     ty
                 })
@@ -324,12 +324,12 @@ impl GraphChecker<'_> {
         &mut self,
         span: Span,
         misfit: SignatureMismatch,
-        operands: &[Operand],
+        operands: &[CheckedOperand],
         hint: Option<String>,
     ) {
-        let mut found = Diagnostic::new(Code::E004, span, "shapes do not fit").label(misfit.label);
+        let mut found = Diagnostic::new(Code::E004, span, "shapes do not fit").with_label(misfit.label);
         let shown: Vec<String> = operands.iter().map(|o| format!("{}: {}", o.text, o.ty)).collect();
-        found = found.note(shown.join("   "));
+        found = found.with_note(shown.join("   "));
         found.hint = hint;
         self.diagnostics.push(found);
     }
@@ -337,6 +337,6 @@ impl GraphChecker<'_> {
     pub(super) fn too_many(&mut self, call: &Call, span: Span) {
         let name = call.callee.path.to_string();
         self.diagnostics
-            .push(Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).label("one too many"));
+            .push(Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).with_label("one too many"));
     }
 }

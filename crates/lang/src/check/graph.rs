@@ -1,44 +1,44 @@
 //! Graphs: which tensors there are, in what order statements run, and single assignment.
 
-use super::annotation_table::Place;
+use super::annotation_table::AnnotationTarget;
 use super::annotations;
-use super::rules::Operand;
-use super::scope::Scope;
+use super::rules::CheckedOperand;
+use super::scope::ConstantScope;
 use super::types::{Shape, TensorType};
-use crate::ast::{Annotation, Call, Expr, ExprKind, Flow, Path, Source, Statement, Step, StepKind};
-use crate::consteval::{Ternary, Value};
+use crate::ast::{Annotation, Call, Expr, ExprKind, Flow, Path, FlowSource, Statement, FlowStep, StepKind};
+use crate::consteval::{Ternary, ConstValue};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::dims::{Dim, Exactness};
-use crate::resolve::{ItemRef, Program};
+use crate::dims::{Dim, ExactDivision};
+use crate::resolve::{ItemRef, ModuleProgram};
 use crate::span::Span;
 use crate::suggest::closest;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A condition that must be decided before the graph is known.
-pub(super) struct Undecided(pub(super) String);
+pub(super) struct OpenCondition(pub(super) String);
 
 /// A module with its parameters given.
 #[derive(Clone, Debug)]
-pub(super) struct Instance {
+pub(super) struct ModuleInstance {
     pub(super) item: ItemRef,
-    pub(super) given: BTreeMap<String, Value>,
+    pub(super) given: BTreeMap<String, ConstValue>,
 }
 
 /// What a name in a graph stands for.
 #[derive(Clone, Debug)]
-pub(super) enum Entry {
+pub(super) enum GraphEntry {
     Tensor(TensorType),
-    Instance(Instance),
+    Instance(ModuleInstance),
     /// An array of instances with its length.
-    Instances(Instance, Option<Dim>),
+    Instances(ModuleInstance, Option<Dim>),
     /// An optional parameter that this variant does not have.
     Absent,
 }
 
 /// An entry with the place that defined it.
 #[derive(Clone, Debug)]
-pub(super) struct Defined {
-    pub(super) entry: Entry,
+pub(super) struct Definition {
+    pub(super) entry: GraphEntry,
     pub(super) span: Span,
 }
 
@@ -51,36 +51,36 @@ pub(super) struct Producer {
 }
 
 pub(super) struct GraphChecker<'a> {
-    pub(super) program: &'a Program,
+    pub(super) program: &'a ModuleProgram,
     pub(super) file: usize,
-    pub(super) scope: Scope,
-    pub(super) entries: BTreeMap<String, Defined>,
+    pub(super) scope: ConstantScope,
+    pub(super) entries: BTreeMap<String, Definition>,
     /// Names of parameters and constants.
     pub(super) params: BTreeSet<String>,
     pub(super) saved: BTreeMap<String, TensorType>,
     pub(super) saved_used: BTreeSet<String>,
     /// Gradients that the backward of a module computes, which is called with the parameters.
-    pub(super) asked: BTreeSet<String>,
+    pub(super) requested_gradients: BTreeSet<String>,
     /// What each array of blocks is stacked on.
     pub(super) stacks: BTreeMap<String, Vec<String>>,
     pub(super) in_backward: bool,
     pub(super) producers: BTreeMap<String, Producer>,
     /// Annotations of each tensor's statement.
-    pub(super) notes: BTreeMap<String, Vec<Annotation>>,
+    pub(super) annotations: BTreeMap<String, Vec<Annotation>>,
     /// Tensors used as indices, which have no gradient.
     pub(super) integers: BTreeSet<String>,
-    pub(super) exact: Vec<Exactness>,
+    pub(super) exact_divisions: Vec<ExactDivision>,
     pub(super) elided: bool,
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Operations of the graph at hand, and the names it gives to tensors.
     operations: BTreeSet<String>,
-    made: BTreeSet<String>,
+    defined_names: BTreeSet<String>,
     next_scope: u32,
     current: Producer,
 }
 
 impl<'a> GraphChecker<'a> {
-    pub(super) fn new(program: &'a Program, file: usize, scope: Scope) -> Self {
+    pub(super) fn new(program: &'a ModuleProgram, file: usize, scope: ConstantScope) -> Self {
         GraphChecker {
             program,
             file,
@@ -89,17 +89,17 @@ impl<'a> GraphChecker<'a> {
             params: BTreeSet::new(),
             saved: BTreeMap::new(),
             saved_used: BTreeSet::new(),
-            asked: BTreeSet::new(),
+            requested_gradients: BTreeSet::new(),
             stacks: BTreeMap::new(),
             in_backward: false,
             producers: BTreeMap::new(),
-            notes: BTreeMap::new(),
+            annotations: BTreeMap::new(),
             integers: BTreeSet::new(),
-            exact: Vec::new(),
+            exact_divisions: Vec::new(),
             elided: false,
             diagnostics: Vec::new(),
             operations: BTreeSet::new(),
-            made: BTreeSet::new(),
+            defined_names: BTreeSet::new(),
             next_scope: 1,
             current: Producer::default(),
         }
@@ -111,42 +111,42 @@ impl<'a> GraphChecker<'a> {
     }
 
     pub(super) fn tensor_types(&self) -> BTreeMap<String, TensorType> {
-        let tensor = |(name, defined): (&String, &Defined)| match &defined.entry {
-            Entry::Tensor(ty) => Some((name.clone(), ty.clone())),
+        let tensor = |(name, defined): (&String, &Definition)| match &defined.entry {
+            GraphEntry::Tensor(ty) => Some((name.clone(), ty.clone())),
             _ => None,
         };
         self.entries.iter().filter_map(tensor).collect()
     }
 
-    pub(super) fn left_out(&mut self, span: Span, what: &str) {
+    pub(super) fn report_elided(&mut self, span: Span, what: &str) {
         self.elided = true;
         self.diagnostics.push(
             Diagnostic::new(Code::L001, span, format!("{what} left out with `...`"))
-                .label("nothing can be compiled from this")
-                .hint("write it out"),
+                .with_label("nothing can be compiled from this")
+                .with_hint("write it out"),
         );
     }
 
     pub(super) fn undefined(&mut self, span: Span, name: &str, what: &str) {
-        let mut found = Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).label("not defined here");
+        let mut found = Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).with_label("not defined here");
         let known: Vec<&str> = self.entries.keys().map(|s| &**s).collect();
         if let Some(close) = closest(name, known) {
-            found = found.hint(format!("did you mean `{close}`?"));
+            found = found.with_hint(format!("did you mean `{close}`?"));
         } else if self.in_backward && self.saved.contains_key(name) {
-            found = found.hint(format!("tensors of the forward graph are read as `saved.{name}`"));
+            found = found.with_hint(format!("tensors of the forward graph are read as `saved.{name}`"));
         } else if name == "in" || name == "out" {
-            found = found.hint(format!("declare it: `{name}: [B, T, C]`"));
+            found = found.with_hint(format!("declare it: `{name}: [B, T, C]`"));
         }
         self.diagnostics.push(found);
     }
 
     /// Decides a guard, or asks for it to be decided.
-    pub(super) fn guard(&mut self, expr: &Expr) -> Result<bool, Undecided> {
+    pub(super) fn guard(&mut self, expr: &Expr) -> Result<bool, OpenCondition> {
         match crate::consteval::truth(expr, &self.scope) {
             Ok(Ternary::Known(value)) => Ok(value),
-            Ok(Ternary::Open(condition)) => Err(Undecided(condition)),
+            Ok(Ternary::Undecided(condition)) => Err(OpenCondition(condition)),
             Err(error) => {
-                let found = self.scope.explain(error, Code::E016);
+                let found = self.scope.eval_diagnostic(error, Code::E016);
                 let found = match found.code {
                     Code::E016 => Diagnostic { message: "`if` guard must be a constant expression".into(), ..found },
                     _ => found,
@@ -158,7 +158,7 @@ impl<'a> GraphChecker<'a> {
     }
 
     /// Checks the statements of a graph. A circle is reported with `circle`.
-    pub(super) fn graph(&mut self, statements: &[Statement], circle: Code) -> Result<(), Undecided> {
+    pub(super) fn graph(&mut self, statements: &[Statement], circle: Code) -> Result<(), OpenCondition> {
         let mut flows = Vec::new();
         self.flatten(statements, false, &mut flows)?;
         let made: BTreeSet<String> = flows
@@ -171,13 +171,13 @@ impl<'a> GraphChecker<'a> {
             .flat_map(|(flow, _)| super::reachability::calls(flow))
             .map(|c| c.callee.path.to_string())
             .collect();
-        self.made.clone_from(&made);
+        self.defined_names.clone_from(&made);
         let mut waiting: Vec<(&Flow, bool)> = flows;
         while !waiting.is_empty() {
             let before = waiting.len();
             let mut blocked = Vec::new();
             for (flow, replay) in waiting {
-                let ready = uses(flow).iter().all(|(name, _)| !made.contains(name) || self.entries.contains_key(name));
+                let ready = names_read(flow).iter().all(|(name, _)| !made.contains(name) || self.entries.contains_key(name));
                 if ready {
                     self.flow(flow)?;
                 } else {
@@ -185,9 +185,9 @@ impl<'a> GraphChecker<'a> {
                 }
             }
             if blocked.len() == before {
-                self.report_circle(&blocked, circle);
+                self.report_cycle(&blocked, circle);
                 for (flow, _) in &blocked {
-                    let names = uses(flow);
+                    let names = names_read(flow);
                     self.saved_used
                         .extend(names.iter().filter_map(|(n, _)| n.strip_prefix("saved.")).map(String::from));
                     self.define(flow, None);
@@ -204,7 +204,7 @@ impl<'a> GraphChecker<'a> {
         statements: &'s [Statement],
         replay: bool,
         flows: &mut Vec<(&'s Flow, bool)>,
-    ) -> Result<(), Undecided> {
+    ) -> Result<(), OpenCondition> {
         for statement in statements {
             match statement {
                 Statement::Flow(flow) => flows.push((flow, replay)),
@@ -216,14 +216,14 @@ impl<'a> GraphChecker<'a> {
                     }
                 }
                 Statement::Recompute { body, .. } => self.flatten(body, true, flows)?,
-                Statement::Elided(span) => self.left_out(*span, "statements"),
+                Statement::Elided(span) => self.report_elided(*span, "statements"),
                 Statement::Empty(_) => {}
             }
         }
         Ok(())
     }
 
-    fn report_circle(&mut self, blocked: &[(&Flow, bool)], code: Code) {
+    fn report_cycle(&mut self, blocked: &[(&Flow, bool)], code: Code) {
         // Follow one unmet need after another until a statement comes up again.
         let maker = |name: &str| {
             blocked.iter().position(|(flow, _)| {
@@ -235,7 +235,7 @@ impl<'a> GraphChecker<'a> {
         let mut at = 0;
         while !visited.contains(&at) {
             visited.push(at);
-            let next = uses(blocked[at].0).into_iter().find_map(|(name, _)| {
+            let next = names_read(blocked[at].0).into_iter().find_map(|(name, _)| {
                 (!self.entries.contains_key(&name)).then(|| maker(&name).map(|flow| (name, flow))).flatten()
             });
             let Some((name, flow)) = next else { break };
@@ -250,22 +250,22 @@ impl<'a> GraphChecker<'a> {
             shown.push(first);
         }
         let mut found = Diagnostic::new(code, blocked[at].0.span, code.title())
-            .label("cannot run before the others")
-            .note(format!("each needs the next: {}", shown.join(" <- ")));
+            .with_label("cannot run before the others")
+            .with_note(format!("each needs the next: {}", shown.join(" <- ")));
         for flow in visited[start..].iter().filter(|flow| **flow != at) {
-            found = found.also(blocked[*flow].0.span, "part of the circle");
+            found = found.with_secondary(blocked[*flow].0.span, "part of the circle");
         }
         self.diagnostics.push(found);
     }
 
-    fn flow(&mut self, flow: &Flow) -> Result<(), Undecided> {
+    fn flow(&mut self, flow: &Flow) -> Result<(), OpenCondition> {
         self.current =
-            Producer { reads: uses(flow).into_iter().map(|(name, _)| name).collect(), primitives: Vec::new() };
+            Producer { reads: names_read(flow).into_iter().map(|(name, _)| name).collect(), primitives: Vec::new() };
         let mut operands = match &flow.source {
-            Source::Tensors { items, .. } => Some(items.iter().map(|item| self.operand(item)).collect()),
-            Source::Call(call) => self.call(call, Vec::new())?.map(|types| as_operands(&types, call.span)),
-            Source::Elided(span) => {
-                self.left_out(*span, "the source is");
+            FlowSource::Tensors { items, .. } => Some(items.iter().map(|item| self.operand(item)).collect()),
+            FlowSource::Call(call) => self.call(call, Vec::new())?.map(|types| as_operands(&types, call.span)),
+            FlowSource::Elided(span) => {
+                self.report_elided(*span, "the source is");
                 None
             }
         };
@@ -286,20 +286,20 @@ impl<'a> GraphChecker<'a> {
 
     /// Annotations of a statement, once its results have their names.
     fn annotations(&mut self, flow: &Flow) {
-        let place = if self.in_backward { Place::Backward } else { Place::Output };
+        let place = if self.in_backward { AnnotationTarget::Backward } else { AnnotationTarget::Output };
         let found = &mut self.diagnostics;
         annotations::check(&flow.annotations, place, &self.scope, found);
         for step in &flow.steps {
-            annotations::check(&step.annotations, Place::Step, &self.scope, found);
+            annotations::check(&step.annotations, AnnotationTarget::Step, &self.scope, found);
         }
         for item in &flow.dest.items {
-            let place = if self.in_backward { Place::Backward } else { Place::Item };
+            let place = if self.in_backward { AnnotationTarget::Backward } else { AnnotationTarget::Item };
             annotations::check(&item.annotations, place, &self.scope, found);
             if let (None, Some(note)) = (&item.name, item.annotations.first()) {
                 found.push(
                     Diagnostic::new(Code::E008, note.span, format!("`@{}` on a result without a name", note.name.name))
-                        .label("`_` is thrown away")
-                        .hint("give the result a name"),
+                        .with_label("`_` is thrown away")
+                        .with_hint("give the result a name"),
                 );
             }
         }
@@ -308,36 +308,36 @@ impl<'a> GraphChecker<'a> {
         {
             found.push(
                 Diagnostic::new(Code::E008, note.span, format!("`@{}` on results without names", note.name.name))
-                    .label("`_` is thrown away")
-                    .hint("give one of the results a name"),
+                    .with_label("`_` is thrown away")
+                    .with_hint("give one of the results a name"),
             );
         }
         annotations::check_stages(flow, found);
         annotations::check_alias(flow, found);
         let notes = || flow.annotations.iter().chain(flow.dest.items.iter().flat_map(|item| &item.annotations));
         if notes().any(|note| matches!(note.name.name.as_str(), "fuse" | "fuse_required" | "checkpoint" | "lifetime")) {
-            let reach = self.reach(flow);
+            let reach = self.reachable_names(flow);
             annotations::check_fuse(flow, &reach.primitives, &mut self.diagnostics);
-            self.preserved(flow, &reach.tensors);
-            self.lifetimes(flow);
+            self.check_preserved(flow, &reach.tensors);
+            self.check_lifetimes(flow);
         }
     }
 
     /// `preserve=[..]` names tensors of this graph or of the modules that the statement runs.
-    fn preserved(&mut self, flow: &Flow, inside: &BTreeSet<String>) {
+    fn check_preserved(&mut self, flow: &Flow, inside: &BTreeSet<String>) {
         let notes = flow.annotations.iter().filter(|note| note.name.name == "checkpoint");
         let lists = notes.flat_map(|note| note.args.iter().flatten());
         for arg in lists.filter(|arg| arg.name.as_ref().is_some_and(|name| name.name == "preserve")) {
-            for item in annotations::items(&arg.value) {
-                let Some(name) = annotations::text(item) else { continue };
-                if self.entries.contains_key(name) || self.made.contains(name) || inside.contains(name) {
+            for item in annotations::list_items(&arg.value) {
+                let Some(name) = annotations::string_value(item) else { continue };
+                if self.entries.contains_key(name) || self.defined_names.contains(name) || inside.contains(name) {
                     continue;
                 }
                 let mut found = Diagnostic::new(Code::E002, item.span, format!("no tensor named `{name}`"))
-                    .label("neither this graph nor what the statement runs computes it");
-                let known = self.entries.keys().chain(&self.made).chain(inside).map(String::as_str);
+                    .with_label("neither this graph nor what the statement runs computes it");
+                let known = self.entries.keys().chain(&self.defined_names).chain(inside).map(String::as_str);
                 if let Some(close) = closest(name, known) {
-                    found = found.hint(format!("did you mean `{close}`?"));
+                    found = found.with_hint(format!("did you mean `{close}`?"));
                 }
                 self.diagnostics.push(found);
             }
@@ -345,7 +345,7 @@ impl<'a> GraphChecker<'a> {
     }
 
     /// `@lifetime(start=op, end=op)` names operations: the one that makes the tensor, and one of this graph.
-    fn lifetimes(&mut self, flow: &Flow) {
+    fn check_lifetimes(&mut self, flow: &Flow) {
         let notes = flow.annotations.iter().chain(flow.dest.items.iter().flat_map(|item| &item.annotations));
         let own: BTreeSet<String> =
             super::reachability::calls(flow).iter().map(|c| c.callee.path.to_string()).collect();
@@ -358,21 +358,21 @@ impl<'a> GraphChecker<'a> {
                 _ => continue,
             };
             let name = arg.value.as_path().map(|path| path.to_string());
-            let name = name.or_else(|| annotations::text(&arg.value).map(str::to_string)).unwrap_or_default();
+            let name = name.or_else(|| annotations::string_value(&arg.value).map(str::to_string)).unwrap_or_default();
             if known.contains(&name) {
                 continue;
             }
             let label = if key == "start" { "the statement does not run it" } else { "the graph does not run it" };
             let mut found =
-                Diagnostic::new(Code::E008, arg.value.span, format!("no operation `{name}` here")).label(label);
+                Diagnostic::new(Code::E008, arg.value.span, format!("no operation `{name}` here")).with_label(label);
             if let Some(close) = closest(&name, known.iter().map(String::as_str)) {
-                found = found.hint(format!("did you mean `{close}`?"));
+                found = found.with_hint(format!("did you mean `{close}`?"));
             }
             self.diagnostics.push(found);
         }
     }
 
-    fn step(&mut self, step: &Step, operands: Option<Vec<Operand>>) -> Result<Option<Vec<Operand>>, Undecided> {
+    fn step(&mut self, step: &FlowStep, operands: Option<Vec<CheckedOperand>>) -> Result<Option<Vec<CheckedOperand>>, OpenCondition> {
         match &step.kind {
             StepKind::Call(call) => {
                 let Some(operands) = operands else {
@@ -393,7 +393,7 @@ impl<'a> GraphChecker<'a> {
                     match &operand.ty.shape {
                         Some(shape) if !shape.equal(&stated) => self.diagnostics.push(
                             Diagnostic::new(Code::E004, step.span, "shape is not as stated")
-                                .label(format!("the tensor here is {shape}")),
+                                .with_label(format!("the tensor here is {shape}")),
                         ),
                         _ => operand.ty.shape = Some(stated),
                     }
@@ -412,7 +412,7 @@ impl<'a> GraphChecker<'a> {
             let plural = if results == 1 { "" } else { "s" };
             self.diagnostics.push(
                 Diagnostic::new(Code::E003, flow.dest.span, "more names than results")
-                    .label(format!("{names} names for {results} result{plural}")),
+                    .with_label(format!("{names} names for {results} result{plural}")),
             );
         }
         let accumulates = flow.steps.last().is_some_and(accumulates);
@@ -426,29 +426,29 @@ impl<'a> GraphChecker<'a> {
                 let gradient = self.in_backward && name.strip_prefix("d_").is_some_and(|p| self.params.contains(p));
                 if !(gradient && accumulates) {
                     let mut again = Diagnostic::new(Code::E017, item.span, format!("`{name}` is already defined"))
-                        .label("second definition")
-                        .also(earlier.span, "first definition");
+                        .with_label("second definition")
+                        .with_secondary(earlier.span, "first definition");
                     again = if gradient {
-                        again.hint("add `accumulate=true` to sum contributions to a gradient")
+                        again.with_hint("add `accumulate=true` to sum contributions to a gradient")
                     } else {
-                        again.hint("give the new tensor a name of its own")
+                        again.with_hint("give the new tensor a name of its own")
                     };
                     self.diagnostics.push(again);
                 }
                 continue;
             }
-            self.notes.insert(name.clone(), notes);
+            self.annotations.insert(name.clone(), notes);
             self.producers.insert(name.clone(), self.current.clone());
-            self.define_quietly(&name, Entry::Tensor(ty), item.span);
+            self.define_quietly(&name, GraphEntry::Tensor(ty), item.span);
         }
     }
 
-    pub(super) fn define_quietly(&mut self, name: &str, entry: Entry, span: Span) {
+    pub(super) fn define_quietly(&mut self, name: &str, entry: GraphEntry, span: Span) {
         self.scope.tensors.insert(name.to_string());
-        self.entries.insert(name.to_string(), Defined { entry, span });
+        self.entries.insert(name.to_string(), Definition { entry, span });
     }
 
-    pub(super) fn record_primitive(&mut self, name: &str, operands: &[Operand]) {
+    pub(super) fn record_primitive(&mut self, name: &str, operands: &[CheckedOperand]) {
         let operands = operands.iter().map(|operand| operand.text.clone()).collect();
         self.current.primitives.push((name.to_string(), operands));
     }
@@ -459,22 +459,22 @@ impl<'a> GraphChecker<'a> {
         self.note_exact(pairs.flat_map(|(x, y)| x.equal(y).unwrap_or_default()).collect());
     }
 
-    pub(super) fn note_exact(&mut self, exact: Vec<Exactness>) {
-        self.exact.extend(exact);
-        self.exact.sort();
-        self.exact.dedup();
+    pub(super) fn note_exact(&mut self, exact: Vec<ExactDivision>) {
+        self.exact_divisions.extend(exact);
+        self.exact_divisions.sort();
+        self.exact_divisions.dedup();
     }
 }
 
-fn as_operands(types: &[TensorType], span: Span) -> Vec<Operand> {
-    types.iter().map(|ty| Operand { text: "the result before".to_string(), ty: ty.clone(), span }).collect()
+fn as_operands(types: &[TensorType], span: Span) -> Vec<CheckedOperand> {
+    types.iter().map(|ty| CheckedOperand { text: "the result before".to_string(), ty: ty.clone(), span }).collect()
 }
 
-fn is_concat(step: &Step) -> bool {
+fn is_concat(step: &FlowStep) -> bool {
     matches!(&step.kind, StepKind::Call(call) if call.callee.path.to_string() == "concat")
 }
 
-fn accumulates(step: &Step) -> bool {
+fn accumulates(step: &FlowStep) -> bool {
     let StepKind::Call(Call { args: Some(args), .. }) = &step.kind else {
         return false;
     };
@@ -485,7 +485,7 @@ fn accumulates(step: &Step) -> bool {
 }
 
 /// The names that a flow reads, wherever they stand.
-pub(crate) fn uses(flow: &Flow) -> Vec<(String, Span)> {
+pub(crate) fn names_read(flow: &Flow) -> Vec<(String, Span)> {
     fn collect(expr: &Expr, names: &mut Vec<(String, Span)>) {
         if let Some(path) = expr.as_path() {
             names.push((path.parts[0].name.clone(), expr.span));
@@ -505,9 +505,9 @@ pub(crate) fn uses(flow: &Flow) -> Vec<(String, Span)> {
         }
     };
     match &flow.source {
-        Source::Tensors { items, .. } => items.iter().for_each(|item| collect(item, &mut names)),
-        Source::Call(source) => call(source, &mut names),
-        Source::Elided(_) => {}
+        FlowSource::Tensors { items, .. } => items.iter().for_each(|item| collect(item, &mut names)),
+        FlowSource::Call(source) => call(source, &mut names),
+        FlowSource::Elided(_) => {}
     }
     for step in &flow.steps {
         if let StepKind::Call(step) = &step.kind {

@@ -40,20 +40,20 @@ pub(super) fn check(decl: &Decl, found: &mut Vec<Diagnostic>) {
             if !CLAIMS.contains(&claim.name.as_str()) {
                 let mut unknown =
                     Diagnostic::new(Code::E008, claim.span, format!("no invariant named `{}`", claim.name))
-                        .label(format!("known are {}", CLAIMS.join(", ")));
+                        .with_label(format!("known are {}", CLAIMS.join(", ")));
                 if let Some(close) = closest(&claim.name, CLAIMS.iter().copied()) {
-                    unknown = unknown.hint(format!("did you mean `{close}`?"));
+                    unknown = unknown.with_hint(format!("did you mean `{close}`?"));
                 }
                 found.push(unknown);
                 continue;
             }
-            for item in invariant.names.items.iter().filter(|item| item.is_plain()) {
+            for item in invariant.names.items.iter().filter(|item| item.is_literal()) {
                 let name = item.pattern.as_str();
                 if named && !tensors.contains(&name) {
                     let mut unknown = Diagnostic::new(Code::E002, item.span, format!("no tensor named `{name}`"))
-                        .label("neither an input nor a result of the primitive");
+                        .with_label("neither an input nor a result of the primitive");
                     if let Some(close) = closest(name, tensors.iter().copied()) {
-                        unknown = unknown.hint(format!("did you mean `{close}`?"));
+                        unknown = unknown.with_hint(format!("did you mean `{close}`?"));
                     }
                     found.push(unknown);
                 } else if let Some(list) = saved
@@ -61,9 +61,9 @@ pub(super) fn check(decl: &Decl, found: &mut Vec<Diagnostic>) {
                 {
                     found.push(
                         Diagnostic::new(Code::E006, item.span, format!("`{name}` is used in backward and not saved"))
-                            .label("claimed here")
-                            .also(list.span, "the list of what is saved")
-                            .hint(format!("add `{name}` to the save list")),
+                            .with_label("claimed here")
+                            .with_secondary(list.span, "the list of what is saved")
+                            .with_hint(format!("add `{name}` to the save list")),
                     );
                 }
             }

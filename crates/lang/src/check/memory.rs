@@ -1,7 +1,7 @@
 //! What the forward pass keeps for the backward pass: save and recompute lists, `@memory` (§7.2).
 
 use super::annotations;
-use super::graph::{Entry, GraphChecker};
+use super::graph::{GraphEntry, GraphChecker};
 use super::primitives;
 use crate::ast::{NameList, NamePattern};
 use crate::diagnostic::{Code, Diagnostic};
@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 
 pub(super) fn check(checker: &mut GraphChecker<'_>, view: &ModuleView<'_>) {
     let Some(graph) = view.forward.graph else { return };
-    let saved = kept(checker, view.forward.save, "save");
-    let recomputed = kept(checker, view.forward.recompute, "recompute");
+    let saved = saved_tensors(checker, view.forward.save, "save");
+    let recomputed = saved_tensors(checker, view.forward.recompute, "recompute");
     for list in [view.forward.save, view.forward.recompute].into_iter().flatten() {
         for item in &list.items {
             check_pattern(checker, item);
@@ -26,34 +26,34 @@ pub(super) fn check(checker: &mut GraphChecker<'_>, view: &ModuleView<'_>) {
         let missing = producer.reads.iter().find(|read| {
             let known = checker.entries.contains_key(*read) && is_tensor(checker, read);
             // What backward needs of a temporary tensor is computed again, too.
-            let notes = checker.notes.get(*read).map_or(&[][..], |notes| notes);
-            let again = recomputed.contains(*read) || annotations::says(notes, "memory", "temporary");
+            let notes = checker.annotations.get(*read).map_or(&[][..], |notes| notes);
+            let again = recomputed.contains(*read) || annotations::has_argument(notes, "memory", "temporary");
             known && !available(checker, read) && !again
         });
         if let Some(missing) = missing {
             let span = checker.entries.get(name).map_or(graph.span, |defined| defined.span);
             let found = Diagnostic::new(Code::E021, span, format!("`{name}` cannot be recomputed"))
-                .label(format!("needs `{missing}`, which is neither saved nor recomputed"))
-                .hint(format!("add `{missing}` to the save list or to the recompute list"));
+                .with_label(format!("needs `{missing}`, which is neither saved nor recomputed"))
+                .with_hint(format!("add `{missing}` to the save list or to the recompute list"));
             checker.diagnostics.push(found);
         }
     }
     for name in &saved {
-        if let Some(super::graph::Defined { entry: Entry::Tensor(ty), .. }) = checker.entries.get(name) {
+        if let Some(super::graph::Definition { entry: GraphEntry::Tensor(ty), .. }) = checker.entries.get(name) {
             checker.saved.insert(name.clone(), ty.clone());
         }
     }
     if view.backward.is_none() && view.forward.save.is_some() && !checker.elided {
-        derived_needs(checker, &saved, &recomputed);
+        check_derived_backward(checker, &saved, &recomputed);
     }
 }
 
 fn is_tensor(checker: &GraphChecker<'_>, name: &str) -> bool {
-    checker.entries.get(name).is_some_and(|defined| matches!(defined.entry, Entry::Tensor(_)))
+    checker.entries.get(name).is_some_and(|defined| matches!(defined.entry, GraphEntry::Tensor(_)))
 }
 
 /// The tensors that a list or a `@memory` annotation keeps; the annotation wins over the list (§7.2.0).
-fn kept(checker: &GraphChecker<'_>, list: Option<&NameList>, mode: &str) -> BTreeSet<String> {
+fn saved_tensors(checker: &GraphChecker<'_>, list: Option<&NameList>, mode: &str) -> BTreeSet<String> {
     let other = if mode == "save" { "recompute" } else { "save" };
     let listed = |name: &str| list.is_some_and(|list| list.items.iter().any(|item| item.matches(name)));
     checker
@@ -61,8 +61,8 @@ fn kept(checker: &GraphChecker<'_>, list: Option<&NameList>, mode: &str) -> BTre
         .keys()
         .filter(|name| is_tensor(checker, name) && !checker.params.contains(*name))
         .filter(|name| {
-            let notes = checker.notes.get(*name).map_or(&[][..], |notes| notes);
-            annotations::says(notes, "memory", mode) || (listed(name) && !annotations::says(notes, "memory", other))
+            let notes = checker.annotations.get(*name).map_or(&[][..], |notes| notes);
+            annotations::has_argument(notes, "memory", mode) || (listed(name) && !annotations::has_argument(notes, "memory", other))
         })
         .cloned()
         .collect()
@@ -79,15 +79,15 @@ fn check_pattern(checker: &mut GraphChecker<'_>, item: &NamePattern) {
         return;
     }
     let mut found = Diagnostic::new(Code::E002, item.span, format!("no tensor named `{}`", item.pattern))
-        .label("the forward graph does not compute it");
+        .with_label("the forward graph does not compute it");
     if let Some(close) = closest(&item.pattern, checker.entries.keys().map(|s| &**s)) {
-        found = found.hint(format!("did you mean `{close}`?"));
+        found = found.with_hint(format!("did you mean `{close}`?"));
     }
     checker.diagnostics.push(found);
 }
 
 /// A derived backward that needs a tensor which is not saved runs part of the forward pass again (W003).
-fn derived_needs(checker: &mut GraphChecker<'_>, saved: &BTreeSet<String>, recomputed: &BTreeSet<String>) {
+fn check_derived_backward(checker: &mut GraphChecker<'_>, saved: &BTreeSet<String>, recomputed: &BTreeSet<String>) {
     let mut found = Vec::new();
     for producer in checker.producers.values() {
         for (name, operands) in &producer.primitives {
@@ -102,8 +102,8 @@ fn derived_needs(checker: &mut GraphChecker<'_>, saved: &BTreeSet<String>, recom
                 };
                 found.push(
                     Diagnostic::new(Code::W003, defined.span, format!("the derived backward needs `{operand}`"))
-                        .label(format!("`{name}` needs it, and it is not saved"))
-                        .hint(format!("add `{operand}` to the save list, or to the recompute list to choose so")),
+                        .with_label(format!("`{name}` needs it, and it is not saved"))
+                        .with_hint(format!("add `{operand}` to the save list, or to the recompute list to choose so")),
                 );
             }
         }

@@ -23,20 +23,20 @@ mod signature;
 mod types;
 mod weights;
 
-pub use annotation_table::{Kind as ArgumentKind, Place, Row as AnnotationRow, rows as annotation_rows};
+pub use annotation_table::{ArgumentKind as ArgumentKind, AnnotationTarget, AnnotationRow as AnnotationRow, annotation_rows as annotation_rows};
 pub(crate) use annotations::{check as check_annotations, parse_condition};
-pub(crate) use graph::uses as graph_uses;
+pub(crate) use graph::names_read as graph_uses;
 pub(crate) use reachability::{calls, flatten};
 pub use types::{Shape, TensorType};
 
 use crate::diagnostic::{Code, Diagnostic, sort_and_dedup};
-use crate::dims::Exactness;
-use crate::resolve::{ItemRef, ModuleView, Program};
+use crate::dims::ExactDivision;
+use crate::resolve::{ItemRef, ModuleView, ModuleProgram};
 use std::collections::BTreeMap;
 
 /// What checking found.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct CheckReport {
     /// One entry per declaration that could be looked into, primitives aside.
     pub modules: Vec<CheckedModule>,
     /// Findings, in reading order.
@@ -51,12 +51,12 @@ pub struct CheckedModule {
     /// Its name.
     pub name: String,
     /// Its variants, one per way of deciding its open conditions.
-    pub variants: Vec<Variant>,
+    pub variants: Vec<ModuleVariant>,
 }
 
 /// A declaration under some assumptions.
 #[derive(Clone, Debug, Default)]
-pub struct Variant {
+pub struct ModuleVariant {
     /// The conditions assumed, such as `use_bias`.
     pub assumptions: BTreeMap<String, bool>,
     /// The types of inputs, parameters and tensors of the forward graph.
@@ -64,15 +64,15 @@ pub struct Variant {
     /// The types of the tensors of a written backward graph.
     pub backward: BTreeMap<String, TensorType>,
     /// Divisions that must be exact for the shapes to fit; to be checked when sizes are known.
-    pub exact: Vec<Exactness>,
+    pub exact_divisions: Vec<ExactDivision>,
 }
 
 /// More variants than this are not tried.
 const MAX_VARIANTS: usize = 32;
 
 /// Checks every declaration of a program.
-pub fn check(program: &Program) -> Report {
-    let mut report = Report::default();
+pub fn check(program: &ModuleProgram) -> CheckReport {
+    let mut report = CheckReport::default();
     for (file, resolved) in program.files.iter().enumerate() {
         for item in 0..resolved.ast.items.len() {
             let item = ItemRef { file, item };
@@ -98,8 +98,8 @@ pub fn check(program: &Program) -> Report {
                             view.decl.name.span,
                             "a written backward of a primitive with a graph",
                         )
-                        .label("its backward is derived from the graph")
-                        .hint("leave out `backward:`, or declare a `module`"),
+                        .with_label("its backward is derived from the graph")
+                        .with_hint("leave out `backward:`, or declare a `module`"),
                     );
                 }
             }
@@ -111,7 +111,7 @@ pub fn check(program: &Program) -> Report {
     report
 }
 
-fn check_module(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) -> CheckedModule {
+fn check_module(program: &ModuleProgram, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) -> CheckedModule {
     let mut variants = Vec::new();
     let mut waiting = vec![BTreeMap::new()];
     while let Some(assumptions) = waiting.pop() {
@@ -120,7 +120,7 @@ fn check_module(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Diagno
         }
         match module::check_variant(program, view, assumptions.clone(), found) {
             Ok(variant) => variants.push(variant),
-            Err(graph::Undecided(condition)) => {
+            Err(graph::OpenCondition(condition)) => {
                 for answer in [false, true] {
                     let mut assumptions = assumptions.clone();
                     assumptions.insert(condition.clone(), answer);

@@ -1,49 +1,49 @@
 //! One declaration under one set of assumptions: constraints, parameters, forward, backward.
 
-use super::annotation_table::Place;
+use super::annotation_table::AnnotationTarget;
 use super::annotations;
-use super::graph::{Entry, GraphChecker, Instance, Undecided};
-use super::scope::Scope;
+use super::graph::{GraphEntry, GraphChecker, ModuleInstance, OpenCondition};
+use super::scope::ConstantScope;
 use super::types::TensorType;
-use super::{Variant, backward, memory};
+use super::{ModuleVariant, backward, memory};
 use crate::ast::{
     Annotation, DeclKind, DimExpr, Expr, LetItem, Param, ParamEntry, Section, SectionKind, TypeExpr, TypeKind,
     WeightPart,
 };
-use crate::consteval::{Ternary, Value, eval};
+use crate::consteval::{Ternary, ConstValue, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::{Dim, Symbol};
-use crate::resolve::{Entity, ModuleView, Program};
+use crate::resolve::{Entity, ModuleView, ModuleProgram};
 use crate::span::Span;
 use crate::suggest::closest;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn check_variant(
-    program: &Program,
+    program: &ModuleProgram,
     view: &ModuleView<'_>,
     assumptions: BTreeMap<String, bool>,
     found: &mut Vec<Diagnostic>,
-) -> Result<Variant, Undecided> {
-    let scope = Scope::of_module(view, 0, BTreeMap::new(), assumptions.clone());
+) -> Result<ModuleVariant, OpenCondition> {
+    let scope = ConstantScope::for_module(view, 0, BTreeMap::new(), assumptions.clone());
     if let Some(condition) = scope.undecided.take() {
-        return Err(Undecided(condition));
+        return Err(OpenCondition(condition));
     }
     let mut checker = GraphChecker::new(program, view.item.file, scope);
-    checker.constraints(&view.lets, None);
-    checker.defaults(view);
-    checker.params(view)?;
+    checker.check_constraints(&view.lets, None);
+    checker.check_defaults(view);
+    checker.bind_params(view)?;
     checker.declare_io(view);
-    checker.numbers(view);
+    checker.check_inputs_are_tensors(view);
     let elided = view.forward.elided;
     if let Some(graph) = view.forward.graph {
         checker.graph(&graph.statements, Code::E007)?;
-        checker.outputs(view, graph.span);
+        checker.check_outputs(view, graph.span);
     }
     if elided {
-        checker.left_out(view.decl.name.span, "the body");
+        checker.report_elided(view.decl.name.span, "the body");
     }
     if view.decl.kind == DeclKind::Block && view.pattern.is_some() {
-        checker.pattern(view);
+        checker.check_pattern(view);
     }
     let forward = checker.tensor_types();
     memory::check(&mut checker, view);
@@ -52,13 +52,13 @@ pub(super) fn check_variant(
         _ => BTreeMap::new(),
     };
     let notes: Vec<Annotation> = view.decl.sections.iter().flat_map(annotations_of).cloned().collect();
-    annotations::check(&notes, Place::Declaration, &checker.scope, &mut checker.diagnostics);
-    checker.recipes(&notes);
-    checker.kept_in_body(view, &notes);
-    let exact = std::mem::take(&mut checker.exact);
+    annotations::check(&notes, AnnotationTarget::Declaration, &checker.scope, &mut checker.diagnostics);
+    checker.check_recipes(&notes);
+    checker.check_preserved_in_body(view, &notes);
+    let exact = std::mem::take(&mut checker.exact_divisions);
     found.append(&mut checker.scope.diagnostics);
     found.append(&mut checker.diagnostics);
-    Ok(Variant { assumptions, forward, backward, exact })
+    Ok(ModuleVariant { assumptions, forward, backward, exact_divisions: exact })
 }
 
 fn annotations_of(section: &Section) -> &[Annotation] {
@@ -70,11 +70,11 @@ fn annotations_of(section: &Section) -> &[Annotation] {
 
 impl GraphChecker<'_> {
     /// What a checkpoint of the whole body preserves is in it.
-    fn kept_in_body(&mut self, view: &ModuleView<'_>, notes: &[Annotation]) {
+    fn check_preserved_in_body(&mut self, view: &ModuleView<'_>, notes: &[Annotation]) {
         let args =
             notes.iter().filter(|note| note.name.name == "checkpoint").flat_map(|note| note.args.iter().flatten());
         let lists = args.filter(|arg| arg.name.as_ref().is_some_and(|name| name.name == "preserve"));
-        let items: Vec<&Expr> = lists.flat_map(|arg| annotations::items(&arg.value)).collect();
+        let items: Vec<&Expr> = lists.flat_map(|arg| annotations::list_items(&arg.value)).collect();
         if items.is_empty() {
             return;
         }
@@ -83,14 +83,14 @@ impl GraphChecker<'_> {
         let mut known: BTreeSet<String> = BTreeSet::new();
         for flow in flows {
             known.extend(flow.dest.items.iter().filter_map(|item| item.name.as_ref()).map(ToString::to_string));
-            known.extend(self.reach(flow).tensors);
+            known.extend(self.reachable_names(flow).tensors);
         }
         for item in items {
-            if let Some(name) = annotations::text(item).filter(|name| !known.contains(*name)) {
+            if let Some(name) = annotations::string_value(item).filter(|name| !known.contains(*name)) {
                 let mut found = Diagnostic::new(Code::E002, item.span, format!("no tensor named `{name}`"))
-                    .label("the body does not compute it");
+                    .with_label("the body does not compute it");
                 if let Some(close) = closest(name, known.iter().map(String::as_str)) {
-                    found = found.hint(format!("did you mean `{close}`?"));
+                    found = found.with_hint(format!("did you mean `{close}`?"));
                 }
                 self.diagnostics.push(found);
             }
@@ -98,7 +98,7 @@ impl GraphChecker<'_> {
     }
 
     /// Inputs are tensors: a number that a graph needs is a parameter of the header.
-    fn numbers(&mut self, view: &ModuleView<'_>) {
+    fn check_inputs_are_tensors(&mut self, view: &ModuleView<'_>) {
         for input in &view.forward.inputs {
             let Some(TypeKind::Named { path, args: None }) = input.ty.as_ref().map(|ty| &ty.kind) else { continue };
             let kind = path.to_string();
@@ -108,14 +108,14 @@ impl GraphChecker<'_> {
             let name = input.name.as_ref().map_or("n", |name| &name.name);
             self.diagnostics.push(
                 Diagnostic::new(Code::L001, input.span, format!("an input of type {kind} is not supported yet"))
-                    .label("inputs are tensors")
-                    .hint(format!("put it between the parentheses: `{}({name}: {kind})`", view.decl.name.name)),
+                    .with_label("inputs are tensors")
+                    .with_hint(format!("put it between the parentheses: `{}({name}: {kind})`", view.decl.name.name)),
             );
         }
     }
 
     /// `@recipe(Name)` names a recipe in reach.
-    fn recipes(&mut self, list: &[Annotation]) {
+    fn check_recipes(&mut self, list: &[Annotation]) {
         for annotation in list.iter().filter(|annotation| annotation.name.name == "recipe") {
             let Some(arg) = annotation.args.iter().flatten().next() else {
                 continue;
@@ -128,10 +128,10 @@ impl GraphChecker<'_> {
             if recipe.is_none() {
                 let name = self.program.sources.slice(arg.value.span);
                 let mut missing = Diagnostic::new(Code::E002, arg.value.span, format!("no recipe named `{name}`"))
-                    .label("not declared and not imported");
+                    .with_label("not declared and not imported");
                 let scope = &self.program.files[self.file].scope;
                 if let Some(close) = closest(name, scope.keys().map(|s| &**s)) {
-                    missing = missing.hint(format!("did you mean `{close}`?"));
+                    missing = missing.with_hint(format!("did you mean `{close}`?"));
                 }
                 self.diagnostics.push(missing);
             }
@@ -139,7 +139,7 @@ impl GraphChecker<'_> {
     }
 
     /// Constraints that are decided must hold; open ones wait for sizes. `at` is the call that gave the sizes.
-    pub(super) fn constraints(&mut self, lets: &[&LetItem], at: Option<(Span, &Scope)>) {
+    pub(super) fn check_constraints(&mut self, lets: &[&LetItem], at: Option<(Span, &ConstantScope)>) {
         for item in lets {
             let LetItem::Constraints(constraints, _) = item else {
                 continue;
@@ -148,21 +148,21 @@ impl GraphChecker<'_> {
                 let scope = at.map_or(&self.scope, |(_, scope)| scope);
                 let condition = &constraint.condition;
                 let finding = match eval(condition, scope) {
-                    Ok(Value::Bool(Ternary::Known(false))) => {
+                    Ok(ConstValue::Bool(Ternary::Known(false))) => {
                         let span = at.map_or(condition.span, |(span, _)| span);
                         let shown = self.program.sources.slice(condition.span).to_string();
                         let mut violated = Diagnostic::new(Code::E027, span, constraint.message.value.clone())
-                            .label(format!("makes `{shown}` false"));
+                            .with_label(format!("makes `{shown}` false"));
                         if at.is_some() {
-                            violated = violated.also(condition.span, "the constraint");
+                            violated = violated.with_secondary(condition.span, "the constraint");
                         }
                         violated
                     }
-                    Ok(Value::Bool(_) | Value::Unknown) => continue,
+                    Ok(ConstValue::Bool(_) | ConstValue::Unknown) => continue,
                     _ if at.is_some() => continue,
                     Ok(other) => Diagnostic::new(Code::E026, condition.span, "a constraint must be true or false")
-                        .label(format!("this is {}", other.kind())),
-                    Err(error) => self.scope.explain(error, Code::E026),
+                        .with_label(format!("this is {}", other.kind())),
+                    Err(error) => self.scope.eval_diagnostic(error, Code::E026),
                 };
                 self.diagnostics.push(finding);
             }
@@ -170,29 +170,29 @@ impl GraphChecker<'_> {
     }
 
     /// Defaults must be of their parameter's type.
-    fn defaults(&mut self, view: &ModuleView<'_>) {
+    fn check_defaults(&mut self, view: &ModuleView<'_>) {
         for param in &view.header {
             if let Param::Named { name, ty: Some(ty), default: Some(default), .. } = param {
                 let value = self.scope.constant(default);
                 self.check_kind(&name.name, ty, &value, default.span);
             }
             if let Param::Elided(span) = param {
-                self.left_out(*span, "parameters");
+                self.report_elided(*span, "parameters");
             }
         }
     }
 
     /// Whether a value is of a declared type; reports if not (E003).
-    pub(super) fn check_kind(&mut self, name: &str, ty: &TypeExpr, value: &Value, span: Span) -> bool {
+    pub(super) fn check_kind(&mut self, name: &str, ty: &TypeExpr, value: &ConstValue, span: Span) -> bool {
         let expected = match &ty.kind {
-            TypeKind::Optional(_) if *value == Value::None => return true,
+            TypeKind::Optional(_) if *value == ConstValue::None => return true,
             TypeKind::Optional(inner) => return self.check_kind(name, inner, value, span),
             TypeKind::Named { path, args } => match (path.to_string().as_str(), args, value) {
-                (_, _, Value::Unknown) => return true,
-                ("int", None, Value::Int(_)) | ("float", None, Value::Float(_) | Value::Int(_)) => return true,
-                ("bool", None, Value::Bool(_)) | ("string", None, Value::Str(_) | Value::Word(_)) => return true,
-                ("dtype", None, Value::Word(word)) if crate::ast::DTYPE_NAMES.contains(&word.as_str()) => return true,
-                ("enum", Some(words), Value::Word(word) | Value::Str(word)) => {
+                (_, _, ConstValue::Unknown) => return true,
+                ("int", None, ConstValue::Int(_)) | ("float", None, ConstValue::Float(_) | ConstValue::Int(_)) => return true,
+                ("bool", None, ConstValue::Bool(_)) | ("string", None, ConstValue::Str(_) | ConstValue::Identifier(_)) => return true,
+                ("dtype", None, ConstValue::Identifier(word)) if crate::ast::DTYPE_NAMES.contains(&word.as_str()) => return true,
+                ("enum", Some(words), ConstValue::Identifier(word) | ConstValue::Str(word)) => {
                     if words.iter().any(|arg| arg.value.as_name() == Some(word)) {
                         return true;
                     }
@@ -209,54 +209,54 @@ impl GraphChecker<'_> {
                 }
                 _ => return true,
             },
-            TypeKind::Tensor { .. } if matches!(value, Value::List(_) | Value::Unknown) => return true,
+            TypeKind::Tensor { .. } if matches!(value, ConstValue::List(_) | ConstValue::Unknown) => return true,
             TypeKind::Tensor { .. } => "a list".to_string(),
             _ => return true,
         };
-        self.diagnostics.push(Diagnostic::new(Code::E003, span, format!("`{name}` must be {expected}")).label(
-            format!("this is {}", if let Value::Word(w) = value { format!("`{w}`") } else { value.kind().to_string() }),
+        self.diagnostics.push(Diagnostic::new(Code::E003, span, format!("`{name}` must be {expected}")).with_label(
+            format!("this is {}", if let ConstValue::Identifier(w) = value { format!("`{w}`") } else { value.kind().to_string() }),
         ));
         false
     }
 
     /// Binds the entries of `params:` and `constants:`.
-    fn params(&mut self, view: &ModuleView<'_>) -> Result<(), Undecided> {
+    fn bind_params(&mut self, view: &ModuleView<'_>) -> Result<(), OpenCondition> {
         for entry in view.params.iter().filter(|entry| entry.path.as_name().is_some()) {
             let Some(name) = entry.path.as_name() else { continue };
             let value = self.param_entry(entry)?;
-            annotations::check(&entry.annotations, Place::Parameter, &self.scope, &mut self.diagnostics);
+            annotations::check(&entry.annotations, AnnotationTarget::Parameter, &self.scope, &mut self.diagnostics);
             self.param_annotations(&entry.annotations, &entry.ty, &value);
             self.define_quietly(&name.name, value, entry.span);
             self.params.insert(name.name.clone());
         }
         // Longer paths say something about a parameter of a module inside (§7.8).
         for entry in view.params.iter().filter(|entry| entry.path.as_name().is_none()) {
-            annotations::check(&entry.annotations, Place::Parameter, &self.scope, &mut self.diagnostics);
+            annotations::check(&entry.annotations, AnnotationTarget::Parameter, &self.scope, &mut self.diagnostics);
             self.inner_entry(view, entry)?;
         }
         for entry in &view.constants {
-            annotations::check(&entry.annotations, Place::Constant, &self.scope, &mut self.diagnostics);
-            self.define_quietly(&entry.name.name, Entry::Tensor(TensorType::default()), entry.name.span);
+            annotations::check(&entry.annotations, AnnotationTarget::Constant, &self.scope, &mut self.diagnostics);
+            self.define_quietly(&entry.name.name, GraphEntry::Tensor(TensorType::default()), entry.name.span);
             self.params.insert(entry.name.name.clone());
         }
         Ok(())
     }
 
     /// What annotations can't mean on a parameter of this type.
-    fn param_annotations(&mut self, notes: &[Annotation], ty: &TypeExpr, entry: &Entry) {
+    fn param_annotations(&mut self, notes: &[Annotation], ty: &TypeExpr, entry: &GraphEntry) {
         for note in notes {
             let name = note.name.name.as_str();
             if let TypeKind::TiedTo(path) = &ty.kind {
                 self.diagnostics.push(
                     Diagnostic::new(Code::E008, note.span, format!("`@{name}` on a parameter that is another one"))
-                        .label("it is tied")
-                        .hint(format!("put it on `{path}`")),
+                        .with_label("it is tied")
+                        .with_hint(format!("put it on `{path}`")),
                 );
-            } else if name == "gradient" && matches!(entry, Entry::Instance(_) | Entry::Instances(..)) {
+            } else if name == "gradient" && matches!(entry, GraphEntry::Instance(_) | GraphEntry::Instances(..)) {
                 self.diagnostics.push(
                     Diagnostic::new(Code::E008, note.span, "`@gradient` cannot stand on a module")
-                        .label("it is about one tensor")
-                        .hint("`@frozen` holds for all parameters inside"),
+                        .with_label("it is about one tensor")
+                        .with_hint("`@frozen` holds for all parameters inside"),
                 );
             }
         }
@@ -266,16 +266,16 @@ impl GraphChecker<'_> {
             _ => None,
         };
         let few =
-            |name: &Option<String>| name.as_deref().is_some_and(|name| transform::LowPrecision::named(name).is_some());
-        let declared_few = declared.as_deref().is_some_and(crate::lower::is_few);
+            |name: &Option<String>| name.as_deref().is_some_and(|name| transform::LowPrecision::from_name(name).is_some());
+        let declared_few = declared.as_deref().is_some_and(crate::lower::is_low_precision_dtype);
         if let Some(note) = notes.iter().find(|note| note.name.name == "scaling")
             && !(few(&stored) || stored.is_none() && declared_few)
             && matches!(ty.kind, TypeKind::Tensor { .. } | TypeKind::Optional(_))
         {
             self.diagnostics.push(
                 Diagnostic::new(Code::E008, note.span, "`@scaling` of what is not quantised")
-                    .label("no format of few bits stands beside it")
-                    .hint("write `@dtype(fp8_e4m3) @scaling(...)`, or leave it out"),
+                    .with_label("no format of few bits stands beside it")
+                    .with_hint("write `@dtype(fp8_e4m3) @scaling(...)`, or leave it out"),
             );
         }
         // Those of few bits have scales.
@@ -289,14 +289,14 @@ impl GraphChecker<'_> {
                     at.map_or(ty.span, |note| note.span),
                     format!("a weight cannot be stored as {format}"),
                 )
-                .label("fractions would be lost: it has no scale")
-                .hint("use bf16, fp16, fp32, or a format of few bits"),
+                .with_label("fractions would be lost: it has no scale")
+                .with_hint("use bf16, fp16, fp32, or a format of few bits"),
             );
         }
     }
 
     /// `blocks[{i}].attention.qkv_weight: [...] @frozen`: the path leads to a parameter, and the type is its own.
-    fn inner_entry(&mut self, view: &ModuleView<'_>, entry: &ParamEntry) -> Result<(), Undecided> {
+    fn inner_entry(&mut self, view: &ModuleView<'_>, entry: &ParamEntry) -> Result<(), OpenCondition> {
         if let Some(condition) = &entry.condition {
             self.guard(condition)?;
         }
@@ -306,7 +306,7 @@ impl GraphChecker<'_> {
             return Ok(());
         }
         let mut refuse = |span, message: &str, label: &str, hint: &str| {
-            self.diagnostics.push(Diagnostic::new(Code::E008, span, message).label(label).hint(hint));
+            self.diagnostics.push(Diagnostic::new(Code::E008, span, message).with_label(label).with_hint(hint));
         };
         if !matches!(entry.path.parts.last(), Some(WeightPart::Field(_))) {
             refuse(
@@ -337,20 +337,20 @@ impl GraphChecker<'_> {
         let path = crate::ast::Path { parts: names.collect() };
         let inner = self.path_entry(&path);
         let elided = matches!(&entry.ty.kind, TypeKind::Tensor { dims, .. } if dims.iter().any(|d| matches!(d, DimExpr::Elided(_))));
-        if let (Some(Entry::Tensor(inner)), false) = (&inner, elided) {
+        if let (Some(GraphEntry::Tensor(inner)), false) = (&inner, elided) {
             let stated = self.scope.tensor(&entry.ty).unwrap_or_default();
             if let (Some(have), Some(want)) = (&stated.shape, &inner.shape)
                 && !have.equal(want)
             {
                 self.diagnostics.push(
                     Diagnostic::new(Code::E004, entry.ty.span, format!("`{path}` has another shape"))
-                        .label(format!("stated as {have}, declared as {want}"))
-                        .hint("write `[...]`: the type is declared inside"),
+                        .with_label(format!("stated as {have}, declared as {want}"))
+                        .with_hint("write `[...]`: the type is declared inside"),
                 );
             }
         } else if !elided && inner.is_some() {
             self.diagnostics.push(
-                Diagnostic::new(Code::E003, entry.ty.span, format!("`{path}` is a module")).label("write `[...]` here"),
+                Diagnostic::new(Code::E003, entry.ty.span, format!("`{path}` is a module")).with_label("write `[...]` here"),
             );
         }
         if let Some(inner) = inner {
@@ -359,28 +359,28 @@ impl GraphChecker<'_> {
         Ok(())
     }
 
-    pub(super) fn param_entry(&mut self, entry: &ParamEntry) -> Result<Entry, Undecided> {
+    pub(super) fn param_entry(&mut self, entry: &ParamEntry) -> Result<GraphEntry, OpenCondition> {
         if let Some(condition) = &entry.condition
             && !self.guard(condition)?
         {
-            return Ok(Entry::Absent);
+            return Ok(GraphEntry::Absent);
         }
         let mut value = self.param_type(&entry.ty);
-        if let (Entry::Tensor(ty), Some(dtype)) = (&mut value, annotations::dtype(&entry.annotations)) {
+        if let (GraphEntry::Tensor(ty), Some(dtype)) = (&mut value, annotations::dtype(&entry.annotations)) {
             ty.dtype = Some(dtype);
         }
         Ok(value)
     }
 
-    fn param_type(&mut self, ty: &TypeExpr) -> Entry {
+    fn param_type(&mut self, ty: &TypeExpr) -> GraphEntry {
         match &ty.kind {
-            TypeKind::Tensor { .. } => Entry::Tensor(self.scope.tensor(ty).unwrap_or_default()),
+            TypeKind::Tensor { .. } => GraphEntry::Tensor(self.scope.tensor(ty).unwrap_or_default()),
             TypeKind::Optional(inner) => self.param_type(inner),
             TypeKind::TiedTo(path) => match self.path_entry(path) {
                 Some(entry) => entry,
                 None => {
                     self.undefined(path.span(), &path.to_string(), "no parameter");
-                    Entry::Tensor(TensorType::default())
+                    GraphEntry::Tensor(TensorType::default())
                 }
             },
             TypeKind::Array { length: written, element } => {
@@ -391,62 +391,62 @@ impl GraphChecker<'_> {
                     let finding = Diagnostic::new(Code::L008, written.span, format!("an array of {count} modules"));
                     self.diagnostics.push(match count < 0 {
                         true => Diagnostic::new(Code::E003, written.span, format!("an array of {count} modules"))
-                            .label("a length cannot be negative"),
+                            .with_label("a length cannot be negative"),
                         false => finding
-                            .label(format!("at most {} modules are lowered", crate::lower::MAX_MODULES))
-                            .hint("make the array smaller"),
+                            .with_label(format!("at most {} modules are lowered", crate::lower::MAX_MODULES))
+                            .with_hint("make the array smaller"),
                     });
                 }
                 self.scope.enter_array();
                 let found = self.param_type(element);
                 self.scope.leave_array();
                 match found {
-                    Entry::Instance(instance) => Entry::Instances(instance, length),
+                    GraphEntry::Instance(instance) => GraphEntry::Instances(instance, length),
                     other => other,
                 }
             }
             TypeKind::Named { path, args } => {
                 let Some(Entity::Item(item)) = self.program.lookup(self.file, path) else {
                     let mut missing = Diagnostic::new(Code::E002, path.span(), format!("no module named `{path}`"))
-                        .label("not declared and not imported");
+                        .with_label("not declared and not imported");
                     let scope = &self.program.files[self.file].scope;
                     if let Some(close) = closest(&path.to_string(), scope.keys().map(|s| &**s)) {
-                        missing = missing.hint(format!("did you mean `{close}`?"));
+                        missing = missing.with_hint(format!("did you mean `{close}`?"));
                     }
                     self.diagnostics.push(missing);
-                    return Entry::Tensor(TensorType::default());
+                    return GraphEntry::Tensor(TensorType::default());
                 };
                 let given = self.instance_arguments(item, args.as_deref().unwrap_or_default(), ty.span);
-                Entry::Instance(Instance { item, given })
+                GraphEntry::Instance(ModuleInstance { item, given })
             }
-            TypeKind::Tuple(_) | TypeKind::Each { .. } => Entry::Tensor(TensorType::default()),
+            TypeKind::Tuple(_) | TypeKind::Each { .. } => GraphEntry::Tensor(TensorType::default()),
         }
     }
 
     fn declare_io(&mut self, view: &ModuleView<'_>) {
         for tensor in &view.forward.inputs {
-            annotations::check(&tensor.annotations, Place::Input, &self.scope, &mut self.diagnostics);
+            annotations::check(&tensor.annotations, AnnotationTarget::Input, &self.scope, &mut self.diagnostics);
             let name = tensor.name.as_ref().map_or("in", |name| &name.name).to_string();
             let mut ty = self.scope.io_tensor(tensor);
             ty.dtype = annotations::dtype(&tensor.annotations).or(ty.dtype);
-            self.define_quietly(&name, Entry::Tensor(ty), tensor.span);
+            self.define_quietly(&name, GraphEntry::Tensor(ty), tensor.span);
         }
     }
 
     /// Every declared output must be computed, with the declared shape.
-    fn outputs(&mut self, view: &ModuleView<'_>, graph: Span) {
+    fn check_outputs(&mut self, view: &ModuleView<'_>, graph: Span) {
         let elided = self.elided;
         // Dimensions that only outputs name, such as a count of routed tokens, are what the graph makes them.
         let first_free = self.scope.dimension_count();
         let mut free: BTreeMap<Symbol, Dim> = BTreeMap::new();
         for tensor in &view.forward.outputs {
-            annotations::check(&tensor.annotations, Place::Result, &self.scope, &mut self.diagnostics);
+            annotations::check(&tensor.annotations, AnnotationTarget::Result, &self.scope, &mut self.diagnostics);
             let name = tensor.name.as_ref().map_or("out", |name| &name.name).to_string();
             let mut declared = self.scope.io_tensor(tensor);
             let said = annotations::dtype(&tensor.annotations);
             let explicit = said.is_some() || annotations::has(&tensor.annotations, "scaling");
             declared.dtype = said.or(declared.dtype);
-            if let Some(Entry::Tensor(TensorType { shape: Some(have), .. })) = self.entries.get(&name).map(|d| &d.entry)
+            if let Some(GraphEntry::Tensor(TensorType { shape: Some(have), .. })) = self.entries.get(&name).map(|d| &d.entry)
                 && let Some(want) = &mut declared.shape
             {
                 for (dim, found) in want.dims.iter_mut().zip(&have.dims) {
@@ -457,18 +457,18 @@ impl GraphChecker<'_> {
             }
             match self.entries.get(&name).cloned() {
                 Some(defined) => {
-                    let Entry::Tensor(computed) = &defined.entry else {
+                    let GraphEntry::Tensor(computed) = &defined.entry else {
                         continue;
                     };
                     self.check_output(&name, &declared, computed, tensor.span, defined.span, explicit);
                     if computed.shape.is_none() {
-                        self.define_quietly(&name, Entry::Tensor(declared), defined.span);
+                        self.define_quietly(&name, GraphEntry::Tensor(declared), defined.span);
                     }
                 }
                 None if !elided => self.diagnostics.push(
                     Diagnostic::new(Code::E002, tensor.span, format!("output `{name}` is never computed"))
-                        .label("declared here")
-                        .also(Span { end: graph.start + 5, ..graph }, "not a destination of this graph"),
+                        .with_label("declared here")
+                        .with_secondary(Span { end: graph.start + 5, ..graph }, "not a destination of this graph"),
                 ),
                 None => {}
             }
@@ -489,8 +489,8 @@ impl GraphChecker<'_> {
             if !want.equal(have) {
                 self.diagnostics.push(
                     Diagnostic::new(Code::E004, made, format!("`{name}` does not have its declared shape"))
-                        .label(format!("computed as {have}"))
-                        .also(at, format!("declared as {want}")),
+                        .with_label(format!("computed as {have}"))
+                        .with_secondary(at, format!("declared as {want}")),
                 );
             }
         }
@@ -503,15 +503,15 @@ impl GraphChecker<'_> {
             let code = if narrow < 16 { Code::E015 } else { Code::W005 };
             self.diagnostics.push(
                 Diagnostic::new(code, made, format!("`{name}` is rounded from {have} to {want}"))
-                    .label(format!("computed in {have}"))
-                    .also(at, format!("declared as {want}"))
-                    .hint(format!("write `@dtype({want})` behind the destination to say that this is meant")),
+                    .with_label(format!("computed in {have}"))
+                    .with_secondary(at, format!("declared as {want}"))
+                    .with_hint(format!("write `@dtype({want})` behind the destination to say that this is meant")),
             );
         }
     }
 
     /// The sublayers of a residual pattern must be parameters.
-    fn pattern(&mut self, view: &ModuleView<'_>) {
+    fn check_pattern(&mut self, view: &ModuleView<'_>) {
         let Some(pattern) = view.pattern else { return };
         if !matches!(pattern.kind.name.as_str(), "sequential_residual" | "parallel_residual") {
             self.diagnostics.push(
@@ -520,7 +520,7 @@ impl GraphChecker<'_> {
                     pattern.kind.span,
                     format!("pattern `{}` is not supported yet", pattern.kind.name),
                 )
-                .label("`sequential_residual` and `parallel_residual` are"),
+                .with_label("`sequential_residual` and `parallel_residual` are"),
             );
         }
         for path in pattern.sublayers.iter().flatten() {

@@ -1,14 +1,14 @@
 //! Calls of modules and instances: tensors fill inputs and parameters, constants the module's own parameters, and sizes
 //! that are not given follow from the tensors.
 
-use super::call::Argument;
-use super::graph::{Entry, GraphChecker, Instance, Undecided};
-use super::rules::Operand;
-use super::scope::Scope;
-use super::signature::Signature;
+use super::call::CallArgument;
+use super::graph::{GraphEntry, GraphChecker, ModuleInstance, OpenCondition};
+use super::rules::CheckedOperand;
+use super::scope::ConstantScope;
+use super::signature::SolvedSignature;
 use super::types::TensorType;
 use crate::ast::{Arg, Call, DeclKind, ExprKind, Param};
-use crate::consteval::{Value, eval};
+use crate::consteval::{ConstValue, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ItemRef, ModuleView};
 use crate::span::Span;
@@ -20,15 +20,15 @@ impl GraphChecker<'_> {
         if view.decl.kind == DeclKind::AbstractModule {
             self.diagnostics.push(
                 Diagnostic::new(Code::L007, span, format!("`{}` is abstract", view.decl.name.name))
-                    .label("has no graph to run")
-                    .also(view.decl.name.span, "declared here")
-                    .hint("use a module that extends it"),
+                    .with_label("has no graph to run")
+                    .with_secondary(view.decl.name.span, "declared here")
+                    .with_hint("use a module that extends it"),
             );
         }
     }
 
     /// The parameters given to an instance between its parentheses (E003, E012, L007).
-    pub(super) fn instance_arguments(&mut self, item: ItemRef, args: &[Arg], span: Span) -> BTreeMap<String, Value> {
+    pub(super) fn instance_arguments(&mut self, item: ItemRef, args: &[Arg], span: Span) -> BTreeMap<String, ConstValue> {
         let Some(view) = ModuleView::new(self.program, item) else {
             return BTreeMap::new();
         };
@@ -37,7 +37,7 @@ impl GraphChecker<'_> {
         let header = header_names(&view);
         for (index, arg) in args.iter().enumerate() {
             if matches!(arg.value.kind, ExprKind::Ellipsis) {
-                self.left_out(arg.value.span, "arguments");
+                self.report_elided(arg.value.span, "arguments");
                 return given;
             }
             let name = match &arg.name {
@@ -48,9 +48,9 @@ impl GraphChecker<'_> {
                         name.span,
                         format!("`{}` has no parameter `{}`", view.decl.name.name, name.name),
                     )
-                    .label("unknown parameter");
+                    .with_label("unknown parameter");
                     if let Some(close) = closest(&name.name, header.iter().copied()) {
-                        found = found.hint(format!("did you mean `{close}`?"));
+                        found = found.with_hint(format!("did you mean `{close}`?"));
                     }
                     self.diagnostics.push(found);
                     continue;
@@ -64,15 +64,15 @@ impl GraphChecker<'_> {
                                 arg.value.span,
                                 format!("`{}` takes {} parameters", view.decl.name.name, header.len()),
                             )
-                            .label("one too many"),
+                            .with_label("one too many"),
                         );
                         break;
                     }
                 },
             };
-            let word = arg.value.as_name().filter(|word| crate::lower::takes_word(&view, &name, word));
+            let word = arg.value.as_name().filter(|word| crate::lower::accepts_word(&view, &name, word));
             let value = match word.filter(|word| !self.scope.has_constant(word)) {
-                Some(word) => Value::Word(word.to_string()),
+                Some(word) => ConstValue::Identifier(word.to_string()),
                 None => self.scope.constant(&arg.value),
             };
             given.insert(name, value);
@@ -91,33 +91,33 @@ impl GraphChecker<'_> {
             match default {
                 Some(default) => {
                     // A default may name parameters before it.
-                    let scope = Scope::with_constants(0, given.clone());
-                    let value = eval(default, &scope).unwrap_or(Value::Unknown);
+                    let scope = ConstantScope::with_constants(0, given.clone());
+                    let value = eval(default, &scope).unwrap_or(ConstValue::Unknown);
                     given.insert(name.name.clone(), value);
                 }
                 None => self.diagnostics.push(
                     Diagnostic::new(Code::E012, span, format!("`{}` needs `{}`", view.decl.name.name, name.name))
-                        .label("not given, and it has no default")
-                        .also(name.span, "declared here"),
+                        .with_label("not given, and it has no default")
+                        .with_secondary(name.span, "declared here"),
                 ),
             }
         }
-        let scope = Scope::of_module(&view, self.fresh_scope(), given.clone(), BTreeMap::new());
-        self.constraints(&view.lets, Some((span, &scope)));
+        let scope = ConstantScope::for_module(&view, self.fresh_scope(), given.clone(), BTreeMap::new());
+        self.check_constraints(&view.lets, Some((span, &scope)));
         given
     }
 
     /// A parameter of an instance, in the sizes of the module under check.
-    pub(super) fn member(&mut self, instance: &Instance, name: &str) -> Option<Entry> {
+    pub(super) fn member(&mut self, instance: &ModuleInstance, name: &str) -> Option<GraphEntry> {
         let view = ModuleView::new(self.program, instance.item)?;
         let entry = view.params.iter().find(|entry| entry.path.as_name().is_some_and(|n| n.name == name))?;
         let id = self.fresh_scope();
-        let scope = Scope::of_module(&view, id, instance.given.clone(), BTreeMap::new());
+        let scope = ConstantScope::for_module(&view, id, instance.given.clone(), BTreeMap::new());
         // Checked on its own elsewhere: here only the type is of interest.
         let mut inner = GraphChecker::new(self.program, instance.item.file, scope);
-        let entry = inner.param_entry(entry).unwrap_or(Entry::Tensor(TensorType::default()));
+        let entry = inner.param_entry(entry).unwrap_or(GraphEntry::Tensor(TensorType::default()));
         Some(match entry {
-            Entry::Tensor(ty) if mentions(&ty, id) => Entry::Tensor(TensorType { shape: None, dtype: ty.dtype }),
+            GraphEntry::Tensor(ty) if mentions(&ty, id) => GraphEntry::Tensor(TensorType { shape: None, dtype: ty.dtype }),
             other => other,
         })
     }
@@ -126,10 +126,10 @@ impl GraphChecker<'_> {
         &mut self,
         call: &Call,
         item: ItemRef,
-        given: Option<BTreeMap<String, Value>>,
-        mut inputs: Vec<Operand>,
+        given: Option<BTreeMap<String, ConstValue>>,
+        mut inputs: Vec<CheckedOperand>,
         args: &[Arg],
-    ) -> Result<Option<Vec<TensorType>>, Undecided> {
+    ) -> Result<Option<Vec<TensorType>>, OpenCondition> {
         let Some(view) = ModuleView::new(self.program, item) else {
             return Ok(None);
         };
@@ -147,7 +147,7 @@ impl GraphChecker<'_> {
         let header = header_names(&view);
         let entries: Vec<String> =
             view.params.iter().filter_map(|e| e.path.as_name()).map(|n| n.name.clone()).collect();
-        let mut weights: Vec<(String, Operand)> = Vec::new();
+        let mut weights: Vec<(String, CheckedOperand)> = Vec::new();
         let mut next = 0;
         for arg in args {
             let key = arg.name.as_ref().map(|name| name.name.as_str());
@@ -155,15 +155,15 @@ impl GraphChecker<'_> {
             let tensor_first = key.is_none_or(|key| !header.contains(&key) || entries.iter().any(|name| name == key));
             match self.argument(&arg.value, tensor_first)? {
                 // A primitive has no weights: what it is given beside its operands is one more of them.
-                Argument::Tensor(operand) if view.decl.kind == DeclKind::Primitive => inputs.push(operand),
-                Argument::Tensor(operand) => {
+                CallArgument::Tensor(operand) if view.decl.kind == DeclKind::Primitive => inputs.push(operand),
+                CallArgument::Tensor(operand) => {
                     let name = key.map(str::to_string).or_else(|| entries.get(weights.len()).cloned());
                     match name {
                         Some(name) if entries.contains(&name) => weights.push((name, operand)),
                         _ => self.too_many(call, arg.value.span),
                     }
                 }
-                Argument::Constant(value) => {
+                CallArgument::Constant(value) => {
                     let name = key.map(str::to_string).or_else(|| header.get(next).map(|name| (*name).to_string()));
                     next += usize::from(key.is_none());
                     match name {
@@ -173,13 +173,13 @@ impl GraphChecker<'_> {
                         _ => self.too_many(call, arg.value.span),
                     }
                 }
-                Argument::Absent => {}
+                CallArgument::Absent => {}
             }
         }
         fill_defaults(&view, &mut given);
         let id = self.fresh_scope();
-        let mut scope = Scope::of_module(&view, id, given.clone(), BTreeMap::new());
-        let mut signature = Signature::new(&mut scope, &view.forward.inputs, &view.forward.outputs);
+        let mut scope = ConstantScope::for_module(&view, id, given.clone(), BTreeMap::new());
+        let mut signature = SolvedSignature::new(&mut scope, &view.forward.inputs, &view.forward.outputs);
         if inputs.len() > signature.inputs.len()
             || signature.inputs.iter().skip(inputs.len()).any(|slot| !slot.optional)
         {
@@ -188,8 +188,8 @@ impl GraphChecker<'_> {
             let plural = if needed == 1 { "" } else { "s" };
             self.diagnostics.push(
                 Diagnostic::new(Code::E003, call.span, format!("wrong number of inputs for `{}`", view.decl.name.name))
-                    .label(format!("takes {needed} tensor{plural}, got {got}"))
-                    .note(format!("inputs: {}", names.join(", "))),
+                    .with_label(format!("takes {needed} tensor{plural}, got {got}"))
+                    .with_note(format!("inputs: {}", names.join(", "))),
             );
             return Ok(None);
         }
@@ -198,42 +198,42 @@ impl GraphChecker<'_> {
                 continue;
             };
             let Some(slot) = scope.tensor(&entry.ty) else { continue };
-            if let Err(misfit) = signature.fit(&slot, &operand.ty) {
+            if let Err(misfit) = signature.unify_slot(&slot, &operand.ty) {
                 let hint = format!("parameter `{name}` should be {}", misfit.expected);
-                let operands: Vec<Operand> = inputs.iter().chain(weights.iter().map(|(_, o)| o)).cloned().collect();
+                let operands: Vec<CheckedOperand> = inputs.iter().chain(weights.iter().map(|(_, o)| o)).cloned().collect();
                 self.shape_error(call.span, misfit, &operands, Some(hint));
                 return Ok(None);
             }
         }
-        let inputs: Vec<Option<Operand>> = inputs.into_iter().map(Some).collect();
-        let Some(first) = self.fit_all(call.span, &mut signature, &inputs) else {
+        let inputs: Vec<Option<CheckedOperand>> = inputs.into_iter().map(Some).collect();
+        let Some(first) = self.bind_inputs(call.span, &mut signature, &inputs) else {
             return Ok(None);
         };
-        let results = self.solve_header(call, &view, &mut signature, &scope, first, is_instance);
-        let solved: BTreeMap<String, Value> = header
+        let results = self.infer_parameters(call, &view, &mut signature, &scope, first, is_instance);
+        let solved: BTreeMap<String, ConstValue> = header
             .iter()
             .filter_map(|name| {
                 let value = given.get(*name).cloned().or_else(|| {
                     let value = signature.unifier.value(scope.symbol(name)?)?;
-                    Some(Value::Int(value.clone()))
+                    Some(ConstValue::Int(value.clone()))
                 })?;
                 Some(((*name).to_string(), value))
             })
             .collect();
         if !is_instance {
-            let scope = Scope::of_module(&view, self.fresh_scope(), solved, BTreeMap::new());
-            self.constraints(&view.lets, Some((call.span, &scope)));
+            let scope = ConstantScope::for_module(&view, self.fresh_scope(), solved, BTreeMap::new());
+            self.check_constraints(&view.lets, Some((call.span, &scope)));
         }
         Ok(Some(results))
     }
 
     /// Parameters that were neither given nor follow from the tensors take their default, or are missing (E012).
-    fn solve_header(
+    fn infer_parameters(
         &mut self,
         call: &Call,
         view: &ModuleView<'_>,
-        signature: &mut Signature,
-        scope: &Scope,
+        signature: &mut SolvedSignature,
+        scope: &ConstantScope,
         first: Vec<TensorType>,
         is_instance: bool,
     ) -> Vec<TensorType> {
@@ -248,13 +248,13 @@ impl GraphChecker<'_> {
                 continue;
             }
             match default.as_ref().map(|default| eval(default, scope)) {
-                Some(Ok(Value::Int(value))) => signature.unifier.bind(symbol.clone(), value),
+                Some(Ok(ConstValue::Int(value))) => signature.unifier.bind(symbol.clone(), value),
                 Some(_) => {}
                 None if is_instance => {}
                 None => self.diagnostics.push(
                     Diagnostic::new(Code::E012, call.span, format!("`{}` needs `{}`", view.decl.name.name, name.name))
-                        .label("not given, and no tensor decides it")
-                        .also(name.span, "declared here"),
+                        .with_label("not given, and no tensor decides it")
+                        .with_secondary(name.span, "declared here"),
                 ),
             }
         }
@@ -263,7 +263,7 @@ impl GraphChecker<'_> {
             .outputs
             .iter()
             .map(|slot| {
-                let mut ty = signature.solved(&slot.ty);
+                let mut ty = signature.substitute_known(&slot.ty);
                 ty.dtype = ty.dtype.or_else(|| dtype.clone());
                 ty
             })
@@ -274,21 +274,21 @@ impl GraphChecker<'_> {
     pub(super) fn stacked_call(
         &mut self,
         call: &Call,
-        inputs: Vec<Operand>,
+        inputs: Vec<CheckedOperand>,
         args: &[Arg],
-    ) -> Result<Option<Vec<TensorType>>, Undecided> {
+    ) -> Result<Option<Vec<TensorType>>, OpenCondition> {
         let Some(first) = args.first() else {
             self.diagnostics.push(
                 Diagnostic::new(Code::E012, call.span, "`StackedBlocks` needs the blocks")
-                    .label("expected `StackedBlocks(blocks, n)`"),
+                    .with_label("expected `StackedBlocks(blocks, n)`"),
             );
             return Ok(None);
         };
         let entry = first.value.as_path().and_then(|path| self.path_entry(&path));
-        let Some(Entry::Instances(instance, _)) = entry else {
+        let Some(GraphEntry::Instances(instance, _)) = entry else {
             self.diagnostics.push(
                 Diagnostic::new(Code::E003, first.value.span, "`StackedBlocks` needs an array of blocks")
-                    .label("declare it as `blocks: [n] x Block(...)`"),
+                    .with_label("declare it as `blocks: [n] x Block(...)`"),
             );
             return Ok(None);
         };
@@ -306,7 +306,7 @@ impl GraphChecker<'_> {
                 {
                     self.diagnostics.push(
                         Diagnostic::new(Code::E004, call.span, "a block's results must fit its inputs to be stacked")
-                            .label(format!("result {} is {b}, input `{}` is {a}", index + 1, input.text)),
+                            .with_label(format!("result {} is {b}, input `{}` is {a}", index + 1, input.text)),
                     );
                 }
             }
@@ -316,7 +316,7 @@ impl GraphChecker<'_> {
 }
 
 /// Gives parameters that are not sizes their defaults: sizes may still follow from tensors.
-fn fill_defaults(view: &ModuleView<'_>, given: &mut BTreeMap<String, Value>) {
+fn fill_defaults(view: &ModuleView<'_>, given: &mut BTreeMap<String, ConstValue>) {
     for param in &view.header {
         let Param::Named { name, default: Some(default), .. } = param else {
             continue;
@@ -324,8 +324,8 @@ fn fill_defaults(view: &ModuleView<'_>, given: &mut BTreeMap<String, Value>) {
         if given.contains_key(&name.name) {
             continue;
         }
-        if let Ok(value) = eval(default, &Scope::with_constants(0, given.clone()))
-            && !matches!(value, Value::Int(_))
+        if let Ok(value) = eval(default, &ConstantScope::with_constants(0, given.clone()))
+            && !matches!(value, ConstValue::Int(_))
         {
             given.insert(name.name.clone(), value);
         }
@@ -345,7 +345,7 @@ fn header_names<'a>(view: &ModuleView<'a>) -> Vec<&'a str> {
 /// Whether a type has symbols of a call's scope left in it.
 fn mentions(ty: &TensorType, scope: u32) -> bool {
     ty.shape.as_ref().is_some_and(|shape| {
-        shape.lead.as_ref().is_some_and(|lead| lead.scope == scope)
+        shape.variadic.as_ref().is_some_and(|lead| lead.scope == scope)
             || shape.dims.iter().any(|dim| dim.symbols().iter().any(|symbol| symbol.scope == scope))
     })
 }

@@ -1,17 +1,17 @@
 //! Tensors as they are written in a graph: names, parameters of instances, saved tensors, indices.
 
-use super::graph::{Entry, GraphChecker};
-use super::rules::Operand;
+use super::graph::{GraphEntry, GraphChecker};
+use super::rules::CheckedOperand;
 use super::types::{Shape, TensorType};
 use crate::ast::{Expr, ExprKind, IndexItem, Path};
-use crate::consteval::Value;
+use crate::consteval::ConstValue;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::Dim;
 use crate::span::Span;
 
 impl GraphChecker<'_> {
     /// A tensor used as a source or argument.
-    pub(super) fn operand(&mut self, expr: &Expr) -> Operand {
+    pub(super) fn operand(&mut self, expr: &Expr) -> CheckedOperand {
         let text = self.program.sources.slice(expr.span).to_string();
         let ty = match &expr.kind {
             ExprKind::Index(base, items) => {
@@ -24,7 +24,7 @@ impl GraphChecker<'_> {
                 None => TensorType::default(),
             },
         };
-        Operand { text, ty, span: expr.span }
+        CheckedOperand { text, ty, span: expr.span }
     }
 
     fn path_tensor(&mut self, path: &Path) -> TensorType {
@@ -34,13 +34,13 @@ impl GraphChecker<'_> {
             return self.saved_tensor(&name.name, path.span());
         }
         match self.path_entry(path) {
-            Some(Entry::Tensor(ty)) => ty,
-            Some(Entry::Instance(_) | Entry::Instances(..)) => TensorType::default(),
-            Some(Entry::Absent) => {
+            Some(GraphEntry::Tensor(ty)) => ty,
+            Some(GraphEntry::Instance(_) | GraphEntry::Instances(..)) => TensorType::default(),
+            Some(GraphEntry::Absent) => {
                 self.diagnostics.push(
                     Diagnostic::new(Code::E003, path.span(), format!("`{path}` may be None here"))
-                        .label("its condition does not hold in this branch")
-                        .hint("use it under the same condition that its declaration has"),
+                        .with_label("its condition does not hold in this branch")
+                        .with_hint("use it under the same condition that its declaration has"),
                 );
                 TensorType::default()
             }
@@ -59,9 +59,9 @@ impl GraphChecker<'_> {
                 let message = format!("`saved.{name}` is not available");
                 let found = Diagnostic::new(Code::E006, span, message);
                 self.diagnostics.push(if self.in_backward {
-                    found.label("the forward pass does not save it").hint(format!("add `{name}` to the save list"))
+                    found.with_label("the forward pass does not save it").with_hint(format!("add `{name}` to the save list"))
                 } else {
-                    found.label("only the backward pass reads saved tensors").hint(format!("write `{name}`"))
+                    found.with_label("only the backward pass reads saved tensors").with_hint(format!("write `{name}`"))
                 });
                 TensorType::default()
             }
@@ -69,14 +69,14 @@ impl GraphChecker<'_> {
     }
 
     /// What a path stands for: a name, or a parameter inside an instance.
-    pub(super) fn path_entry(&mut self, path: &Path) -> Option<Entry> {
+    pub(super) fn path_entry(&mut self, path: &Path) -> Option<GraphEntry> {
         if let Some(defined) = self.entries.get(&path.to_string()) {
             return Some(defined.entry.clone());
         }
         let mut entry = self.entries.get(&path.parts[0].name)?.entry.clone();
         for part in &path.parts[1..] {
             entry = match entry {
-                Entry::Instance(instance) | Entry::Instances(instance, _) => self.member(&instance, &part.name)?,
+                GraphEntry::Instance(instance) | GraphEntry::Instances(instance, _) => self.member(&instance, &part.name)?,
                 _ => return None,
             };
         }
@@ -89,17 +89,17 @@ impl GraphChecker<'_> {
         let Some(shape) = base.shape else { return unknown };
         let ellipsis = |item: &IndexItem| matches!(item, IndexItem::At(Expr { kind: ExprKind::Ellipsis, .. }));
         let named = items.iter().filter(|item| !ellipsis(item)).count();
-        if shape.lead.is_some() && !items.iter().any(ellipsis) {
+        if shape.variadic.is_some() && !items.iter().any(ellipsis) {
             return unknown;
         }
         if named > shape.dims.len() {
             self.diagnostics.push(
                 Diagnostic::new(Code::E004, span, "more indices than dimensions")
-                    .label(format!("{named} indices into {shape}")),
+                    .with_label(format!("{named} indices into {shape}")),
             );
             return unknown;
         }
-        let mut result = Shape { lead: shape.lead.clone(), dims: Vec::new() };
+        let mut result = Shape { variadic: shape.variadic.clone(), dims: Vec::new() };
         let mut axis = 0;
         for item in items {
             match item {
@@ -118,8 +118,8 @@ impl GraphChecker<'_> {
                     let mut bound = |expr: &Option<Expr>, default: Dim| match expr {
                         None => Some(default),
                         Some(expr) => match self.scope.constant(expr) {
-                            Value::Int(dim) if dim.as_constant().is_some_and(|n| n < 0) => Some(size.clone() + dim),
-                            Value::Int(dim) => Some(dim),
+                            ConstValue::Int(dim) if dim.as_constant().is_some_and(|n| n < 0) => Some(size.clone() + dim),
+                            ConstValue::Int(dim) => Some(dim),
                             _ => None,
                         },
                     };

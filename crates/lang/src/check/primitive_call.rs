@@ -1,14 +1,14 @@
 //! Calls of primitives: tensors fill inputs, constants fill attributes, and a rule of the table says what comes out.
 
-use super::call::Argument;
-use super::graph::{GraphChecker, Undecided};
-use super::primitives::{Primitive, Rule};
-use super::rules::{self, Attributes, Operand};
-use super::scope::Scope;
-use super::signature::{Signature, SignatureMismatch};
+use super::call::CallArgument;
+use super::graph::{GraphChecker, OpenCondition};
+use super::primitives::{Primitive, ShapeRule};
+use super::rules::{self, Attributes, CheckedOperand};
+use super::scope::ConstantScope;
+use super::signature::{SolvedSignature, SignatureMismatch};
 use super::types::{Shape, TensorType, is_integer};
 use crate::ast::{Arg, Call, DTYPE_NAMES, IoTensor, Param, TypeExpr, TypeKind};
-use crate::consteval::{Value, eval};
+use crate::consteval::{ConstValue, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use crate::suggest::closest;
@@ -19,28 +19,28 @@ impl GraphChecker<'_> {
         &mut self,
         call: &Call,
         primitive: &'static Primitive,
-        mut inputs: Vec<Operand>,
+        mut inputs: Vec<CheckedOperand>,
         args: &[Arg],
-    ) -> Result<Option<Vec<TensorType>>, Undecided> {
+    ) -> Result<Option<Vec<TensorType>>, OpenCondition> {
         let mut attributes = Attributes::new();
-        let mut named_inputs: BTreeMap<String, Operand> = BTreeMap::new();
+        let mut named_inputs: BTreeMap<String, CheckedOperand> = BTreeMap::new();
         let mut next = 0;
         for arg in args {
             if let Some(name) = &arg.name {
                 let ty = attribute(primitive, &name.name);
                 match (ty, self.argument(&arg.value, ty.is_none())?) {
-                    (Some((ty, _)), Argument::Constant(value)) => {
+                    (Some((ty, _)), CallArgument::Constant(value)) => {
                         let value = self.attribute_value(&name.name, ty, value, arg.value.span);
                         attributes.insert(name.name.clone(), value);
                     }
-                    (Some(_), Argument::Absent) => {
-                        attributes.insert(name.name.clone(), Value::None);
+                    (Some(_), CallArgument::Absent) => {
+                        attributes.insert(name.name.clone(), ConstValue::None);
                     }
-                    (Some(_), Argument::Tensor(_)) => {
-                        attributes.insert(name.name.clone(), Value::Unknown);
+                    (Some(_), CallArgument::Tensor(_)) => {
+                        attributes.insert(name.name.clone(), ConstValue::Unknown);
                     }
                     (None, argument) if slot_exists(primitive, &name.name) => {
-                        if let Argument::Tensor(operand) = argument {
+                        if let CallArgument::Tensor(operand) = argument {
                             named_inputs.insert(name.name.clone(), operand);
                         }
                     }
@@ -49,22 +49,22 @@ impl GraphChecker<'_> {
                 continue;
             }
             match self.argument(&arg.value, true)? {
-                Argument::Tensor(operand) => inputs.push(operand),
-                Argument::Absent => {}
+                CallArgument::Tensor(operand) => inputs.push(operand),
+                CallArgument::Absent => {}
                 // A number beside tensors, as in `x -> add(eps)`, is a tensor without dimensions.
-                Argument::Constant(Value::Int(_) | Value::Float(_))
-                    if matches!(primitive.rule, Rule::Broadcast | Rule::Divide | Rule::Compare) =>
+                CallArgument::Constant(ConstValue::Int(_) | ConstValue::Float(_))
+                    if matches!(primitive.rule, ShapeRule::Broadcast | ShapeRule::Divide | ShapeRule::Compare) =>
                 {
                     let text = self.program.sources.slice(arg.value.span).to_string();
                     let shape = Shape::fixed(Vec::new());
-                    inputs.push(Operand { text, ty: TensorType::of(shape), span: arg.value.span });
+                    inputs.push(CheckedOperand { text, ty: TensorType::of(shape), span: arg.value.span });
                 }
                 // A word that names nothing, while a tensor is still missing, was meant to be one.
-                Argument::Constant(Value::Word(word)) if inputs.len() < required(primitive) => {
+                CallArgument::Constant(ConstValue::Identifier(word)) if inputs.len() < required(primitive) => {
                     self.undefined(arg.value.span, &word, "no tensor");
-                    inputs.push(Operand { text: word, ty: TensorType::default(), span: arg.value.span });
+                    inputs.push(CheckedOperand { text: word, ty: TensorType::default(), span: arg.value.span });
                 }
-                Argument::Constant(value) => match primitive.attributes.get(next) {
+                CallArgument::Constant(value) => match primitive.attributes.get(next) {
                     Some(Param::Named { name, ty, .. }) => {
                         next += 1;
                         let value = match ty {
@@ -82,16 +82,16 @@ impl GraphChecker<'_> {
             return Ok(None);
         }
         self.record_primitive(primitive.name, &inputs);
-        if primitive.rule == Rule::Opaque {
+        if primitive.rule == ShapeRule::Opaque {
             return Ok(None);
         }
         let Some(inputs) = self.count_inputs(call, primitive, inputs, named_inputs) else {
             return Ok(None);
         };
         self.dtypes(call, primitive, &inputs);
-        if primitive.rule != Rule::Signature {
-            let operands: Vec<Operand> = inputs.into_iter().flatten().collect();
-            return Ok(match rules::apply(primitive.rule, &operands, &attributes) {
+        if primitive.rule != ShapeRule::Signature {
+            let operands: Vec<CheckedOperand> = inputs.into_iter().flatten().collect();
+            return Ok(match rules::infer_shapes(primitive.rule, &operands, &attributes) {
                 Ok((types, exact)) => {
                     self.note_exact(exact);
                     Some(types)
@@ -103,16 +103,16 @@ impl GraphChecker<'_> {
                 }
             });
         }
-        let constants: BTreeMap<String, Value> = attributes
+        let constants: BTreeMap<String, ConstValue> = attributes
             .iter()
-            .filter(|(_, value)| matches!(value, Value::Int(_)))
+            .filter(|(_, value)| matches!(value, ConstValue::Int(_)))
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect();
-        let mut scope = Scope::with_constants(self.fresh_scope(), constants);
+        let mut scope = ConstantScope::with_constants(self.fresh_scope(), constants);
         let slots: Vec<&IoTensor> = primitive.inputs.iter().collect();
         let outputs: Vec<&IoTensor> = primitive.outputs.iter().collect();
-        let mut signature = Signature::new(&mut scope, &slots, &outputs);
-        Ok(self.fit_all(call.span, &mut signature, &inputs))
+        let mut signature = SolvedSignature::new(&mut scope, &slots, &outputs);
+        Ok(self.bind_inputs(call.span, &mut signature, &inputs))
     }
 
     /// Puts operands into slots; optional ones may stay empty. `None` if the number is wrong.
@@ -120,9 +120,9 @@ impl GraphChecker<'_> {
         &mut self,
         call: &Call,
         primitive: &Primitive,
-        inputs: Vec<Operand>,
-        mut named: BTreeMap<String, Operand>,
-    ) -> Option<Vec<Option<Operand>>> {
+        inputs: Vec<CheckedOperand>,
+        mut named: BTreeMap<String, CheckedOperand>,
+    ) -> Option<Vec<Option<CheckedOperand>>> {
         if primitive.inputs.iter().any(|slot| slot.variadic) {
             return Some(inputs.into_iter().map(Some).collect());
         }
@@ -146,13 +146,13 @@ impl GraphChecker<'_> {
         let plural = if needed == 1 { "" } else { "s" };
         self.diagnostics.push(
             Diagnostic::new(Code::E003, call.span, format!("wrong number of tensors for `{}`", primitive.name))
-                .label(format!("takes {needed} tensor{plural}, got {given}"))
-                .note(format!("inputs: {}", names.join(", "))),
+                .with_label(format!("takes {needed} tensor{plural}, got {given}"))
+                .with_note(format!("inputs: {}", names.join(", "))),
         );
         None
     }
 
-    fn dtypes(&mut self, call: &Call, primitive: &Primitive, inputs: &[Option<Operand>]) {
+    fn dtypes(&mut self, call: &Call, primitive: &Primitive, inputs: &[Option<CheckedOperand>]) {
         for (slot, operand) in primitive.inputs.iter().zip(inputs) {
             let Some(operand) = operand else { continue };
             let kind = slot.ty.as_ref().map(|ty| match &ty.kind {
@@ -168,16 +168,16 @@ impl GraphChecker<'_> {
             let moves_only =
                 matches!(
                     primitive.rule,
-                    Rule::Split
-                        | Rule::Concat
-                        | Rule::View
-                        | Rule::Transpose
-                        | Rule::Permute
-                        | Rule::Fork
-                        | Rule::Broadcast
-                        | Rule::Divide
-                        | Rule::Compare
-                        | Rule::Reduce
+                    ShapeRule::Split
+                        | ShapeRule::Concat
+                        | ShapeRule::View
+                        | ShapeRule::Transpose
+                        | ShapeRule::Permute
+                        | ShapeRule::Fork
+                        | ShapeRule::Broadcast
+                        | ShapeRule::Divide
+                        | ShapeRule::Compare
+                        | ShapeRule::Reduce
                 ) || matches!(primitive.name, "copy" | "contiguous" | "dequantize" | "all_reduce" | "cumsum");
             let name = slot.name.as_ref().map_or("", |name| &name.name);
             let words = match (wants_integer, is_integer(dtype)) {
@@ -187,25 +187,25 @@ impl GraphChecker<'_> {
             };
             self.diagnostics.push(
                 Diagnostic::new(Code::E015, call.span, format!("`{}` cannot take {dtype} here", primitive.name))
-                    .label(words)
-                    .also(operand.span, format!("this is {dtype}")),
+                    .with_label(words)
+                    .with_secondary(operand.span, format!("this is {dtype}")),
             );
         }
     }
 
     /// The value of an attribute, unknown if it is of the wrong type.
-    fn attribute_value(&mut self, name: &str, ty: &TypeExpr, value: Value, span: Span) -> Value {
-        if let Value::Word(word) = &value {
+    fn attribute_value(&mut self, name: &str, ty: &TypeExpr, value: ConstValue, span: Span) -> ConstValue {
+        if let ConstValue::Identifier(word) = &value {
             let expects_word = match &ty.kind {
                 TypeKind::Named { path, .. } => matches!(path.to_string().as_str(), "enum" | "dtype" | "string"),
                 _ => false,
             };
             if !expects_word && !DTYPE_NAMES.contains(&word.as_str()) {
                 self.undefined(span, word, "no value");
-                return Value::Unknown;
+                return ConstValue::Unknown;
             }
         }
-        if self.check_kind(name, ty, &value, span) { value } else { Value::Unknown }
+        if self.check_kind(name, ty, &value, span) { value } else { ConstValue::Unknown }
     }
 
     /// Puts in the defaults; whether an attribute without one is missing.
@@ -217,23 +217,23 @@ impl GraphChecker<'_> {
             };
             // Without a dtype, tensors made of nothing have the model's.
             let counts = matches!(primitive.name, "positions" | "relative_buckets");
-            let own = primitive.rule == Rule::Filled && name.name == "dtype" && !counts;
+            let own = primitive.rule == ShapeRule::Filled && name.name == "dtype" && !counts;
             if attributes.contains_key(&name.name) || own {
                 continue;
             }
             match default {
                 // Defaults of the table are literals or words.
                 Some(default) => {
-                    let scope = Scope::empty(0);
+                    let scope = ConstantScope::empty(0);
                     let value = eval(default, &scope)
-                        .unwrap_or_else(|_| Value::Word(default.as_name().unwrap_or_default().to_string()));
+                        .unwrap_or_else(|_| ConstValue::Identifier(default.as_name().unwrap_or_default().to_string()));
                     attributes.insert(name.name.clone(), value);
                 }
                 None => {
                     missing = true;
                     self.diagnostics.push(
                         Diagnostic::new(Code::E012, call.span, format!("`{}` needs `{}`", primitive.name, name.name))
-                            .label("it has no default"),
+                            .with_label("it has no default"),
                     );
                 }
             }
@@ -247,9 +247,9 @@ impl GraphChecker<'_> {
             Param::Elided(_) => None,
         });
         let mut found = Diagnostic::new(Code::E003, span, format!("`{}` has no argument `{name}`", primitive.name))
-            .label("unknown argument");
+            .with_label("unknown argument");
         if let Some(close) = closest(name, known) {
-            found = found.hint(format!("did you mean `{close}`?"));
+            found = found.with_hint(format!("did you mean `{close}`?"));
         }
         self.diagnostics.push(found);
     }

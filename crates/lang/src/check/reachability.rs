@@ -1,14 +1,14 @@
 //! What a statement or a module leads to: primitives that run, tensors that get a name, modules inside.
 
-use super::graph::{Entry, GraphChecker};
+use super::graph::{GraphEntry, GraphChecker};
 use super::primitives;
-use crate::ast::{Call, Flow, Path, Source, Statement, StepKind, TypeExpr, TypeKind};
-use crate::resolve::{Entity, ItemRef, ModuleView, Program};
+use crate::ast::{Call, Flow, Path, FlowSource, Statement, StepKind, TypeExpr, TypeKind};
+use crate::resolve::{Entity, ItemRef, ModuleView, ModuleProgram};
 use std::collections::BTreeSet;
 
 /// What was found on the way.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reach {
+pub(super) struct ReachableNames {
     /// Names of primitives.
     pub(super) primitives: BTreeSet<String>,
     /// Names that graphs give to tensors.
@@ -18,14 +18,14 @@ pub(super) struct Reach {
 
 impl GraphChecker<'_> {
     /// What a statement of the module under check leads to.
-    pub(super) fn reach(&mut self, flow: &Flow) -> Reach {
-        let mut reach = Reach::default();
+    pub(super) fn reachable_names(&mut self, flow: &Flow) -> ReachableNames {
+        let mut reach = ReachableNames::default();
         for call in calls(flow) {
             let array = call.args.iter().flatten().next().and_then(|arg| arg.value.as_path());
             let stack = call.callee.path.to_string().starts_with("StackedBlocks");
             let path = array.filter(|_| stack).unwrap_or_else(|| call.callee.path.clone());
             match self.path_entry(&path) {
-                Some(Entry::Instance(instance) | Entry::Instances(instance, _)) => {
+                Some(GraphEntry::Instance(instance) | GraphEntry::Instances(instance, _)) => {
                     reach.module(self.program, instance.item);
                 }
                 _ => reach.call(self.program, self.file, &path),
@@ -35,21 +35,21 @@ impl GraphChecker<'_> {
     }
 }
 
-impl Reach {
-    fn call(&mut self, program: &Program, file: usize, path: &Path) {
+impl ReachableNames {
+    fn call(&mut self, program: &ModuleProgram, file: usize, path: &Path) {
         match program.lookup(file, path) {
             Some(Entity::Item(item)) if ModuleView::new(program, item).is_some_and(|v| v.forward.graph.is_some()) => {
                 self.module(program, item);
             }
             _ => {
-                if let Some(primitive) = primitives::spelled(&path.last().name) {
+                if let Some(primitive) = primitives::find_by_module_name(&path.last().name) {
                     self.primitives.insert(primitive.name.to_string());
                 }
             }
         }
     }
 
-    fn module(&mut self, program: &Program, item: ItemRef) {
+    fn module(&mut self, program: &ModuleProgram, item: ItemRef) {
         if !self.seen.insert(item) {
             return;
         }
@@ -71,7 +71,7 @@ impl Reach {
 }
 
 /// The module that a type is, or is an array of.
-pub(super) fn module_of(program: &Program, file: usize, ty: &TypeExpr) -> Option<ItemRef> {
+pub(super) fn module_of(program: &ModuleProgram, file: usize, ty: &TypeExpr) -> Option<ItemRef> {
     match &ty.kind {
         TypeKind::Array { element, .. } => module_of(program, file, element),
         TypeKind::Optional(inner) => module_of(program, file, inner),
@@ -86,7 +86,7 @@ pub(super) fn module_of(program: &Program, file: usize, ty: &TypeExpr) -> Option
 /// The calls of a statement.
 pub(crate) fn calls(flow: &Flow) -> Vec<&Call> {
     let source = match &flow.source {
-        Source::Call(call) => Some(call),
+        FlowSource::Call(call) => Some(call),
         _ => None,
     };
     let steps = flow.steps.iter().filter_map(|step| match &step.kind {

@@ -3,10 +3,10 @@
 use super::reachability::{calls, module_of};
 use crate::ast::{ParamEntry, Statement, TypeKind};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::resolve::{Entity, ItemRef, ModuleView, Program};
+use crate::resolve::{Entity, ItemRef, ModuleView, ModuleProgram};
 use crate::span::Span;
 
-pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(program: &ModuleProgram, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
     let mut way = Vec::new();
     let mut seen = std::collections::BTreeSet::new();
     let Some(span) = leads_to(program, view.item, view.item, &mut way, &mut seen) else { return };
@@ -15,15 +15,15 @@ pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Di
     names.extend(way.iter().rev().map(name));
     found.push(
         Diagnostic::new(Code::E007, span, format!("`{}` contains itself", view.decl.name.name))
-            .label("leads back to it")
-            .note(names.join(" contains "))
-            .hint("put it under an `if` that ends it, or take it out"),
+            .with_label("leads back to it")
+            .with_note(names.join(" contains "))
+            .with_hint("put it under an `if` that ends it, or take it out"),
     );
 }
 
 /// The place in `from` that leads to `to` in any case; `way` gets the modules in between, last first.
 fn leads_to(
-    program: &Program,
+    program: &ModuleProgram,
     from: ItemRef,
     to: ItemRef,
     way: &mut Vec<ItemRef>,

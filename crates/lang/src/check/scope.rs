@@ -2,7 +2,7 @@
 
 use super::types::{Shape, TensorType};
 use crate::ast::{DimExpr, Expr, ExprKind, IoTensor, LetItem, Param, TypeExpr, TypeKind};
-use crate::consteval::{EvalError, EvalErrorKind, INDEX, INTRINSICS, Names, Ternary, Value, eval};
+use crate::consteval::{EvalError, EvalErrorKind, INDEX, INTRINSICS, NameResolver, Ternary, ConstValue, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::{Dim, Symbol};
 use crate::resolve::ModuleView;
@@ -16,9 +16,9 @@ const PARAMETER_RANK: u32 = 1 << 16;
 /// Constants and dimensions of a declaration. Scope 0 is the one under check, whose symbols stand for any size;
 /// other scopes belong to calls, whose symbols are to be solved for.
 #[derive(Clone, Debug)]
-pub(super) struct Scope {
+pub(super) struct ConstantScope {
     pub(super) id: u32,
-    constants: BTreeMap<String, Value>,
+    constants: BTreeMap<String, ConstValue>,
     symbols: BTreeMap<String, Symbol>,
     dimensions: u32,
     pub(super) tensors: BTreeSet<String>,
@@ -28,9 +28,9 @@ pub(super) struct Scope {
     pub(super) undecided: RefCell<Option<String>>,
 }
 
-impl Names for Scope {
-    fn value(&self, name: &str) -> Option<Value> {
-        let symbol = || self.symbols.get(name).map(|symbol| Value::Int(Dim::symbol(symbol.clone())));
+impl NameResolver for ConstantScope {
+    fn value(&self, name: &str) -> Option<ConstValue> {
+        let symbol = || self.symbols.get(name).map(|symbol| ConstValue::Int(Dim::symbol(symbol.clone())));
         self.constants.get(name).cloned().or_else(symbol)
     }
 
@@ -38,18 +38,18 @@ impl Names for Scope {
         self.tensors.contains(name)
     }
 
-    fn assumed(&self, condition: &str) -> Option<bool> {
+    fn assumed_truth(&self, condition: &str) -> Option<bool> {
         self.assumptions.get(condition).copied()
     }
 
-    fn wish(&self, condition: &str) {
+    fn request_decision(&self, condition: &str) {
         self.undecided.borrow_mut().get_or_insert_with(|| condition.to_string());
     }
 }
 
-impl Scope {
-    pub(super) fn empty(id: u32) -> Scope {
-        Scope {
+impl ConstantScope {
+    pub(super) fn empty(id: u32) -> ConstantScope {
+        ConstantScope {
             id,
             constants: BTreeMap::new(),
             symbols: BTreeMap::new(),
@@ -62,20 +62,20 @@ impl Scope {
     }
 
     /// An empty scope with some constants.
-    pub(super) fn with_constants(id: u32, constants: BTreeMap<String, Value>) -> Scope {
-        Scope { constants, ..Scope::empty(id) }
+    pub(super) fn with_constants(id: u32, constants: BTreeMap<String, ConstValue>) -> ConstantScope {
+        ConstantScope { constants, ..ConstantScope::empty(id) }
     }
 
     /// The scope of a declaration with some parameters given; the others are symbols.
-    pub(super) fn of_module(
+    pub(super) fn for_module(
         view: &ModuleView<'_>,
         id: u32,
-        given: BTreeMap<String, Value>,
+        given: BTreeMap<String, ConstValue>,
         assumptions: BTreeMap<String, bool>,
-    ) -> Scope {
-        let mut scope = Scope { constants: given, assumptions, ..Scope::empty(id) };
+    ) -> ConstantScope {
+        let mut scope = ConstantScope { constants: given, assumptions, ..ConstantScope::empty(id) };
         for word in view.words() {
-            scope.constants.entry(word.to_string()).or_insert_with(|| Value::Word(word.to_string()));
+            scope.constants.entry(word.to_string()).or_insert_with(|| ConstValue::Identifier(word.to_string()));
         }
         for param in &view.header {
             let Param::Named { name, ty, default, .. } = param else {
@@ -84,7 +84,7 @@ impl Scope {
             if scope.constants.contains_key(&name.name) {
                 continue;
             }
-            let value = scope.open_value(&name.name, ty.as_ref(), default.as_ref());
+            let value = scope.symbolic_value(&name.name, ty.as_ref(), default.as_ref());
             scope.constants.insert(name.name.clone(), value);
         }
         scope.tensors.extend(view.params.iter().filter_map(|entry| entry.path.as_name()).map(|n| n.name.clone()));
@@ -98,9 +98,9 @@ impl Scope {
                     let mut value = scope.constant(expr);
                     if let Some(n) = value.as_int().filter(|n| i32::try_from(*n).is_err()) {
                         let message = format!("`{}` does not fit in 32 bits", name.name);
-                        let found = Diagnostic::new(Code::E003, expr.span, message).label(format!("this is {n}"));
-                        scope.diagnostics.push(found.hint("an int goes up to 2147483647"));
-                        value = Value::Unknown;
+                        let found = Diagnostic::new(Code::E003, expr.span, message).with_label(format!("this is {n}"));
+                        scope.diagnostics.push(found.with_hint("an int goes up to 2147483647"));
+                        value = ConstValue::Unknown;
                     }
                     scope.constants.insert(name.name.clone(), value);
                 }
@@ -109,13 +109,13 @@ impl Scope {
                     if !ROLES.contains(&role.name.as_str()) {
                         let message = format!("no dimension is a `{}`", role.name);
                         let label = format!("known are {}", ROLES.join(", "));
-                        let mut found = Diagnostic::new(Code::E002, role.span, message).label(label);
+                        let mut found = Diagnostic::new(Code::E002, role.span, message).with_label(label);
                         if let Some(close) = closest(&role.name, ROLES.iter().copied()) {
-                            found = found.hint(format!("did you mean `{close}`?"));
+                            found = found.with_hint(format!("did you mean `{close}`?"));
                         }
                         scope.diagnostics.push(found);
                     }
-                    scope.introduce(&name.name);
+                    scope.declare_dimension(&name.name);
                 }
                 LetItem::Constraints(..) => {}
             }
@@ -124,7 +124,7 @@ impl Scope {
     }
 
     /// The value of a parameter that was not given: anything of its type.
-    fn open_value(&mut self, name: &str, ty: Option<&TypeExpr>, default: Option<&Expr>) -> Value {
+    fn symbolic_value(&mut self, name: &str, ty: Option<&TypeExpr>, default: Option<&Expr>) -> ConstValue {
         let word = match ty.map(|ty| &ty.kind) {
             Some(TypeKind::Named { path, args: None }) => path.as_name().map(|name| name.name.as_str()),
             Some(_) => Some("other"),
@@ -140,16 +140,16 @@ impl Scope {
                 let rank = PARAMETER_RANK + self.symbols.len() as u32;
                 let symbol = Symbol { scope: self.id, rank, name: name.into() };
                 self.symbols.insert(name.to_string(), symbol.clone());
-                Value::Int(Dim::symbol(symbol))
+                ConstValue::Int(Dim::symbol(symbol))
             }
-            Some("float") => Value::Float(None),
-            Some("bool") => Value::Bool(Ternary::Open(name.to_string())),
-            _ => Value::Unknown,
+            Some("float") => ConstValue::Float(None),
+            Some("bool") => ConstValue::Bool(Ternary::Undecided(name.to_string())),
+            _ => ConstValue::Unknown,
         }
     }
 
     /// A dimension that only shapes name, such as `B`; it has the same symbol wherever it stands.
-    pub(super) fn introduce(&mut self, name: &str) -> Symbol {
+    pub(super) fn declare_dimension(&mut self, name: &str) -> Symbol {
         if let Some(symbol) = self.symbols.get(name) {
             return symbol.clone();
         }
@@ -161,8 +161,8 @@ impl Scope {
 
     /// What follows stands in an array's element, whose index may be any.
     pub(super) fn enter_array(&mut self) {
-        let index = self.introduce(INDEX);
-        self.constants.insert(INDEX.to_string(), Value::Int(Dim::symbol(index)));
+        let index = self.declare_dimension(INDEX);
+        self.constants.insert(INDEX.to_string(), ConstValue::Int(Dim::symbol(index)));
     }
 
     pub(super) fn leave_array(&mut self) {
@@ -190,37 +190,37 @@ impl Scope {
     }
 
     /// Evaluates a constant expression; a failure is reported and unknown.
-    pub(super) fn constant(&mut self, expr: &Expr) -> Value {
+    pub(super) fn constant(&mut self, expr: &Expr) -> ConstValue {
         match eval(expr, self) {
             Ok(value) => value,
             Err(error) => {
-                let found = self.explain(error, Code::E003);
+                let found = self.eval_diagnostic(error, Code::E003);
                 self.diagnostics.push(found);
-                Value::Unknown
+                ConstValue::Unknown
             }
         }
     }
 
     /// A failed evaluation as a finding; `code` is for what is not an undefined name.
-    pub(super) fn explain(&self, error: EvalError, code: Code) -> Diagnostic {
+    pub(super) fn eval_diagnostic(&self, error: EvalError, code: Code) -> Diagnostic {
         match error.kind {
             EvalErrorKind::Undefined(name) => {
                 let mut found = Diagnostic::new(Code::E002, error.span, format!("no value named `{name}`"))
-                    .label("not a parameter, not bound by `let`");
+                    .with_label("not a parameter, not bound by `let`");
                 let known = self.constants.keys().chain(self.symbols.keys());
                 if let Some(close) = closest(&name, known.map(|s| &**s)) {
-                    found = found.hint(format!("did you mean `{close}`?"));
+                    found = found.with_hint(format!("did you mean `{close}`?"));
                 }
                 found
             }
             EvalErrorKind::Runtime(name) => Diagnostic::new(code, error.span, "not known at compile time")
-                .label(format!("`{name}` is a tensor"))
-                .hint("use a parameter or a `let` binding instead"),
+                .with_label(format!("`{name}` is a tensor"))
+                .with_hint("use a parameter or a `let` binding instead"),
             EvalErrorKind::Type(words) => Diagnostic::new(code, error.span, words),
             EvalErrorKind::ZeroDivision => Diagnostic::new(code, error.span, "division by zero"),
             EvalErrorKind::NotAFunction(name) => {
                 Diagnostic::new(code, error.span, format!("`{name}` is not a function of constants"))
-                    .hint(format!("constants may use {}", INTRINSICS.join(", ")))
+                    .with_hint(format!("constants may use {}", INTRINSICS.join(", ")))
             }
         }
     }
@@ -229,12 +229,12 @@ impl Scope {
     pub(super) fn dim(&mut self, expr: &Expr) -> Option<Dim> {
         self.introduce_dims(expr);
         match self.constant(expr) {
-            Value::Int(dim) => Some(dim),
-            Value::Unknown => None,
+            ConstValue::Int(dim) => Some(dim),
+            ConstValue::Unknown => None,
             other => {
                 self.diagnostics.push(
                     Diagnostic::new(Code::E003, expr.span, format!("a size must be an int, found {}", other.kind()))
-                        .label(format!("this is {other}")),
+                        .with_label(format!("this is {other}")),
                 );
                 None
             }
@@ -246,7 +246,7 @@ impl Scope {
             let slip = name.starts_with(|c: char| c.is_ascii_lowercase())
                 && closest(name, self.constants.keys().map(|s| &**s)).is_some();
             if !self.has_constant(name) && !slip {
-                self.introduce(name);
+                self.declare_dimension(name);
             }
         }
         for child in expr.children() {
@@ -267,12 +267,12 @@ impl Scope {
                             if index > 0 {
                                 self.diagnostics.push(
                                     Diagnostic::new(Code::E003, *span, "`*` must come first")
-                                        .label("it stands for the leading dimensions"),
+                                        .with_label("it stands for the leading dimensions"),
                                 );
                             }
-                            let lead = self.introduce("*");
+                            let lead = self.declare_dimension("*");
                             if let Some(shape) = &mut shape {
-                                shape.lead = Some(lead);
+                                shape.variadic = Some(lead);
                             }
                         }
                         DimExpr::Elided(_) => shape = None,

@@ -1,6 +1,6 @@
 //! Fitting tensors to a signature.
 
-use super::scope::Scope;
+use super::scope::ConstantScope;
 use super::types::{Shape, TensorType};
 use crate::ast::IoTensor;
 use crate::dims::{Dim, Symbol, Unifier};
@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 
 /// One input or result of a signature.
 #[derive(Clone, Debug)]
-pub(super) struct Slot {
+pub(super) struct SignatureSlot {
     pub(super) name: String,
     pub(super) ty: TensorType,
     pub(super) optional: bool,
 }
 
 /// A signature whose symbols are being solved for.
-pub(super) struct Signature {
-    pub(super) inputs: Vec<Slot>,
-    pub(super) outputs: Vec<Slot>,
+pub(super) struct SolvedSignature {
+    pub(super) inputs: Vec<SignatureSlot>,
+    pub(super) outputs: Vec<SignatureSlot>,
     pub(super) unifier: Unifier,
-    packs: BTreeMap<Symbol, Shape>,
+    variadic_shapes: BTreeMap<Symbol, Shape>,
 }
 
 /// Why a tensor does not fit its slot.
@@ -28,50 +28,50 @@ pub(super) struct SignatureMismatch {
     pub(super) label: String,
 }
 
-pub(super) fn slots(tensors: &[&IoTensor], scope: &mut Scope, default_name: &str) -> Vec<Slot> {
+pub(super) fn slots(tensors: &[&IoTensor], scope: &mut ConstantScope, default_name: &str) -> Vec<SignatureSlot> {
     tensors
         .iter()
         .map(|tensor| {
             let optional = tensor.optional
                 || matches!(tensor.ty.as_ref().map(|ty| &ty.kind), Some(crate::ast::TypeKind::Optional(_)));
             let name = tensor.name.as_ref().map_or(default_name.to_string(), |name| name.name.clone());
-            Slot { name, ty: scope.io_tensor(tensor), optional }
+            SignatureSlot { name, ty: scope.io_tensor(tensor), optional }
         })
         .collect()
 }
 
-impl Signature {
-    pub(super) fn new(scope: &mut Scope, inputs: &[&IoTensor], outputs: &[&IoTensor]) -> Signature {
-        Signature {
+impl SolvedSignature {
+    pub(super) fn new(scope: &mut ConstantScope, inputs: &[&IoTensor], outputs: &[&IoTensor]) -> SolvedSignature {
+        SolvedSignature {
             inputs: slots(inputs, scope, "in"),
             outputs: slots(outputs, scope, "out"),
             unifier: Unifier::new(scope.id),
-            packs: BTreeMap::new(),
+            variadic_shapes: BTreeMap::new(),
         }
     }
 
     /// Fits a tensor to a slot's type.
-    pub(super) fn fit(&mut self, slot: &TensorType, found: &TensorType) -> Result<(), SignatureMismatch> {
+    pub(super) fn unify_slot(&mut self, slot: &TensorType, found: &TensorType) -> Result<(), SignatureMismatch> {
         let (Some(pattern), Some(shape)) = (&slot.shape, &found.shape) else {
             return Ok(());
         };
         let misfit = |this: &Self, label: String| SignatureMismatch { expected: this.show(pattern), label };
         let extra = shape.dims.len().checked_sub(pattern.dims.len());
-        match (&pattern.lead, extra) {
-            (None, Some(0)) if shape.lead.is_none() => {}
+        match (&pattern.variadic, extra) {
+            (None, Some(0)) if shape.variadic.is_none() => {}
             (Some(_), Some(_)) => {}
             _ => {
                 let rank = pattern.dims.len();
-                let words = if pattern.lead.is_some() { "at least " } else { "" };
+                let words = if pattern.variadic.is_some() { "at least " } else { "" };
                 let plural = if rank == 1 { "" } else { "s" };
                 return Err(misfit(self, format!("needs {words}{rank} dimension{plural}, got {shape}")));
             }
         }
-        if let Some(pack) = &pattern.lead {
-            let head = Shape { lead: shape.lead.clone(), dims: shape.dims[..extra.unwrap_or(0)].to_vec() };
-            match self.packs.get(pack) {
+        if let Some(pack) = &pattern.variadic {
+            let head = Shape { variadic: shape.variadic.clone(), dims: shape.dims[..extra.unwrap_or(0)].to_vec() };
+            match self.variadic_shapes.get(pack) {
                 None => {
-                    self.packs.insert(pack.clone(), head);
+                    self.variadic_shapes.insert(pack.clone(), head);
                 }
                 Some(bound) if bound.equal(&head) => {}
                 Some(bound) => {
@@ -91,11 +91,11 @@ impl Signature {
     }
 
     /// A type of the signature with everything known put in; sizes that stay unknown make the shape unknown.
-    pub(super) fn solved(&self, ty: &TensorType) -> TensorType {
+    pub(super) fn substitute_known(&self, ty: &TensorType) -> TensorType {
         let shape = ty.shape.as_ref().and_then(|shape| {
-            let mut solved = match &shape.lead {
+            let mut solved = match &shape.variadic {
                 None => Shape::fixed(Vec::new()),
-                Some(pack) => self.packs.get(pack)?.clone(),
+                Some(pack) => self.variadic_shapes.get(pack)?.clone(),
             };
             for dim in &shape.dims {
                 if self.unifier.unsolved(dim).is_some() {
@@ -110,8 +110,8 @@ impl Signature {
 
     /// A slot's shape for messages: known sizes put in, unknown ones by their name.
     fn show(&self, shape: &Shape) -> String {
-        let lead = shape.lead.as_ref().map(|pack| match self.packs.get(pack) {
-            Some(bound) if bound.lead.is_none() => bound.dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", "),
+        let lead = shape.variadic.as_ref().map(|pack| match self.variadic_shapes.get(pack) {
+            Some(bound) if bound.variadic.is_none() => bound.dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", "),
             _ => "*".to_string(),
         });
         let dims = shape.dims.iter().map(|dim| self.unifier.apply(dim).to_string());

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Stands for the leading dimensions written `*`.
-    pub lead: Option<Symbol>,
+    pub variadic: Option<Symbol>,
     /// The dimensions after it.
     pub dims: Vec<Dim>,
 }
@@ -15,12 +15,12 @@ pub struct Shape {
 impl Shape {
     /// A shape without leading `*`.
     pub fn fixed(dims: Vec<Dim>) -> Shape {
-        Shape { lead: None, dims }
+        Shape { variadic: None, dims }
     }
 
     /// How many elements it has; leading dimensions count as one unknown factor.
     pub fn elements(&self) -> Dim {
-        let lead = self.lead.clone().map_or(Dim::constant(1), Dim::symbol);
+        let lead = self.variadic.clone().map_or(Dim::constant(1), Dim::symbol);
         self.dims.iter().fold(lead, |product, dim| product * dim.clone())
     }
 
@@ -29,13 +29,13 @@ impl Shape {
         let rank = self.dims.len() as i64;
         // With leading dimensions of unknown number, only counting from the end is certain.
         let place = if axis < 0 { rank + axis } else { axis };
-        let certain = self.lead.is_none() || axis < 0;
+        let certain = self.variadic.is_none() || axis < 0;
         (certain && (0..rank).contains(&place)).then_some(place as usize)
     }
 
     /// Whether two shapes agree for all sizes, assuming that divisions in them are exact.
     pub fn equal(&self, other: &Shape) -> bool {
-        self.lead == other.lead
+        self.variadic == other.variadic
             && self.dims.len() == other.dims.len()
             && self.dims.iter().zip(&other.dims).all(|(a, b)| a.equal(b).is_some())
     }
@@ -44,7 +44,7 @@ impl Shape {
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dims: Vec<String> =
-            self.lead.iter().map(|_| "*".to_string()).chain(self.dims.iter().map(Dim::to_string)).collect();
+            self.variadic.iter().map(|_| "*".to_string()).chain(self.dims.iter().map(Dim::to_string)).collect();
         write!(f, "[{}]", dims.join(", "))
     }
 }

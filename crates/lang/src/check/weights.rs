@@ -5,7 +5,7 @@ use crate::ast::{
     WeightPart, WeightPath, WeightSpec,
 };
 use crate::diagnostic::{Code, Diagnostic};
-use crate::resolve::{ModuleView, Program};
+use crate::resolve::{ModuleView, ModuleProgram};
 use crate::span::Span;
 use crate::suggest::closest;
 use crate::template;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// What `transform` knows.
 const FUNCTIONS: &[&str] = &["transpose", "negate", "exp", "negate_exp"];
 
-pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(program: &ModuleProgram, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
     // Names of tensors may use parameters and what `let:` makes of them.
     let lets = view.lets.iter().filter_map(|item| match item {
         LetItem::Bind { name, .. } => Some(name.name.as_str()),
@@ -32,8 +32,8 @@ pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Di
                 if let Some(first) = seen.insert(text.clone(), mapping.path.span) {
                     found.push(
                         Diagnostic::new(Code::E010, mapping.path.span, format!("`{text}` is mapped twice"))
-                            .label("second mapping")
-                            .also(first, "first mapping"),
+                            .with_label("second mapping")
+                            .with_secondary(first, "first mapping"),
                     );
                 }
                 check_path(program, view, &mapping.path, Code::E010, found);
@@ -54,7 +54,7 @@ fn check_export(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
     match &mapping.spec {
         WeightSpec::Fuse { span, .. } => found.push(
             invalid(*span, "`fuse` joins what is read".to_string(), "an export takes apart")
-                .hint("write `split(\"a\": [0, n], \"b\": [n, m], dim=0)`"),
+                .with_hint("write `split(\"a\": [0, n], \"b\": [n, m], dim=0)`"),
         ),
         WeightSpec::Transform { function, .. } if matches!(function.name.as_str(), "exp" | "negate_exp") => found.push(
             invalid(
@@ -62,7 +62,7 @@ fn check_export(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
                 format!("`{}` cannot stand in an export", function.name),
                 "it is undone when it is read",
             )
-            .hint("write it in `hf_mapping:`; exporting undoes it"),
+            .with_hint("write it in `hf_mapping:`; exporting undoes it"),
         ),
         _ => {}
     }
@@ -75,7 +75,7 @@ fn check_config(view: &ModuleView<'_>, entries: &[ConfigEntry], found: &mut Vec<
         let label = format!("known are {}", KEYS.join(", "));
         let mut unknown = invalid(entry.key.span, format!("`hf_config` has no `{}`", entry.key.name), label);
         if let Some(close) = closest(&entry.key.name, KEYS.iter().copied()) {
-            unknown = unknown.hint(format!("did you mean `{close}:`?"));
+            unknown = unknown.with_hint(format!("did you mean `{close}:`?"));
         }
         found.push(unknown);
     }
@@ -94,7 +94,7 @@ fn check_config(view: &ModuleView<'_>, entries: &[ConfigEntry], found: &mut Vec<
         let owner = &view.decl.name.name;
         let mut missing = invalid(key.span, format!("`{owner}` has no parameter `{}`", key.name), "not a parameter");
         if let Some(close) = closest(&key.name, header(view)) {
-            missing = missing.hint(format!("did you mean `{close}`?"));
+            missing = missing.with_hint(format!("did you mean `{close}`?"));
         }
         found.push(missing);
     }
@@ -109,18 +109,18 @@ fn header<'a>(view: &ModuleView<'a>) -> impl Iterator<Item = &'a str> + use<'a> 
 }
 
 fn invalid(span: Span, message: String, label: impl Into<String>) -> Diagnostic {
-    Diagnostic::new(Code::E010, span, message).label(label)
+    Diagnostic::new(Code::E010, span, message).with_label(label)
 }
 
 /// Follows a path through contained modules.
 pub(super) fn check_path(
-    program: &Program,
+    program: &ModuleProgram,
     view: &ModuleView<'_>,
     path: &WeightPath,
     code: Code,
     found: &mut Vec<Diagnostic>,
 ) {
-    let invalid = |span: Span, message: String, label: &str| Diagnostic::new(code, span, message).label(label);
+    let invalid = |span: Span, message: String, label: &str| Diagnostic::new(code, span, message).with_label(label);
     let mut current = view.clone();
     let mut parts = path.parts.iter().peekable();
     while let Some(part) = parts.next() {
@@ -133,7 +133,7 @@ pub(super) fn check_path(
             let mut missing =
                 invalid(name.span, format!("`{owner}` has no parameter `{}`", name.name), "not a parameter");
             if let Some(close) = closest(&name.name, names) {
-                missing = missing.hint(format!("did you mean `{close}`?"));
+                missing = missing.with_hint(format!("did you mean `{close}`?"));
             }
             return found.push(missing);
         };
@@ -194,7 +194,7 @@ fn check_spec(mapping: &WeightMapping, constants: &[&str], found: &mut Vec<Diagn
                 let message = format!("no function `{}` to transform a tensor with", function.name);
                 let mut unknown = invalid(function.span, message, known);
                 if let Some(close) = closest(&function.name, FUNCTIONS.iter().copied()) {
-                    unknown = unknown.hint(format!("did you mean `{close}`?"));
+                    unknown = unknown.with_hint(format!("did you mean `{close}`?"));
                 }
                 found.push(unknown);
             }
@@ -223,14 +223,14 @@ fn check_spec(mapping: &WeightMapping, constants: &[&str], found: &mut Vec<Diagn
         let used: Vec<&str> = pieces
             .iter()
             .flat_map(|piece| match piece {
-                template::Piece::Text(_) => Vec::new(),
-                template::Piece::Value(_, expr) => template::names(expr),
+                template::NamePiece::Text(_) => Vec::new(),
+                template::NamePiece::Value(_, expr) => template::names(expr),
             })
             .collect();
         if let Some(free) = used.iter().find(|name| !bound.contains(name) && !constants.contains(name)) {
             found.push(
                 invalid(text.span, format!("placeholder `{{{free}}}` is not bound"), "nothing gives it a value")
-                    .also(mapping.path.span, "the parameter has no such placeholder"),
+                    .with_secondary(mapping.path.span, "the parameter has no such placeholder"),
             );
         }
         if let Some(lost) = bound.iter().find(|name| !used.contains(name)) {
@@ -240,7 +240,7 @@ fn check_spec(mapping: &WeightMapping, constants: &[&str], found: &mut Vec<Diagn
                     format!("placeholder `{{{lost}}}` is not used"),
                     "every layer would read the same tensor",
                 )
-                .also(mapping.path.span, "bound here"),
+                .with_secondary(mapping.path.span, "bound here"),
             );
         }
     }

@@ -1,29 +1,29 @@
 //! Evaluation. Every failure names the part of the expression that caused it.
 
-use super::value::{Ternary, Value};
+use super::value::{Ternary, ConstValue};
 use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
 use crate::dims::Dim;
 use crate::span::Span;
 
 /// Where names get their values.
-pub trait Names {
+pub trait NameResolver {
     /// The value of a name; `None` if it has no constant one.
-    fn value(&self, name: &str) -> Option<Value>;
+    fn value(&self, name: &str) -> Option<ConstValue>;
 
     /// Whether a name stands for a tensor, which is never constant.
     fn is_tensor(&self, name: &str) -> bool;
 
     /// Whether an optional tensor is there; `None` if that is not known.
-    fn given(&self, name: &str) -> Option<bool> {
+    fn is_present(&self, name: &str) -> Option<bool> {
         let _ = name;
         None
     }
 
     /// What is assumed about a condition that parameters leave open.
-    fn assumed(&self, condition: &str) -> Option<bool>;
+    fn assumed_truth(&self, condition: &str) -> Option<bool>;
 
     /// Told of a condition that an `if else` needs decided; a checker may come back with it assumed both ways.
-    fn wish(&self, condition: &str) {
+    fn request_decision(&self, condition: &str) {
         let _ = condition;
     }
 }
@@ -52,7 +52,7 @@ pub enum EvalErrorKind {
     NotAFunction(String),
 }
 
-type EvalResult = Result<Value, EvalError>;
+type EvalResult = Result<ConstValue, EvalError>;
 
 /// Sizes with more terms than any architecture has are not followed; this bounds the work on strange files.
 const MAX_TERMS: usize = 4096;
@@ -65,7 +65,7 @@ pub(crate) const INTRINSICS: &[&str] =
 pub(crate) const INDEX: &str = "{index}";
 
 /// Evaluates a constant expression.
-pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
+pub fn eval(expr: &Expr, names: &dyn NameResolver) -> EvalResult {
     let fail = |kind| Err(EvalError { span: expr.span, kind });
     match &expr.kind {
         // Ints and floats have 32 bits (§3.1).
@@ -75,30 +75,30 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
         ExprKind::Float(value) if value.is_finite() && (*value as f32).is_infinite() => {
             fail(EvalErrorKind::Type(format!("{value:e} does not fit in a float of 32 bits")))
         }
-        ExprKind::Int(value) => Ok(Value::int(*value)),
-        ExprKind::Float(value) => Ok(Value::Float(Some(*value))),
-        ExprKind::Str(text) => Ok(Value::Str(text.clone())),
-        ExprKind::Bool(value) => Ok(Value::bool(*value)),
-        ExprKind::None => Ok(Value::None),
+        ExprKind::Int(value) => Ok(ConstValue::int(*value)),
+        ExprKind::Float(value) => Ok(ConstValue::Float(Some(*value))),
+        ExprKind::Str(text) => Ok(ConstValue::Str(text.clone())),
+        ExprKind::Bool(value) => Ok(ConstValue::bool(*value)),
+        ExprKind::None => Ok(ConstValue::None),
         ExprKind::Name(name) => match names.value(name) {
-            Some(Value::Bool(Ternary::Open(condition))) => Ok(Value::Bool(decide(condition, names))),
+            Some(ConstValue::Bool(Ternary::Undecided(condition))) => Ok(ConstValue::Bool(decide_condition(condition, names))),
             Some(value) => Ok(value),
             None if names.is_tensor(name) => fail(EvalErrorKind::Runtime(name.clone())),
             None => fail(EvalErrorKind::Undefined(name.clone())),
         },
         ExprKind::Paren(inner) => eval(inner, names),
         ExprKind::Tuple(items) | ExprKind::List(items) => {
-            Ok(Value::List(items.iter().map(|item| eval(item, names)).collect::<Result<_, _>>()?))
+            Ok(ConstValue::List(items.iter().map(|item| eval(item, names)).collect::<Result<_, _>>()?))
         }
         ExprKind::Unary(op, inner) => {
             // The smallest int is one further from 0 than the largest.
             let value = match (op, &inner.kind) {
-                (UnaryOp::Neg, ExprKind::Int(2_147_483_648)) => Value::int(2_147_483_648),
+                (UnaryOp::Neg, ExprKind::Int(2_147_483_648)) => ConstValue::int(2_147_483_648),
                 _ => eval(inner, names)?,
             };
             unary(*op, value).map_err(|words| EvalError { span: expr.span, kind: EvalErrorKind::Type(words) })
         }
-        ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), left, right) => logic(*op, left, right, names),
+        ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), left, right) => eval_logic(*op, left, right, names),
         ExprKind::Binary(op, left, right) => {
             let (a, b) = (eval(left, names)?, eval(right, names)?);
             arithmetic(*op, a, b).map_err(|kind| EvalError { span: expr.span, kind })
@@ -112,21 +112,21 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
                     .map_err(|words| EvalError { span: expr.span, kind: EvalErrorKind::Type(words) })?;
                 match truth {
                     Ternary::Known(true) => {}
-                    Ternary::Known(false) => return Ok(Value::bool(false)),
+                    Ternary::Known(false) => return Ok(ConstValue::bool(false)),
                     open if result == Ternary::Known(true) => result = open,
-                    Ternary::Open(_) => {}
+                    Ternary::Undecided(_) => {}
                 }
                 left = right_value;
             }
-            Ok(Value::Bool(result))
+            Ok(ConstValue::Bool(result))
         }
         ExprKind::IfElse { then, condition, otherwise } => match truth(condition, names)? {
             Ternary::Known(true) => eval(then, names),
             Ternary::Known(false) => eval(otherwise, names),
-            Ternary::Open(open) => {
-                names.wish(&open);
+            Ternary::Undecided(open) => {
+                names.request_decision(&open);
                 let (a, b) = (eval(then, names)?, eval(otherwise, names)?);
-                Ok(if a == b { a } else { Value::Unknown })
+                Ok(if a == b { a } else { ConstValue::Unknown })
             }
         },
         ExprKind::Call(callee, args) => {
@@ -137,8 +137,8 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
                 return match &args[..] {
                     [Arg { value, name: None, .. }] if value.as_name().is_some_and(|name| names.is_tensor(name)) => {
                         let tensor = value.as_name().unwrap_or_default();
-                        let open = || decide(format!("given({tensor})"), names);
-                        Ok(Value::Bool(names.given(tensor).map_or_else(open, Ternary::Known)))
+                        let open = || decide_condition(format!("given({tensor})"), names);
+                        Ok(ConstValue::Bool(names.is_present(tensor).map_or_else(open, Ternary::Known)))
                     }
                     _ => fail(EvalErrorKind::Type("`given` takes the name of an optional tensor".to_string())),
                 };
@@ -173,7 +173,7 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
 }
 
 /// `list[i]`; negative numbers count from the end.
-fn element(expr: &Expr, base: &Expr, items: &[IndexItem], names: &dyn Names) -> EvalResult {
+fn element(expr: &Expr, base: &Expr, items: &[IndexItem], names: &dyn NameResolver) -> EvalResult {
     let fail = |span, words: String| Err(EvalError { span, kind: EvalErrorKind::Type(words) });
     let list = eval(base, names)?;
     let [IndexItem::At(place)] = items else {
@@ -181,25 +181,25 @@ fn element(expr: &Expr, base: &Expr, items: &[IndexItem], names: &dyn Names) -> 
     };
     let index = eval(place, names)?;
     match (list, &index) {
-        (Value::Unknown, _) | (_, Value::Unknown) => Ok(Value::Unknown),
-        (Value::List(list), Value::Int(n)) => {
-            let Some(n) = n.as_constant() else { return Ok(Value::Unknown) };
+        (ConstValue::Unknown, _) | (_, ConstValue::Unknown) => Ok(ConstValue::Unknown),
+        (ConstValue::List(list), ConstValue::Int(n)) => {
+            let Some(n) = n.as_constant() else { return Ok(ConstValue::Unknown) };
             let at = if n < 0 { n + list.len() as i64 } else { n };
             match usize::try_from(at).ok().and_then(|at| list.get(at)) {
                 Some(found) => Ok(found.clone()),
                 None => fail(place.span, format!("the list has {} elements, none at {n}", list.len())),
             }
         }
-        (Value::List(_), other) => fail(place.span, format!("an index is an int, found {}", other.kind())),
+        (ConstValue::List(_), other) => fail(place.span, format!("an index is an int, found {}", other.kind())),
         (other, _) => fail(base.span, format!("only a list has elements, this is {}", other.kind())),
     }
 }
 
 /// Evaluates a condition.
-pub(crate) fn truth(expr: &Expr, names: &dyn Names) -> Result<Ternary, EvalError> {
+pub(crate) fn truth(expr: &Expr, names: &dyn NameResolver) -> Result<Ternary, EvalError> {
     match eval(expr, names)? {
-        Value::Bool(truth) => Ok(truth),
-        Value::Unknown => Ok(decide("?".to_string(), names)),
+        ConstValue::Bool(truth) => Ok(truth),
+        ConstValue::Unknown => Ok(decide_condition("?".to_string(), names)),
         other => {
             let kind = EvalErrorKind::Type(format!("expected a condition, found {}", other.kind()));
             Err(EvalError { span: expr.span, kind })
@@ -215,30 +215,30 @@ fn root(expr: &Expr) -> Option<&str> {
     }
 }
 
-fn decide(condition: String, names: &dyn Names) -> Ternary {
-    names.assumed(&condition).map_or(Ternary::Open(condition), Ternary::Known)
+fn decide_condition(condition: String, names: &dyn NameResolver) -> Ternary {
+    names.assumed_truth(&condition).map_or(Ternary::Undecided(condition), Ternary::Known)
 }
 
-fn unary(op: UnaryOp, value: Value) -> Result<Value, String> {
+fn unary(op: UnaryOp, value: ConstValue) -> Result<ConstValue, String> {
     match (op, value) {
-        (_, Value::Unknown) => Ok(Value::Unknown),
-        (UnaryOp::Neg, Value::Int(dim)) => Ok(Value::Int(-dim)),
-        (UnaryOp::Neg, Value::Float(value)) => Ok(Value::Float(value.map(|v| -v))),
-        (UnaryOp::Not | UnaryOp::Bang, Value::Bool(Ternary::Known(value))) => Ok(Value::bool(!value)),
-        (UnaryOp::Not | UnaryOp::Bang, open @ Value::Bool(_)) => Ok(open),
+        (_, ConstValue::Unknown) => Ok(ConstValue::Unknown),
+        (UnaryOp::Neg, ConstValue::Int(dim)) => Ok(ConstValue::Int(-dim)),
+        (UnaryOp::Neg, ConstValue::Float(value)) => Ok(ConstValue::Float(value.map(|v| -v))),
+        (UnaryOp::Not | UnaryOp::Bang, ConstValue::Bool(Ternary::Known(value))) => Ok(ConstValue::bool(!value)),
+        (UnaryOp::Not | UnaryOp::Bang, open @ ConstValue::Bool(_)) => Ok(open),
         (UnaryOp::Neg, other) => Err(format!("cannot negate {}", other.kind())),
         (_, other) => Err(format!("`not` needs a condition, found {}", other.kind())),
     }
 }
 
-fn logic(op: BinaryOp, left: &Expr, right: &Expr, names: &dyn Names) -> EvalResult {
+fn eval_logic(op: BinaryOp, left: &Expr, right: &Expr, names: &dyn NameResolver) -> EvalResult {
     let a = truth(left, names)?;
     let b = truth(right, names)?;
     let deciding = op == BinaryOp::Or;
-    Ok(Value::Bool(match (a, b) {
+    Ok(ConstValue::Bool(match (a, b) {
         (Ternary::Known(x), _) | (_, Ternary::Known(x)) if x == deciding => Ternary::Known(deciding),
         (Ternary::Known(_), other) | (other, Ternary::Known(_)) => other,
-        (first @ Ternary::Open(_), Ternary::Open(_)) => first,
+        (first @ Ternary::Undecided(_), Ternary::Undecided(_)) => first,
     }))
 }
 
@@ -251,18 +251,18 @@ fn is_shape(expr: &Expr) -> bool {
     }
 }
 
-fn arithmetic(op: BinaryOp, a: Value, b: Value) -> Result<Value, EvalErrorKind> {
-    let float = |value: &Value| match value {
-        Value::Float(value) => Some(*value),
-        Value::Int(dim) => Some(dim.as_constant().map(|n| n as f64)),
+fn arithmetic(op: BinaryOp, a: ConstValue, b: ConstValue) -> Result<ConstValue, EvalErrorKind> {
+    let float = |value: &ConstValue| match value {
+        ConstValue::Float(value) => Some(*value),
+        ConstValue::Int(dim) => Some(dim.as_constant().map(|n| n as f64)),
         _ => None,
     };
-    if matches!((&a, &b), (Value::Unknown, _) | (_, Value::Unknown)) {
-        return Ok(Value::Unknown);
+    if matches!((&a, &b), (ConstValue::Unknown, _) | (_, ConstValue::Unknown)) {
+        return Ok(ConstValue::Unknown);
     }
-    if let (Value::Int(x), Value::Int(y)) = (&a, &b) {
+    if let (ConstValue::Int(x), ConstValue::Int(y)) = (&a, &b) {
         if x.term_count() * y.term_count() > MAX_TERMS {
-            return Ok(Value::Unknown);
+            return Ok(ConstValue::Unknown);
         }
         let zero = y.is_zero();
         let result = match op {
@@ -276,7 +276,7 @@ fn arithmetic(op: BinaryOp, a: Value, b: Value) -> Result<Value, EvalErrorKind> 
             _ => None,
         };
         if let Some(dim) = result {
-            return Ok(Value::Int(dim));
+            return Ok(ConstValue::Int(dim));
         }
     }
     match (float(&a), float(&b)) {
@@ -294,7 +294,7 @@ fn arithmetic(op: BinaryOp, a: Value, b: Value) -> Result<Value, EvalErrorKind> 
                 BinaryOp::Mod => x - y * (x / y).floor(),
                 _ => x.powf(y),
             };
-            Ok(Value::Float(x.zip(y).map(|(x, y)| apply(x, y))))
+            Ok(ConstValue::Float(x.zip(y).map(|(x, y)| apply(x, y))))
         }
         _ => Err(EvalErrorKind::Type(format!("`{}` does not fit {} and {}", op.symbol(), a.kind(), b.kind()))),
     }
@@ -310,9 +310,9 @@ fn power(base: &Dim, exponent: &Dim) -> Option<Dim> {
     }
 }
 
-fn compare(op: CompareOp, a: &Value, b: &Value, names: &dyn Names) -> Result<Ternary, String> {
+fn compare(op: CompareOp, a: &ConstValue, b: &ConstValue, names: &dyn NameResolver) -> Result<Ternary, String> {
     use std::cmp::Ordering;
-    let open = || decide(format!("{a} {} {b}", op.symbol()), names);
+    let open = || decide_condition(format!("{a} {} {b}", op.symbol()), names);
     let test = |order: Option<Ordering>| match order {
         None => Ternary::Known(op == CompareOp::Ne),
         Some(order) => Ternary::Known(match op {
@@ -327,58 +327,58 @@ fn compare(op: CompareOp, a: &Value, b: &Value, names: &dyn Names) -> Result<Ter
     let equality = matches!(op, CompareOp::Eq | CompareOp::Ne);
     let same = |same: bool| Ok(Ternary::Known(same == (op == CompareOp::Eq)));
     match (a, b) {
-        (Value::Unknown, _) | (_, Value::Unknown) => Ok(open()),
-        (Value::Int(x), Value::Int(y)) => {
+        (ConstValue::Unknown, _) | (_, ConstValue::Unknown) => Ok(open()),
+        (ConstValue::Int(x), ConstValue::Int(y)) => {
             Ok((x.clone() - y.clone()).as_constant().map_or_else(open, |difference| test(Some(difference.cmp(&0)))))
         }
-        (Value::Float(x), Value::Float(y)) => Ok(x.zip(*y).map_or_else(open, |(x, y)| test(x.partial_cmp(&y)))),
-        (Value::Int(x), Value::Float(y)) => {
+        (ConstValue::Float(x), ConstValue::Float(y)) => Ok(x.zip(*y).map_or_else(open, |(x, y)| test(x.partial_cmp(&y)))),
+        (ConstValue::Int(x), ConstValue::Float(y)) => {
             Ok(x.as_constant().zip(*y).map_or_else(open, |(x, y)| test((x as f64).partial_cmp(&y))))
         }
-        (Value::Float(x), Value::Int(y)) => {
+        (ConstValue::Float(x), ConstValue::Int(y)) => {
             Ok(x.zip(y.as_constant()).map_or_else(open, |(x, y)| test(x.partial_cmp(&(y as f64)))))
         }
-        (Value::None, Value::None) if equality => same(true),
-        (Value::None, _) | (_, Value::None) if equality => same(false),
-        (Value::Bool(Ternary::Known(x)), Value::Bool(Ternary::Known(y))) if equality => same(x == y),
-        (Value::Bool(_), Value::Bool(_)) if equality => Ok(open()),
-        (Value::Str(x) | Value::Word(x), Value::Str(y) | Value::Word(y)) if equality => same(x == y),
-        (Value::List(x), Value::List(y)) if equality => same(x == y),
+        (ConstValue::None, ConstValue::None) if equality => same(true),
+        (ConstValue::None, _) | (_, ConstValue::None) if equality => same(false),
+        (ConstValue::Bool(Ternary::Known(x)), ConstValue::Bool(Ternary::Known(y))) if equality => same(x == y),
+        (ConstValue::Bool(_), ConstValue::Bool(_)) if equality => Ok(open()),
+        (ConstValue::Str(x) | ConstValue::Identifier(x), ConstValue::Str(y) | ConstValue::Identifier(y)) if equality => same(x == y),
+        (ConstValue::List(x), ConstValue::List(y)) if equality => same(x == y),
         _ => Err(format!("`{}` cannot compare {} with {}", op.symbol(), a.kind(), b.kind())),
     }
 }
 
-fn intrinsic(name: &str, values: Vec<Value>) -> Result<Value, EvalErrorKind> {
+fn intrinsic(name: &str, values: Vec<ConstValue>) -> Result<ConstValue, EvalErrorKind> {
     let wrong = || EvalErrorKind::Type(format!("`{name}` does not take these arguments"));
-    if values.contains(&Value::Unknown) {
-        return Ok(Value::Unknown);
+    if values.contains(&ConstValue::Unknown) {
+        return Ok(ConstValue::Unknown);
     }
     match (name, &values[..]) {
-        ("sqrt", [Value::Int(x)]) => Ok(Value::Float(x.as_constant().map(|n| (n as f64).sqrt()))),
-        ("sqrt", [Value::Float(x)]) => Ok(Value::Float(x.map(f64::sqrt))),
-        ("log", [Value::Int(x)]) => Ok(Value::Float(x.as_constant().map(|n| (n as f64).ln()))),
-        ("log", [Value::Float(x)]) => Ok(Value::Float(x.map(f64::ln))),
-        ("exp", [Value::Int(x)]) => Ok(Value::Float(x.as_constant().map(|n| (n as f64).exp()))),
-        ("exp", [Value::Float(x)]) => Ok(Value::Float(x.map(f64::exp))),
-        ("len", [Value::List(items)]) => Ok(Value::int(items.len() as i64)),
-        ("len", [Value::None]) => Ok(Value::int(0)),
-        ("contains", [Value::None, _]) => Ok(Value::bool(false)),
-        ("contains", [Value::List(items), Value::Int(x)]) if !items.is_empty() && x.as_constant().is_none() => {
-            Ok(Value::Unknown)
+        ("sqrt", [ConstValue::Int(x)]) => Ok(ConstValue::Float(x.as_constant().map(|n| (n as f64).sqrt()))),
+        ("sqrt", [ConstValue::Float(x)]) => Ok(ConstValue::Float(x.map(f64::sqrt))),
+        ("log", [ConstValue::Int(x)]) => Ok(ConstValue::Float(x.as_constant().map(|n| (n as f64).ln()))),
+        ("log", [ConstValue::Float(x)]) => Ok(ConstValue::Float(x.map(f64::ln))),
+        ("exp", [ConstValue::Int(x)]) => Ok(ConstValue::Float(x.as_constant().map(|n| (n as f64).exp()))),
+        ("exp", [ConstValue::Float(x)]) => Ok(ConstValue::Float(x.map(f64::exp))),
+        ("len", [ConstValue::List(items)]) => Ok(ConstValue::int(items.len() as i64)),
+        ("len", [ConstValue::None]) => Ok(ConstValue::int(0)),
+        ("contains", [ConstValue::None, _]) => Ok(ConstValue::bool(false)),
+        ("contains", [ConstValue::List(items), ConstValue::Int(x)]) if !items.is_empty() && x.as_constant().is_none() => {
+            Ok(ConstValue::Unknown)
         }
-        ("contains", [Value::List(items), x]) => Ok(Value::bool(items.contains(x))),
-        ("abs", [Value::Float(x)]) => Ok(Value::Float(x.map(f64::abs))),
-        ("abs", [Value::Int(x)]) => Ok(Value::Int(x.clone().max(-x.clone()))),
-        ("ceil_div", [Value::Int(_), Value::Int(b)]) if b.is_zero() => Err(EvalErrorKind::ZeroDivision),
-        ("ceil_div", [Value::Int(a), Value::Int(b)]) => match a.divide_exactly(b) {
-            Some(quotient) => Ok(Value::Int(quotient)),
-            None => Ok(Value::Int((a.clone() + b.clone() - Dim::constant(1)).floor_div(b))),
+        ("contains", [ConstValue::List(items), x]) => Ok(ConstValue::bool(items.contains(x))),
+        ("abs", [ConstValue::Float(x)]) => Ok(ConstValue::Float(x.map(f64::abs))),
+        ("abs", [ConstValue::Int(x)]) => Ok(ConstValue::Int(x.clone().max(-x.clone()))),
+        ("ceil_div", [ConstValue::Int(_), ConstValue::Int(b)]) if b.is_zero() => Err(EvalErrorKind::ZeroDivision),
+        ("ceil_div", [ConstValue::Int(a), ConstValue::Int(b)]) => match a.divide_exactly(b) {
+            Some(quotient) => Ok(ConstValue::Int(quotient)),
+            None => Ok(ConstValue::Int((a.clone() + b.clone() - Dim::constant(1)).floor_div(b))),
         },
-        ("min" | "max", [Value::Int(a), Value::Int(b)]) => {
-            Ok(Value::Int(if name == "min" { a.clone().min(b.clone()) } else { a.clone().max(b.clone()) }))
+        ("min" | "max", [ConstValue::Int(a), ConstValue::Int(b)]) => {
+            Ok(ConstValue::Int(if name == "min" { a.clone().min(b.clone()) } else { a.clone().max(b.clone()) }))
         }
-        ("min" | "max", [Value::Float(a), Value::Float(b)]) => {
-            Ok(Value::Float(a.zip(*b).map(|(a, b)| if name == "min" { a.min(b) } else { a.max(b) })))
+        ("min" | "max", [ConstValue::Float(a), ConstValue::Float(b)]) => {
+            Ok(ConstValue::Float(a.zip(*b).map(|(a, b)| if name == "min" { a.min(b) } else { a.max(b) })))
         }
         _ => Err(wrong()),
     }
@@ -394,14 +394,14 @@ mod tests {
     /// `n`, `m` are sizes, `flag` is open, `half` is 0.5, `x` is a tensor.
     struct Given;
 
-    impl Names for Given {
-        fn value(&self, name: &str) -> Option<Value> {
-            let symbol = |rank| Value::Int(Dim::symbol(Symbol { scope: 0, rank, name: name.into() }));
+    impl NameResolver for Given {
+        fn value(&self, name: &str) -> Option<ConstValue> {
+            let symbol = |rank| ConstValue::Int(Dim::symbol(Symbol { scope: 0, rank, name: name.into() }));
             Some(match name {
                 "n" => symbol(0),
                 "m" => symbol(1),
-                "flag" => Value::Bool(Ternary::Open("flag".to_string())),
-                "half" => Value::Float(Some(0.5)),
+                "flag" => ConstValue::Bool(Ternary::Undecided("flag".to_string())),
+                "half" => ConstValue::Float(Some(0.5)),
                 _ => return None,
             })
         }
@@ -410,7 +410,7 @@ mod tests {
             name == "x"
         }
 
-        fn assumed(&self, _condition: &str) -> Option<bool> {
+        fn assumed_truth(&self, _condition: &str) -> Option<bool> {
             None
         }
     }

@@ -3,6 +3,6 @@
 mod eval;
 mod value;
 
-pub use eval::{EvalError, EvalErrorKind, Names, eval};
+pub use eval::{EvalError, EvalErrorKind, NameResolver, eval};
 pub(crate) use eval::{INDEX, INTRINSICS, truth};
-pub use value::{Ternary, Value};
+pub use value::{Ternary, ConstValue};

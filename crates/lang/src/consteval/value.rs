@@ -5,7 +5,7 @@ use std::fmt;
 
 /// A constant.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum ConstValue {
     /// A size or other integer.
     Int(Dim),
     /// A float; `None` if it depends on a parameter without a value.
@@ -17,9 +17,9 @@ pub enum Value {
     /// `None`.
     None,
     /// A list or tuple.
-    List(Vec<Value>),
+    List(Vec<ConstValue>),
     /// A word that names itself: `NT`, `silu`, `bf16`.
-    Word(String),
+    Identifier(String),
     /// A parameter of a type the checker does not follow, or a value after a reported mistake.
     Unknown,
 }
@@ -30,58 +30,58 @@ pub enum Ternary {
     /// It is decided.
     Known(bool),
     /// It depends on this condition, which parameters without values leave open.
-    Open(String),
+    Undecided(String),
 }
 
-impl Value {
+impl ConstValue {
     /// A decided boolean.
-    pub fn bool(value: bool) -> Value {
-        Value::Bool(Ternary::Known(value))
+    pub fn bool(value: bool) -> ConstValue {
+        ConstValue::Bool(Ternary::Known(value))
     }
 
     /// An integer.
-    pub fn int(value: i64) -> Value {
-        Value::Int(Dim::constant(value))
+    pub fn int(value: i64) -> ConstValue {
+        ConstValue::Int(Dim::constant(value))
     }
 
     /// What kind of value it is, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
-            Value::Int(_) => "an int",
-            Value::Float(_) => "a float",
-            Value::Bool(_) => "a bool",
-            Value::Str(_) => "a string",
-            Value::None => "None",
-            Value::List(_) => "a list",
-            Value::Word(_) => "a word",
-            Value::Unknown => "unknown",
+            ConstValue::Int(_) => "an int",
+            ConstValue::Float(_) => "a float",
+            ConstValue::Bool(_) => "a bool",
+            ConstValue::Str(_) => "a string",
+            ConstValue::None => "None",
+            ConstValue::List(_) => "a list",
+            ConstValue::Identifier(_) => "a word",
+            ConstValue::Unknown => "unknown",
         }
     }
 
     /// The integer, if it is a number.
     pub fn as_int(&self) -> Option<i64> {
         match self {
-            Value::Int(dim) => dim.as_constant(),
+            ConstValue::Int(dim) => dim.as_constant(),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for ConstValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Int(dim) => write!(f, "{dim}"),
-            Value::Float(Some(value)) => write!(f, "{value}"),
-            Value::Bool(Ternary::Known(value)) => write!(f, "{value}"),
-            Value::Bool(Ternary::Open(condition)) => f.write_str(condition),
-            Value::Str(text) => write!(f, "\"{text}\""),
-            Value::None => f.write_str("None"),
-            Value::List(items) => {
-                let items: Vec<String> = items.iter().map(Value::to_string).collect();
+            ConstValue::Int(dim) => write!(f, "{dim}"),
+            ConstValue::Float(Some(value)) => write!(f, "{value}"),
+            ConstValue::Bool(Ternary::Known(value)) => write!(f, "{value}"),
+            ConstValue::Bool(Ternary::Undecided(condition)) => f.write_str(condition),
+            ConstValue::Str(text) => write!(f, "\"{text}\""),
+            ConstValue::None => f.write_str("None"),
+            ConstValue::List(items) => {
+                let items: Vec<String> = items.iter().map(ConstValue::to_string).collect();
                 write!(f, "[{}]", items.join(", "))
             }
-            Value::Word(word) => f.write_str(word),
-            Value::Float(None) | Value::Unknown => f.write_str("?"),
+            ConstValue::Identifier(word) => f.write_str(word),
+            ConstValue::Float(None) | ConstValue::Unknown => f.write_str("?"),
         }
     }
 }

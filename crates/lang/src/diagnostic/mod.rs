@@ -6,7 +6,7 @@ mod render;
 
 pub use code::{Code, Severity};
 pub use json::to_json;
-pub use render::{Style, render, render_all};
+pub use render::{ColorStyle, render, render_all};
 
 use crate::span::Span;
 
@@ -50,25 +50,25 @@ impl Diagnostic {
     }
 
     /// Sets the words beside the caret.
-    pub fn label(mut self, text: impl Into<String>) -> Self {
+    pub fn with_label(mut self, text: impl Into<String>) -> Self {
         self.primary.text = text.into();
         self
     }
 
     /// Points at another place.
-    pub fn also(mut self, span: Span, text: impl Into<String>) -> Self {
+    pub fn with_secondary(mut self, span: Span, text: impl Into<String>) -> Self {
         self.secondary.push(Label { span, text: text.into() });
         self
     }
 
     /// Adds a fact.
-    pub fn note(mut self, text: impl Into<String>) -> Self {
+    pub fn with_note(mut self, text: impl Into<String>) -> Self {
         self.notes.push(text.into());
         self
     }
 
     /// Sets the remedy.
-    pub fn hint(mut self, text: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, text: impl Into<String>) -> Self {
         self.hint = Some(text.into());
         self
     }

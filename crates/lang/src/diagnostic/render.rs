@@ -15,18 +15,18 @@ use std::fmt::Write;
 
 /// Whether to colour the text with ANSI escapes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Style {
+pub enum ColorStyle {
     /// No escapes.
     Plain,
     /// Escapes for a terminal.
     Ansi,
 }
 
-impl Style {
+impl ColorStyle {
     fn paint(self, escape: &str, text: &str) -> String {
         match self {
-            Style::Plain => text.to_string(),
-            Style::Ansi => format!("\x1b[{escape}m{text}\x1b[0m"),
+            ColorStyle::Plain => text.to_string(),
+            ColorStyle::Ansi => format!("\x1b[{escape}m{text}\x1b[0m"),
         }
     }
 }
@@ -37,7 +37,7 @@ const BLUE: &str = "34";
 const GREEN: &str = "32";
 
 /// Draws one finding; the text ends with a line end.
-pub fn render(sources: &Sources, diagnostic: &Diagnostic, style: Style) -> String {
+pub fn render(sources: &Sources, diagnostic: &Diagnostic, style: ColorStyle) -> String {
     let file = sources.file(diagnostic.primary.span.file);
     let accent = match diagnostic.severity() {
         Severity::Error => BOLD_RED,
@@ -87,7 +87,7 @@ pub fn render(sources: &Sources, diagnostic: &Diagnostic, style: Style) -> Strin
 }
 
 /// Draws all findings with a blank line between them.
-pub fn render_all(sources: &Sources, diagnostics: &[Diagnostic], style: Style) -> String {
+pub fn render_all(sources: &Sources, diagnostics: &[Diagnostic], style: ColorStyle) -> String {
     diagnostics.iter().map(|d| render(sources, d, style)).collect::<Vec<_>>().join("\n")
 }
 

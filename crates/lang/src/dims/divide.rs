@@ -1,6 +1,6 @@
 //! Division where it divides, and equality that knows about divisions.
 
-use super::Exactness;
+use super::ExactDivision;
 use super::poly::{Atom, Dim, Monomial};
 
 impl Dim {
@@ -52,7 +52,7 @@ impl Dim {
     /// Whether two sizes agree for all values of their symbols, and which divisions must be exact for that.
     ///
     /// `H·(C // H)` agrees with `C` if `H` divides `C`; the caller turns that into a constraint.
-    pub fn equal(&self, other: &Dim) -> Option<Vec<Exactness>> {
+    pub fn equal(&self, other: &Dim) -> Option<Vec<ExactDivision>> {
         let mut difference = self.clone() - other.clone();
         let mut exact = Vec::new();
         // Each round clears one kind of quotient q = a // b by multiplying with a power of b and putting a for b·q.

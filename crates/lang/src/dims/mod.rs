@@ -10,7 +10,7 @@ mod print;
 mod unify;
 
 pub use poly::{Atom, Dim, Symbol};
-pub use unify::{Mismatch, Unifier};
+pub use unify::{SizeMismatch, Unifier};
 
 /// A division that must leave no remainder, `(dividend, divisor)`.
-pub type Exactness = (Dim, Dim);
+pub type ExactDivision = (Dim, Dim);

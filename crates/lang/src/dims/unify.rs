@@ -1,12 +1,12 @@
 //! Solving for the sizes of a signature from the sizes it is given.
 
-use super::Exactness;
+use super::ExactDivision;
 use super::poly::{Dim, Symbol};
 use std::collections::BTreeMap;
 
 /// Two sizes that cannot agree, with everything known put in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mismatch {
+pub struct SizeMismatch {
     /// What the signature needs.
     pub expected: Dim,
     /// What it was given.
@@ -19,14 +19,14 @@ pub struct Unifier {
     scope: u32,
     values: BTreeMap<Symbol, Dim>,
     /// Pairs that could not be decided yet, such as `D // 2` with `D` unknown.
-    waiting: Vec<(Dim, Dim)>,
-    exact: Vec<Exactness>,
+    deferred: Vec<(Dim, Dim)>,
+    exact_divisions: Vec<ExactDivision>,
 }
 
 impl Unifier {
     /// Solves for the symbols of `scope`.
     pub fn new(scope: u32) -> Self {
-        Unifier { scope, values: BTreeMap::new(), waiting: Vec::new(), exact: Vec::new() }
+        Unifier { scope, values: BTreeMap::new(), deferred: Vec::new(), exact_divisions: Vec::new() }
     }
 
     /// Gives a symbol its value.
@@ -50,16 +50,16 @@ impl Unifier {
     }
 
     /// Makes a size of the signature equal to a given one.
-    pub fn unify(&mut self, pattern: &Dim, found: &Dim) -> Result<(), Mismatch> {
+    pub fn unify(&mut self, pattern: &Dim, found: &Dim) -> Result<(), SizeMismatch> {
         let expected = self.apply(pattern);
         let unknown: Vec<Symbol> = expected.symbols().into_iter().filter(|s| s.scope == self.scope).cloned().collect();
         match &unknown[..] {
             [] => match expected.equal(found) {
                 Some(exact) => {
-                    self.exact.extend(exact);
+                    self.exact_divisions.extend(exact);
                     Ok(())
                 }
-                None => Err(Mismatch { expected, found: found.clone() }),
+                None => Err(SizeMismatch { expected, found: found.clone() }),
             },
             [symbol] => match solve(&expected, symbol, found) {
                 Some(value) => {
@@ -67,27 +67,27 @@ impl Unifier {
                     self.retry()
                 }
                 None => {
-                    self.waiting.push((expected, found.clone()));
+                    self.deferred.push((expected, found.clone()));
                     Ok(())
                 }
             },
             _ => {
-                self.waiting.push((expected, found.clone()));
+                self.deferred.push((expected, found.clone()));
                 Ok(())
             }
         }
     }
 
-    fn retry(&mut self) -> Result<(), Mismatch> {
-        for (pattern, found) in std::mem::take(&mut self.waiting) {
+    fn retry(&mut self) -> Result<(), SizeMismatch> {
+        for (pattern, found) in std::mem::take(&mut self.deferred) {
             self.unify(&pattern, &found)?;
         }
         Ok(())
     }
 
     /// The divisions that must be exact for all that was unified to hold.
-    pub fn exactness(&self) -> &[Exactness] {
-        &self.exact
+    pub fn exactness(&self) -> &[ExactDivision] {
+        &self.exact_divisions
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::doc::Doc;
 use super::printer::Printer;
-use crate::ast::{Decl, File, Import, ImportItem, ImportNames, Item, Param, Recipe};
+use crate::ast::{Decl, File, Import, ImportItem, ImportNames, Item, Param, RecipeDecl};
 use crate::span::Span;
 
 impl Printer<'_> {
@@ -104,7 +104,7 @@ impl Printer<'_> {
         }
     }
 
-    fn recipe(&mut self, recipe: &Recipe) {
+    fn recipe(&mut self, recipe: &RecipeDecl) {
         let head = recipe.span.at_start().to(recipe.name.span);
         self.block(
             head,

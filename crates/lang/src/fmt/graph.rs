@@ -3,11 +3,11 @@
 use super::WIDTH;
 use super::doc::Doc;
 use super::printer::Printer;
-use crate::ast::{Call, Dest, DestItem, Flow, Source, Statement, Step, StepKind};
+use crate::ast::{Call, Dest, DestItem, Flow, FlowSource, Statement, FlowStep, StepKind};
 use crate::span::Span;
 
 /// What stands between two arrows, or one annotation at the end.
-struct Segment {
+struct FlowSegment {
     /// Comment at the end of the segment before it.
     behind_previous: Option<String>,
     /// Comments above it.
@@ -59,28 +59,28 @@ impl Printer<'_> {
         });
     }
 
-    fn segment(&mut self, span: Span, build: impl FnOnce(&mut Self) -> Doc) -> Segment {
+    fn segment(&mut self, span: Span, build: impl FnOnce(&mut Self) -> Doc) -> FlowSegment {
         // A comment behind the segment before this one stays behind it; the others get lines of their own.
         let behind_previous = self.take_trailing(span.start as usize);
         let mut before = Vec::new();
         while let Some(comment) = self.take_comment(span.start as usize) {
             before.push(self.comment_text(&comment));
         }
-        Segment { behind_previous, before, doc: build(self) }
+        FlowSegment { behind_previous, before, doc: build(self) }
     }
 
-    fn source(&mut self, source: &Source) -> Doc {
+    fn source(&mut self, source: &FlowSource) -> Doc {
         match source {
-            Source::Tensors { items, tuple: true, span } => {
+            FlowSource::Tensors { items, tuple: true, span } => {
                 self.list(("(", ")"), items, span.end, |item| item.span, |p, item| p.expr(item))
             }
-            Source::Tensors { items, .. } => self.expr(&items[0]),
-            Source::Call(call) => self.call(call),
-            Source::Elided(_) => Doc::text("..."),
+            FlowSource::Tensors { items, .. } => self.expr(&items[0]),
+            FlowSource::Call(call) => self.call(call),
+            FlowSource::Elided(_) => Doc::text("..."),
         }
     }
 
-    fn step(&mut self, step: &Step) -> Doc {
+    fn step(&mut self, step: &FlowStep) -> Doc {
         let doc = match &step.kind {
             StepKind::Call(call) => self.call(call),
             StepKind::Shape(dims) => self.list(("[", "]"), dims, step.span.end, |dim| dim.span, |p, dim| p.expr(dim)),
@@ -109,8 +109,8 @@ impl Printer<'_> {
 }
 
 /// All on one line if that fits; else the annotations on lines of their own; else every arrow on its own line.
-fn lay_out(indent: usize, nodes: Vec<Segment>, annotations: Vec<Segment>) -> Doc {
-    let flat = |segments: &[Segment], separator: &str| -> Option<String> {
+fn lay_out(indent: usize, nodes: Vec<FlowSegment>, annotations: Vec<FlowSegment>) -> Doc {
+    let flat = |segments: &[FlowSegment], separator: &str| -> Option<String> {
         let plain = segments.iter().all(|s| s.before.is_empty() && s.behind_previous.is_none());
         let texts = segments.iter().map(|s| s.doc.flat()).collect::<Option<Vec<_>>>()?;
         plain.then(|| texts.join(separator))

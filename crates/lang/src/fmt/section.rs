@@ -3,7 +3,7 @@
 use super::doc::Doc;
 use super::printer::Printer;
 use crate::ast::{
-    ConfigEntry, ConfigValue, DocString, Expr, Ident, Impl, IoSpec, IoTensor, LetItem, NameList, ParamEntry, Pass,
+    ConfigEntry, ConfigValue, DocString, Expr, Ident, KernelImpl, IoSpec, IoTensor, LetItem, NameList, ParamEntry, Pass,
     PassItem, PassItemKind, Pattern, Section, SectionKind, StrLit, WeightMapping, WeightPart, WeightPath, WeightSpec,
 };
 use crate::span::Span;
@@ -221,10 +221,10 @@ impl Printer<'_> {
         Doc::Seq(vec![Doc::text(format!("{title}: ")), list])
     }
 
-    fn impl_section(&mut self, span: Span, kernel: &Impl) {
+    fn impl_section(&mut self, span: Span, kernel: &KernelImpl) {
         match kernel {
-            Impl::Single(words) => self.line(span, |_| Doc::text(format!("impl: {words}"))),
-            Impl::PerPass(entries) => self.titled(span, "impl", |p| {
+            KernelImpl::Single(words) => self.line(span, |_| Doc::text(format!("impl: {words}"))),
+            KernelImpl::PerPass(entries) => self.titled(span, "impl", |p| {
                 for (pass, words) in entries {
                     p.line(pass.span, |_| Doc::text(format!("{}: {words}", pass.name)));
                 }

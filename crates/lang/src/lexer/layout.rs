@@ -21,7 +21,7 @@ struct OpenBracket {
     line_indent: usize,
 }
 
-struct Layout<'a> {
+struct IndentationPass<'a> {
     text: &'a str,
     out: Vec<Token>,
     diagnostics: Vec<Diagnostic>,
@@ -34,7 +34,7 @@ struct Layout<'a> {
 }
 
 pub(super) fn lay_out(file: FileId, text: &str, scanned: Scanned) -> Lexed {
-    let mut layout = Layout {
+    let mut layout = IndentationPass {
         text,
         out: Vec::with_capacity(scanned.tokens.len() + scanned.tokens.len() / 4),
         diagnostics: scanned.diagnostics,
@@ -59,7 +59,7 @@ pub(super) fn lay_out(file: FileId, text: &str, scanned: Scanned) -> Lexed {
     Lexed { tokens: layout.out, comments: scanned.comments, diagnostics: layout.diagnostics }
 }
 
-impl Layout<'_> {
+impl IndentationPass<'_> {
     fn start_line(&mut self, first: Token) {
         let start = first.span.start as usize;
         let line_start = self.text[..start].rfind('\n').map_or(0, |n| n + 1);
@@ -118,8 +118,8 @@ impl Layout<'_> {
         if width != landed && !self.mixed_reported {
             self.diagnostics.push(
                 Diagnostic::new(Code::E001, at, "indentation matches no open block")
-                    .label(format!("{width} columns; the enclosing block has {landed}"))
-                    .hint("align the line with one of the blocks above it"),
+                    .with_label(format!("{width} columns; the enclosing block has {landed}"))
+                    .with_hint("align the line with one of the blocks above it"),
             );
         }
         // Read as a line of the enclosing block.
@@ -137,8 +137,8 @@ impl Layout<'_> {
         let span = Span::new(first.span.file, line_start, first.span.start as usize);
         self.diagnostics.push(
             Diagnostic::new(Code::E001, span, "indentation mixes tabs and spaces")
-                .label(format!("this file indents with {}", name(expected)))
-                .hint("indent with two spaces per block; the formatter does it for you"),
+                .with_label(format!("this file indents with {}", name(expected)))
+                .with_hint("indent with two spaces per block; the formatter does it for you"),
         );
     }
 
@@ -154,8 +154,8 @@ impl Layout<'_> {
                 Some(open) => {
                     self.diagnostics.push(
                         Diagnostic::new(Code::E001, token.span, "brackets do not match")
-                            .label(format!("{} closes nothing here", token.kind.describe()))
-                            .also(open.token.span, "this one is open"),
+                            .with_label(format!("{} closes nothing here", token.kind.describe()))
+                            .with_secondary(open.token.span, "this one is open"),
                     );
                     let matching = self.brackets.iter().rposition(|o| o.token.kind.closer() == Some(token.kind));
                     let Some(index) = matching else { return };
@@ -169,7 +169,7 @@ impl Layout<'_> {
                 None => {
                     self.diagnostics.push(
                         Diagnostic::new(Code::E001, token.span, "brackets do not match")
-                            .label(format!("{} closes nothing", token.kind.describe())),
+                            .with_label(format!("{} closes nothing", token.kind.describe())),
                     );
                     return;
                 }
@@ -182,9 +182,9 @@ impl Layout<'_> {
     fn report_unclosed(&mut self, before: Option<Span>) {
         let Some(open) = self.brackets.last() else { return };
         let mut found = Diagnostic::new(Code::E001, open.token.span, "bracket is not closed")
-            .label(format!("{} is opened here", open.token.kind.describe()));
+            .with_label(format!("{} is opened here", open.token.kind.describe()));
         if let Some(span) = before {
-            found = found.also(span, "the bracket must be closed before this line");
+            found = found.with_secondary(span, "the bracket must be closed before this line");
         }
         self.diagnostics.push(found);
         let end = self.out.last().map_or(open.token.span, |t| t.span).at_end();

@@ -105,7 +105,7 @@ impl Scanner<'_> {
     }
 
     fn report(&mut self, span: Span, message: &str, label: &str) -> &mut Diagnostic {
-        self.out.diagnostics.push(Diagnostic::new(Code::E001, span, message).label(label));
+        self.out.diagnostics.push(Diagnostic::new(Code::E001, span, message).with_label(label));
         self.out.diagnostics.last_mut().expect("just pushed")
     }
 

@@ -3,32 +3,32 @@
 //! How large those are is known once the projection has been lowered, so a graph with adapters is lowered twice: the
 //! first time finds them, the second declares them behind the parameters of their module.
 
-use super::annotations::{Notes, words};
+use super::annotations::{AnnotationArgs, words};
 use super::dropout::dropout;
-use super::frame::{Entry, Frame};
-use super::hooks::{Layer, Observation};
-use super::{Init, Lowerer, Parameter, Result, fail, misfit, unsupported};
-use crate::ast::{Annotation, Flow, Source, Statement, StepKind};
-use crate::consteval::Value as Const;
+use super::frame::{FrameEntry, ModuleFrame};
+use super::hooks::{LayerIndex, Observation};
+use super::{ParamInit, Lowerer, Parameter, Result, fail, op_error, unsupported};
+use crate::ast::{Annotation, Flow, FlowSource, Statement, StepKind};
+use crate::consteval::ConstValue as Const;
 use crate::diagnostic::Code;
 use ir::{DType, GraphBuilder, Type, Value};
 use training::lora;
 
 /// What an annotation brings into the module that it stands in, by names behind the tensor's.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Declared {
+pub(super) struct DeclaredAdapter {
     /// The module.
     pub(super) owner: String,
     /// Parameters of an adapter.
-    pub(super) params: Vec<(String, Type, Init)>,
+    pub(super) params: Vec<(String, Type, ParamInit)>,
     /// The name of a key, for an adapter with dropout.
     pub(super) key: Option<String>,
     /// A tensor whose gradient is looked at.
-    pub(super) tap: Option<(String, Observation)>,
+    pub(super) gradient_probe: Option<(String, Observation)>,
 }
 
 /// A part of a projection's results: where it begins, and how many.
-struct Part {
+struct OutputSlice {
     name: String,
     start: usize,
     size: usize,
@@ -36,13 +36,13 @@ struct Part {
 
 impl Lowerer<'_> {
     /// The projection of `x` to `y`, adapted.
-    pub(super) fn adapted(
+    pub(super) fn apply_adapters(
         &mut self,
         note: &Annotation,
         name: &str,
         x: Option<Value>,
         y: Value,
-        frame: &Frame,
+        frame: &ModuleFrame,
     ) -> Result<Value> {
         let Some(owner) = frame.path.clone() else {
             return unsupported(note.span, "an adapter inside a module that is called with its weights");
@@ -51,7 +51,7 @@ impl Lowerer<'_> {
         let Some(&width) = ty.shape.last() else {
             return fail(Code::E004, note.span, "an adapter needs a tensor with features", "this is a scalar");
         };
-        let parts = self.parts(note, name, width, frame)?;
+        let parts = self.adapter_targets(note, name, width, frame)?;
         let lora = note.word("type").as_deref() == Some("lora");
         let number = |key: &str, default: f64| -> Result<f64> {
             let Some(expr) = note.argument(key) else { return Ok(default) };
@@ -81,33 +81,33 @@ impl Lowerer<'_> {
             if lora {
                 let a = Type::new(dtype, &[rank as usize, inner]);
                 let b = Type::new(dtype, &[part.size, rank as usize]);
-                params.push((format!("{stem}.lora_A"), a, Init::Usual));
-                params.push((format!("{stem}.lora_B"), b, Init::Zeros));
+                params.push((format!("{stem}.lora_A"), a, ParamInit::Default));
+                params.push((format!("{stem}.lora_B"), b, ParamInit::Zeros));
             } else {
-                params.push((format!("{stem}.ia3"), Type::new(dtype, &[part.size]), Init::Ones));
+                params.push((format!("{stem}.ia3"), Type::new(dtype, &[part.size]), ParamInit::Ones));
             }
         }
         let key = (lora && share > 0.0 && self.options.training).then(|| format!("{name}.dropout_key"));
-        let declared = Declared { owner, params, key, tap: None };
+        let declared = DeclaredAdapter { owner, params, key, gradient_probe: None };
         let Some(known) = &self.adapters else {
             self.adapters_found.push(declared);
             return Ok(y);
         };
         let number = known.iter().position(|other| *other == declared).unwrap_or(0);
         let count = known.len();
-        let Declared { params, key, .. } = declared;
+        let DeclaredAdapter { params, key, .. } = declared;
         let mut values = Vec::new();
         for (name, ..) in &params {
             match frame.entries.get(name) {
-                Some(Entry::Tensor(value)) => values.push(*value),
+                Some(FrameEntry::Tensor(value)) => values.push(*value),
                 _ => return fail(Code::E002, note.span, format!("no parameter `{name}`"), ""),
             }
         }
         self.changed += 1;
-        let fault = |e: ir::Error| misfit(&e, note.span, "@adapter");
+        let fault = |e: ir::Error| op_error(&e, note.span, "@adapter");
         let scale = alpha / rank;
         let x = match (x, key.as_ref().and_then(|key| frame.entries.get(key))) {
-            (Some(x), Some(Entry::Tensor(key))) => Some(self.dropped(x, *key, share, number, count).map_err(fault)?),
+            (Some(x), Some(FrameEntry::Tensor(key))) => Some(self.apply_dropout(x, *key, share, number, count).map_err(fault)?),
             (x, _) => x,
         };
         match (lora, x) {
@@ -117,10 +117,10 @@ impl Lowerer<'_> {
     }
 
     /// What is left of `x` in a step of training; every adapter draws for itself, in a scan every layer too.
-    fn dropped(&mut self, x: Value, key: Value, share: f64, number: usize, count: usize) -> ir::Result<Value> {
+    fn apply_dropout(&mut self, x: Value, key: Value, share: f64, number: usize, count: usize) -> ir::Result<Value> {
         let b = &mut self.b;
         let mut stream = b.scalar(DType::U32, number as f64)?;
-        if let Some(Layer::Traced(layer)) = self.layer {
+        if let Some(LayerIndex::Traced(layer)) = self.layer {
             let layer = b.cast(layer, DType::U32)?;
             let apart = b.scale(layer, count as f64)?;
             stream = b.add(stream, apart)?;
@@ -128,22 +128,22 @@ impl Lowerer<'_> {
         dropout(b, x, key, stream, share)
     }
 
-    fn lora(&mut self, x: Value, y: Value, parts: &[Part], values: &[Value], scale: f64) -> ir::Result<Value> {
+    fn lora(&mut self, x: Value, y: Value, parts: &[OutputSlice], values: &[Value], scale: f64) -> ir::Result<Value> {
         let b = &mut self.b;
         let ty = b.ty(y);
         let x = b.cast(x, ty.dtype)?;
         let mut y = y;
         for (part, ab) in parts.iter().zip(values.chunks_exact(2)) {
-            let update = lora::update(b, x, [ab[0], ab[1]], scale)?;
+            let update = lora::delta(b, x, [ab[0], ab[1]], scale)?;
             let mut shape = ty.shape.to_vec();
             shape[ty.rank() - 1] = part.size;
             let update = b.reshape(update, &shape)?;
-            y = lora::add(b, y, update, part.start)?;
+            y = lora::add_delta(b, y, update, part.start)?;
         }
         Ok(y)
     }
 
-    fn ia3(&mut self, y: Value, parts: &[Part], values: &[Value]) -> ir::Result<Value> {
+    fn ia3(&mut self, y: Value, parts: &[OutputSlice], values: &[Value]) -> ir::Result<Value> {
         let b = &mut self.b;
         let ty = b.ty(y);
         let last = ty.rank() - 1;
@@ -161,12 +161,12 @@ impl Lowerer<'_> {
     }
 
     /// The parts that `targets` names: results of the `split` that the projection goes to.
-    fn parts(&self, note: &Annotation, name: &str, width: usize, frame: &Frame) -> Result<Vec<Part>> {
+    fn adapter_targets(&self, note: &Annotation, name: &str, width: usize, frame: &ModuleFrame) -> Result<Vec<OutputSlice>> {
         let targets = note.argument("targets").map(words).unwrap_or_default();
         if targets.is_empty() {
-            return Ok(vec![Part { name: String::new(), start: 0, size: width }]);
+            return Ok(vec![OutputSlice { name: String::new(), start: 0, size: width }]);
         }
-        let pieces = self.pieces(name, frame);
+        let pieces = self.split_parts(name, frame);
         let mut parts = Vec::new();
         for target in targets {
             let fits = |piece: &&(String, usize, usize)| {
@@ -174,7 +174,7 @@ impl Lowerer<'_> {
             };
             match pieces.iter().find(fits) {
                 Some((_, start, size)) if start + size <= width => {
-                    parts.push(Part { name: target, start: *start, size: *size });
+                    parts.push(OutputSlice { name: target, start: *start, size: *size });
                 }
                 _ => {
                     let names: Vec<&str> = pieces.iter().map(|piece| piece.0.as_str()).collect();
@@ -190,7 +190,7 @@ impl Lowerer<'_> {
     }
 
     /// Names, starts and sizes of what a tensor is split into.
-    fn pieces(&self, name: &str, frame: &Frame) -> Vec<(String, usize, usize)> {
+    fn split_parts(&self, name: &str, frame: &ModuleFrame) -> Vec<(String, usize, usize)> {
         fn flows<'s>(statements: &'s [Statement], found: &mut Vec<&'s Flow>) {
             for statement in statements {
                 match statement {
@@ -209,7 +209,7 @@ impl Lowerer<'_> {
             flows(&graph.statements, &mut found);
         }
         let reads = |flow: &Flow| match &flow.source {
-            Source::Tensors { items, .. } => items.len() == 1 && items[0].as_name() == Some(name),
+            FlowSource::Tensors { items, .. } => items.len() == 1 && items[0].as_name() == Some(name),
             _ => false,
         };
         for flow in found.into_iter().filter(|flow| reads(flow)) {
@@ -232,7 +232,7 @@ impl Lowerer<'_> {
     }
 
     /// Declares what annotations bring into a module, once it is known.
-    pub(super) fn declare_adapters(&mut self, path: &str, frame: &mut Frame, stacked: Option<usize>) -> Result<()> {
+    pub(super) fn declare_adapters(&mut self, path: &str, frame: &mut ModuleFrame, stacked: Option<usize>) -> Result<()> {
         let own: Vec<_> = self.adapters.iter().flatten().filter(|a| a.owner == path).cloned().collect();
         let wide = |ty: Type| stacked.map_or_else(|| ty.clone(), |count| ty.batched(count));
         for declared in own {
@@ -240,7 +240,7 @@ impl Lowerer<'_> {
                 let full = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 let value = self.b.graph.input(wide(ty.clone()));
                 self.params.push(Parameter { init, adapter: true, ..Parameter::new(full, wide(ty)) });
-                frame.entries.insert(name, Entry::Tensor(value));
+                frame.entries.insert(name, FrameEntry::Tensor(value));
             }
             if let Some(name) = declared.key {
                 let mut key = match self.key {
@@ -250,15 +250,15 @@ impl Lowerer<'_> {
                 self.key = Some(key);
                 if let Some(count) = stacked {
                     let at = crate::span::Span::default();
-                    key = self.b.broadcast(key, &[count, 2], &[1]).map_err(|e| misfit(&e, at, "@adapter"))?;
+                    key = self.b.broadcast(key, &[count, 2], &[1]).map_err(|e| op_error(&e, at, "@adapter"))?;
                 }
-                frame.entries.insert(name, Entry::Tensor(key));
+                frame.entries.insert(name, FrameEntry::Tensor(key));
             }
-            if let Some((name, observation)) = declared.tap {
+            if let Some((name, observation)) = declared.gradient_probe {
                 let ty = wide(observation.ty.clone());
                 let value = self.b.graph.input(ty.clone());
                 self.taps.push((Observation { ty, ..observation }, value));
-                frame.entries.insert(name, Entry::Tensor(value));
+                frame.entries.insert(name, FrameEntry::Tensor(value));
             }
         }
         Ok(())

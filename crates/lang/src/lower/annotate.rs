@@ -1,15 +1,15 @@
 //! What annotations do to a result (§7): precision, adapters, hooks, gradients, probes, asserts, fusion, traces.
 
-use super::adapter::Declared;
-use super::annotations::{Notes, find};
-use super::assertion::Held;
-use super::frame::{Entry, Frame};
-use super::graph::Operand;
-use super::hooks::{Layer, Observation, Shown, capture};
-use super::{Fusion, Lowerer, Result, Summing, fail, misfit, unsupported};
+use super::adapter::DeclaredAdapter;
+use super::annotations::{AnnotationArgs, find};
+use super::assertion::ConditionResult;
+use super::frame::{FrameEntry, ModuleFrame};
+use super::graph::LoweredOperand;
+use super::hooks::{LayerIndex, Observation, ObservationKind, capture};
+use super::{Fusion, Lowerer, Result, GradReductionOptions, fail, op_error, unsupported};
 use crate::ast::{Annotation, Flow, StepKind};
-use crate::check::{Place, check_annotations};
-use crate::consteval::{Names, Ternary, Value as Const};
+use crate::check::{AnnotationTarget, check_annotations};
+use crate::consteval::{NameResolver, Ternary, ConstValue as Const};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
@@ -20,9 +20,9 @@ use std::sync::Arc;
 use transform::LowPrecision;
 
 /// Constants with their values; any other name may be a tensor.
-pub(super) struct Known<'a>(pub(super) &'a Frame);
+pub(super) struct FrameNames<'a>(pub(super) &'a ModuleFrame);
 
-impl Names for Known<'_> {
+impl NameResolver for FrameNames<'_> {
     fn value(&self, name: &str) -> Option<Const> {
         self.0.value(name)
     }
@@ -31,19 +31,19 @@ impl Names for Known<'_> {
         true
     }
 
-    fn assumed(&self, _condition: &str) -> Option<bool> {
+    fn assumed_truth(&self, _condition: &str) -> Option<bool> {
         None
     }
 }
 
 impl Lowerer<'_> {
     /// Annotations whose arguments depend on parameters are checked again, now that those have values.
-    pub(super) fn valid(&self, notes: &[Annotation], place: Place, frame: &Frame) -> Result<()> {
+    pub(super) fn recheck_annotations(&self, notes: &[Annotation], place: AnnotationTarget, frame: &ModuleFrame) -> Result<()> {
         if notes.is_empty() {
             return Ok(());
         }
         let mut found = Vec::new();
-        check_annotations(notes, place, &Known(frame), &mut found);
+        check_annotations(notes, place, &FrameNames(frame), &mut found);
         match found.into_iter().find(crate::diagnostic::Diagnostic::is_error) {
             Some(found) => Err(Box::new(found)),
             None => Ok(()),
@@ -51,33 +51,33 @@ impl Lowerer<'_> {
     }
 
     /// `@dtype(x)` converts; to few bits with what `@scaling` says beside it.
-    pub(super) fn converted(&mut self, value: Value, notes: &[&Annotation], frame: &Frame) -> Result<Value> {
+    pub(super) fn convert_dtype(&mut self, value: Value, notes: &[&Annotation], frame: &ModuleFrame) -> Result<Value> {
         let Some(note) = find(notes, "dtype") else { return Ok(value) };
         let Some(name) = note.word("type") else { return Ok(value) };
         let span = note.name.span;
         // Whole numbers without a scale are a conversion as any other.
         let plain = name == "int8" && find(notes, "scaling").is_none();
-        if let Some(few) = LowPrecision::named(&name).filter(|_| !plain) {
-            let how = self.rounding(few, notes, &Known(frame), span)?;
-            self.emulates(span, &format!("rounded to {}, and kept in f32", how.words()));
-            return self.quantized(value, &how, span);
+        if let Some(few) = LowPrecision::from_name(&name).filter(|_| !plain) {
+            let how = self.rounding(few, notes, &FrameNames(frame), span)?;
+            self.note_emulated(span, &format!("rounded to {}, and kept in f32", how.describe()));
+            return self.quantize_value(value, &how, span);
         }
-        let dtype = super::declare::dtype_named(&name, span)?;
-        (self.b.cast(value, dtype)).map_err(|e| misfit(&e, span, "@dtype"))
+        let dtype = super::declare::parse_dtype(&name, span)?;
+        (self.b.cast(value, dtype)).map_err(|e| op_error(&e, span, "@dtype"))
     }
 
     /// Everything that annotations do to one result of a flow.
-    pub(super) fn annotated(
+    pub(super) fn apply_annotations(
         &mut self,
         name: &str,
         value: Value,
         notes: &[&Annotation],
         source: Option<Value>,
-        frame: &Frame,
+        frame: &ModuleFrame,
     ) -> Result<Value> {
-        let mut value = self.converted(value, notes, frame)?;
+        let mut value = self.convert_dtype(value, notes, frame)?;
         if let Some(note) = find(notes, "adapter") {
-            value = self.adapted(note, name, source, value, frame)?;
+            value = self.apply_adapters(note, name, source, value, frame)?;
         }
         let mut hooks: Vec<&Annotation> = notes.iter().copied().filter(|note| note.name.name == "hook").collect();
         let priority = |note: &&Annotation| {
@@ -88,33 +88,33 @@ impl Lowerer<'_> {
             if let Some(point) = note.word("point") {
                 self.points.insert(point);
             }
-            value = self.hooked(note, name, value)?;
+            value = self.call_hooks(note, name, value)?;
         }
         for note in notes.iter().filter(|note| note.name.name == "probe" && self.options.probes) {
-            value = self.tapped(note, name, value, frame)?;
+            value = self.probe_gradient(note, name, value, frame)?;
         }
         if let Some(note) = find(notes, "gradient") {
             value = self.gradient(note, value, frame)?;
         }
-        value = self.staged(notes, value, frame)?;
-        value = self.divided(notes, value, frame)?;
+        value = self.mark_partition(notes, value, frame)?;
+        value = self.mark_sharding(notes, value, frame)?;
         value = self.barrier(notes, value)?;
-        self.kept(name, notes, value, frame)
+        self.mark_saved(name, notes, value, frame)
     }
 
     /// `@partition(n)`: a mark for those who cut the graph into stages of a pipeline.
-    fn staged(&mut self, notes: &[&Annotation], value: Value, frame: &Frame) -> Result<Value> {
+    fn mark_partition(&mut self, notes: &[&Annotation], value: Value, frame: &ModuleFrame) -> Result<Value> {
         let Some(note) = find(notes, "partition").filter(|_| self.options.decode.is_none()) else { return Ok(value) };
         let stage = note.argument("stage").and_then(|expr| frame.constant(expr).ok()?.as_int());
         let Some(stage) = stage.and_then(|n| usize::try_from(n).ok()) else { return Ok(value) };
         self.b
             .one(Name::new(format!("stage {stage}")).into(), &[value])
-            .map_err(|e| misfit(&e, note.span, "@partition"))
+            .map_err(|e| op_error(&e, note.span, "@partition"))
     }
 
     /// `@shard` and `@comm` of a result: marks for those who divide the graph over a mesh. On gradients of a written backward
     /// graph, `@comm` says how they are summed.
-    pub(super) fn divided(&mut self, notes: &[&Annotation], value: Value, frame: &Frame) -> Result<Value> {
+    pub(super) fn mark_sharding(&mut self, notes: &[&Annotation], value: Value, frame: &ModuleFrame) -> Result<Value> {
         let mut value = value;
         let flag = |note: &Annotation, key: &str| {
             let given = note.argument(key).and_then(|expr| frame.constant(expr).ok());
@@ -125,9 +125,9 @@ impl Lowerer<'_> {
                 "shard" if !self.in_backward => note.word("strategy").map(|strategy| format!("shard {strategy}")),
                 "comm" if self.in_backward => {
                     let size = note.argument("bucket_size").map(|expr| frame.size(expr)).transpose()?;
-                    let Summing { bucket, waits } = self.summing;
+                    let GradReductionOptions { bucket_bytes: bucket, synchronous: waits } = self.summing;
                     let bucket = [bucket, size].into_iter().flatten().min();
-                    self.summing = Summing { bucket, waits: waits || !flag(note, "async") };
+                    self.summing = GradReductionOptions { bucket_bytes: bucket, synchronous: waits || !flag(note, "async") };
                     None
                 }
                 "comm" => note.word("op").filter(|op| op != "send" && op != "recv").map(|op| {
@@ -138,7 +138,7 @@ impl Lowerer<'_> {
             };
             if let Some(mark) = mark {
                 let marked = self.b.one(Name::new(mark).into(), &[value]);
-                value = marked.map_err(|e| misfit(&e, note.span, &note.name.name))?;
+                value = marked.map_err(|e| op_error(&e, note.span, &note.name.name))?;
             }
         }
         Ok(value)
@@ -147,30 +147,30 @@ impl Lowerer<'_> {
     /// `@nofuse` and `@barrier`: the value is stored.
     pub(super) fn barrier(&mut self, notes: &[&Annotation], value: Value) -> Result<Value> {
         match find(notes, "nofuse").or_else(|| find(notes, "barrier")) {
-            Some(note) => self.b.one(Name::nofuse().into(), &[value]).map_err(|e| misfit(&e, note.span, "@nofuse")),
+            Some(note) => self.b.one(Name::nofuse().into(), &[value]).map_err(|e| op_error(&e, note.span, "@nofuse")),
             None => Ok(value),
         }
     }
 
     /// What only looks at a result: it must have its name by then.
-    pub(super) fn watched(&mut self, name: &str, value: Value, notes: &[&Annotation], frame: &Frame) -> Result<()> {
+    pub(super) fn record_observers(&mut self, name: &str, value: Value, notes: &[&Annotation], frame: &ModuleFrame) -> Result<()> {
         for note in notes {
             match note.name.name.as_str() {
-                "probe" if self.options.probes => self.probed(note, name, value, frame)?,
-                "assert" if self.options.asserts => self.asserted(note, name, frame)?,
+                "probe" if self.options.probes => self.record_probe(note, name, value, frame)?,
+                "assert" if self.options.asserts => self.record_assert(note, name, frame)?,
                 _ => {}
             }
         }
         let own = find(notes, "trace").map(|note| note.word("level").unwrap_or_else(|| "ops".to_string()));
         let level = own.or_else(|| self.trace_level.clone());
         if self.options.probes && !self.in_backward && level.as_deref() == Some("values") {
-            self.show(Shown::Trace, name, value);
+            self.add_observation(ObservationKind::Trace, name, value);
         }
         Ok(())
     }
 
     /// What a probe captures, and how it goes by outside.
-    fn probe(note: &Annotation, name: &str, frame: &Frame) -> Result<(String, Shown)> {
+    fn probe(note: &Annotation, name: &str, frame: &ModuleFrame) -> Result<(String, ObservationKind)> {
         let what = note.word("capture").unwrap_or_else(|| "stats".to_string());
         let frequency = match note.argument("frequency") {
             Some(expr) => frame.size(expr)?.max(1),
@@ -178,11 +178,11 @@ impl Lowerer<'_> {
         };
         let name = note.word("name").unwrap_or_else(|| name.to_string());
         let conditional = note.argument("condition").is_some();
-        Ok((what.clone(), Shown::Probe { name, capture: what, frequency, conditional }))
+        Ok((what.clone(), ObservationKind::Probe { name, capture: what, frequency, conditional }))
     }
 
     /// A tensor whose gradient is probed, plus an input that is zero: the gradient of that input is the tensor's.
-    fn tapped(&mut self, note: &Annotation, name: &str, value: Value, frame: &Frame) -> Result<Value> {
+    fn probe_gradient(&mut self, note: &Annotation, name: &str, value: Value, frame: &ModuleFrame) -> Result<Value> {
         let (what, shown) = Self::probe(note, name, frame)?;
         if !what.starts_with("grad_") {
             return Ok(value);
@@ -209,43 +209,43 @@ impl Lowerer<'_> {
         if self.adapters.is_none() {
             let site = self.site("", name);
             let layer = match site.layer {
-                Some(Layer::Number(layer)) => Some(layer),
+                Some(LayerIndex::Number(layer)) => Some(layer),
                 _ => None,
             };
-            let tap = Observation { shown, path: site.path, layer, ty };
-            self.adapters_found.push(Declared { owner, params: Vec::new(), key: None, tap: Some((entry, tap)) });
+            let tap = Observation { kind: shown, path: site.path, layer, ty };
+            self.adapters_found.push(DeclaredAdapter { owner, params: Vec::new(), key: None, gradient_probe: Some((entry, tap)) });
             return Ok(value);
         }
-        let Some(Entry::Tensor(tap)) = frame.entries.get(&entry) else { return Ok(value) };
+        let Some(FrameEntry::Tensor(tap)) = frame.entries.get(&entry) else { return Ok(value) };
         self.changed += 1;
-        self.b.add(value, *tap).map_err(|e| misfit(&e, note.span, "@probe"))
+        self.b.add(value, *tap).map_err(|e| op_error(&e, note.span, "@probe"))
     }
 
-    fn probed(&mut self, note: &Annotation, name: &str, value: Value, frame: &Frame) -> Result<()> {
+    fn record_probe(&mut self, note: &Annotation, name: &str, value: Value, frame: &ModuleFrame) -> Result<()> {
         let (what, mut shown) = Self::probe(note, name, frame)?;
         if what.starts_with("grad_") {
             return Ok(());
         }
         if let Some(condition) = note.argument("condition") {
             match self.quoted_condition(condition, frame)? {
-                Held::Known(false) => return Ok(()),
-                Held::Known(true) => {
-                    if let Shown::Probe { conditional, .. } = &mut shown {
+                ConditionResult::Known(false) => return Ok(()),
+                ConditionResult::Known(true) => {
+                    if let ObservationKind::Probe { conditional, .. } = &mut shown {
                         *conditional = false;
                     }
                 }
-                Held::Computed(holds) => self.show(Shown::Condition, name, holds),
+                ConditionResult::Computed(holds) => self.add_observation(ObservationKind::Condition, name, holds),
             }
         }
-        let captured = capture(&mut self.b, value, &what).map_err(|e| misfit(&e, note.span, "@probe"))?;
+        let captured = capture(&mut self.b, value, &what).map_err(|e| op_error(&e, note.span, "@probe"))?;
         let Some(captured) = captured else {
             return unsupported(note.span, format!("capturing `{what}`"));
         };
-        self.show(shown, name, captured);
+        self.add_observation(shown, name, captured);
         Ok(())
     }
 
-    fn asserted(&mut self, note: &Annotation, name: &str, frame: &Frame) -> Result<()> {
+    fn record_assert(&mut self, note: &Annotation, name: &str, frame: &ModuleFrame) -> Result<()> {
         let Some(expr) = note.argument("condition") else { return Ok(()) };
         if let Some(enabled) = note.argument("enabled")
             && !frame.condition(enabled)?
@@ -254,13 +254,13 @@ impl Lowerer<'_> {
         }
         let message = note.word("message").unwrap_or_else(|| self.program.sources.slice(expr.span).to_string());
         if let Some(holds) = self.condition(expr, &message, frame)? {
-            self.show(Shown::Assert { message }, name, holds);
+            self.add_observation(ObservationKind::Assert { message }, name, holds);
         }
         Ok(())
     }
 
     /// `@gradient(skip)`, `scale=` and `clip=`: the value as it is, with another cotangent.
-    pub(super) fn gradient(&mut self, note: &Annotation, value: Value, frame: &Frame) -> Result<Value> {
+    pub(super) fn gradient(&mut self, note: &Annotation, value: Value, frame: &ModuleFrame) -> Result<Value> {
         let ty = self.b.graph.ty(value).clone();
         if !ty.dtype.is_float() {
             // Whole numbers have no gradient, so skipping it is what happens anyway.
@@ -289,9 +289,9 @@ impl Lowerer<'_> {
         }
         if self.in_backward {
             // The value is a gradient itself.
-            let fault = |e: ir::Error| misfit(&e, note.span, "@gradient");
+            let fault = |e: ir::Error| op_error(&e, note.span, "@gradient");
             let scaled = self.b.scale(value, scale.unwrap_or(1.0)).map_err(fault)?;
-            return clipped(&mut self.b, scaled, clip).map_err(fault);
+            return clip_cotangent(&mut self.b, scaled, clip).map_err(fault);
         }
         self.changed += 1;
         let made = (|| {
@@ -307,21 +307,21 @@ impl Lowerer<'_> {
             if let Some(scale) = scale {
                 ct = vjp.scale(ct, scale)?;
             }
-            ct = clipped(&mut vjp, ct, clip)?;
+            ct = clip_cotangent(&mut vjp, ct, clip)?;
             let composite = Composite {
                 name: "gradient".to_string(),
                 params: vec![("of".to_string(), Attr::Word("identity".to_string()))],
                 body: Arc::new(body.finish(&[x])),
-                public: 1,
+                num_public_outputs: 1,
                 derivative: Derivative::Vjp(Arc::new(vjp.finish(&[ct]))),
             };
             self.b.one(composite.into(), &[value])
         })();
-        made.map_err(|e| misfit(&e, note.span, "@gradient"))
+        made.map_err(|e| op_error(&e, note.span, "@gradient"))
     }
 
     /// Annotations that only another machine could honour, for whoever asks.
-    pub(super) fn unheeded(&mut self, notes: &[&Annotation]) {
+    pub(super) fn record_ignored(&mut self, notes: &[&Annotation]) {
         for note in notes {
             let why = match (note.name.name.as_str(), note.word("mode").as_deref()) {
                 ("kernel", _) => "the compiler makes its kernels",
@@ -339,12 +339,12 @@ impl Lowerer<'_> {
     }
 
     /// What annotations of a declaration mean for everything in it: `@recipe`, `@profile`, `@trace`.
-    pub(super) fn declared(&mut self, view: &ModuleView<'_>, frame: &Frame) -> Result<()> {
-        for &(note, file) in &view.notes {
+    pub(super) fn apply_declaration_annotations(&mut self, view: &ModuleView<'_>, frame: &ModuleFrame) -> Result<()> {
+        for &(note, file) in &view.annotations {
             match note.name.name.as_str() {
                 "profile" => {
                     self.profile = note.word("name").or(self.profile.take());
-                    self.profiles(note, frame);
+                    self.record_profile_name(note, frame);
                 }
                 "trace" => self.trace_level = Some(note.word("level").unwrap_or_else(|| "ops".to_string())),
                 "recipe" => self.recipe(note, file)?,
@@ -362,15 +362,15 @@ impl Lowerer<'_> {
         let path = note.args.iter().flatten().next().and_then(|arg| arg.value.as_path());
         let Some(Entity::Item(item)) = path.and_then(|path| self.program.lookup(file, &path)) else { return Ok(()) };
         let Some(declared) = self.program.recipe(item) else { return Ok(()) };
-        let recipe = super::Recipe::of(declared)?;
-        self.follow(&recipe, note.span, self.depth == 1);
+        let recipe = super::PrecisionRecipe::from_decl(declared)?;
+        self.apply_recipe(&recipe, note.span, self.depth == 1);
         Ok(())
     }
 
     /// Everything from here on is computed as a recipe says.
-    pub(super) fn follow(&mut self, recipe: &super::Recipe, span: Span, whole: bool) {
-        if let Some(few) = recipe.few {
-            self.emulates_products(span, &few);
+    pub(super) fn apply_recipe(&mut self, recipe: &super::PrecisionRecipe, span: Span, whole: bool) {
+        if let Some(few) = recipe.operand_rounding {
+            self.note_emulated_products(span, &few);
             match whole {
                 true => self.whole = Some(few),
                 false => self.few = Some(few),
@@ -383,22 +383,22 @@ impl Lowerer<'_> {
         }
         if recipe.compute.is_some() || recipe.output.is_some() {
             self.compute = recipe.compute.or(self.compute);
-            self.output = Some(recipe.output.and_then(super::Format::wide).unwrap_or(self.options.dtype));
+            self.output = Some(recipe.output.and_then(super::TensorFormat::native_dtype).unwrap_or(self.options.dtype));
         }
     }
 
     /// Notes for whoever reads the result: traces, and which statements are to be one kernel.
-    pub(super) fn noted(&mut self, flow: &Flow, before: &[Operand], after: &[Operand], frame: &Frame) {
+    pub(super) fn record_trace(&mut self, flow: &Flow, before: &[LoweredOperand], after: &[LoweredOperand], frame: &ModuleFrame) {
         let view = frame.item.and_then(|item| ModuleView::new(self.program, item));
         let whole = view.and_then(|view| view.forward.graph).map(|graph| graph.span);
         let notes: Vec<&Annotation> =
             flow.annotations.iter().chain(flow.steps.iter().flat_map(|s| &s.annotations)).collect();
-        self.unheeded(&notes);
+        self.record_ignored(&notes);
         let level = find(&notes, "trace").map(|note| note.word("level").unwrap_or_default());
         if let Some(level) = level.or_else(|| self.trace_level.clone()) {
-            let shapes = |operands: &[Operand]| {
+            let shapes = |operands: &[LoweredOperand]| {
                 let shown = operands.iter().filter_map(|operand| match operand {
-                    Operand::Tensor(value) => Some(self.b.graph.ty(*value).to_string()),
+                    LoweredOperand::Tensor(value) => Some(self.b.graph.ty(*value).to_string()),
                     _ => None,
                 });
                 shown.collect::<Vec<_>>().join(", ")
@@ -440,12 +440,12 @@ impl Lowerer<'_> {
             }
         }
         if let Some(note) = find(&notes, "profile") {
-            self.profiles(note, frame);
+            self.record_profile_name(note, frame);
         }
     }
 
     /// A name of `@profile`, and whether its memory counts.
-    fn profiles(&mut self, note: &Annotation, frame: &Frame) {
+    fn record_profile_name(&mut self, note: &Annotation, frame: &ModuleFrame) {
         let Some(name) = note.word("name") else { return };
         if note.argument("memory").is_some_and(|expr| frame.condition(expr).is_ok_and(|memory| memory)) {
             self.profiled_memory.insert(name.clone());
@@ -456,7 +456,7 @@ impl Lowerer<'_> {
     }
 }
 
-fn clipped(b: &mut Builder, ct: Value, clip: Option<f64>) -> ir::Result<Value> {
+fn clip_cotangent(b: &mut Builder, ct: Value, clip: Option<f64>) -> ir::Result<Value> {
     let Some(clip) = clip else { return Ok(ct) };
     let (low, high) = (b.full_like(ct, -clip)?, b.full_like(ct, clip)?);
     let ct = b.binary(ir::Binary::Max, ct, low)?;

@@ -3,7 +3,7 @@
 use crate::ast::{Annotation, Expr, ExprKind};
 
 /// What an annotation was given.
-pub(super) trait Notes {
+pub(super) trait AnnotationArgs {
     /// An argument by its name; the first one may come without.
     fn argument(&self, key: &str) -> Option<&Expr>;
 
@@ -13,17 +13,17 @@ pub(super) trait Notes {
     }
 }
 
-impl Notes for Annotation {
+impl AnnotationArgs for Annotation {
     fn argument(&self, key: &str) -> Option<&Expr> {
         let args = self.args.as_deref()?;
         let named = args.iter().find(|arg| arg.name.as_ref().is_some_and(|name| name.name == key));
-        let first = || args.first().filter(|arg| arg.name.is_none() && FIRST.contains(&(&*self.name.name, key)));
+        let first = || args.first().filter(|arg| arg.name.is_none() && POSITIONAL_ARGUMENTS.contains(&(&*self.name.name, key)));
         named.or_else(first).map(|arg| &arg.value)
     }
 }
 
 /// Which argument the first one is, where it comes without a name.
-const FIRST: &[(&str, &str)] = &[
+const POSITIONAL_ARGUMENTS: &[(&str, &str)] = &[
     ("memory", "mode"),
     ("checkpoint", "granularity"),
     ("lifetime", "scope"),

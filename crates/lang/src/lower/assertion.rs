@@ -1,22 +1,22 @@
 //! Conditions of `@assert` (§7.7.1): about constants they are decided now, about elements they become a bool of the graph.
 
-use super::frame::Frame;
-use super::graph::Operand;
-use super::{Lowerer, Result, fail, misfit, unsupported};
+use super::frame::ModuleFrame;
+use super::graph::LoweredOperand;
+use super::{Lowerer, Result, fail, op_error, unsupported};
 use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
-use crate::consteval::{Ternary, Value as Const};
+use crate::consteval::{Ternary, ConstValue as Const};
 use crate::diagnostic::Code;
 use ir::ops::ReduceKind;
 use ir::{Binary, Compare, GraphBuilder, Unary, Value};
 
 /// A part of a condition.
-enum Term {
+enum ConditionTerm {
     Known(Const),
     Tensor(Value),
 }
 
 /// Whether a condition holds.
-pub(super) enum Held {
+pub(super) enum ConditionResult {
     Known(bool),
     /// A bool scalar of the graph.
     Computed(Value),
@@ -24,20 +24,20 @@ pub(super) enum Held {
 
 impl Lowerer<'_> {
     /// The condition as a bool scalar, or `None` where it is known to hold.
-    pub(super) fn condition(&mut self, expr: &Expr, message: &str, frame: &Frame) -> Result<Option<Value>> {
+    pub(super) fn condition(&mut self, expr: &Expr, message: &str, frame: &ModuleFrame) -> Result<Option<Value>> {
         match self.quoted_condition(expr, frame)? {
-            Held::Known(true) => Ok(None),
-            Held::Known(false) => fail(Code::E027, expr.span, message, "does not hold"),
-            Held::Computed(value) => Ok(Some(value)),
+            ConditionResult::Known(true) => Ok(None),
+            ConditionResult::Known(false) => fail(Code::E027, expr.span, message, "does not hold"),
+            ConditionResult::Computed(value) => Ok(Some(value)),
         }
     }
 
-    fn truth(&mut self, expr: &Expr, frame: &Frame) -> Result<Held> {
+    fn truth(&mut self, expr: &Expr, frame: &ModuleFrame) -> Result<ConditionResult> {
         match self.term(expr, frame)? {
-            Term::Known(Const::Bool(Ternary::Known(known))) => Ok(Held::Known(known)),
-            Term::Known(_) => fail(Code::E003, expr.span, "expected a condition", "this is not true or false"),
-            Term::Tensor(value) if self.b.graph.ty(value).rank() == 0 => Ok(Held::Computed(value)),
-            Term::Tensor(_) => {
+            ConditionTerm::Known(Const::Bool(Ternary::Known(known))) => Ok(ConditionResult::Known(known)),
+            ConditionTerm::Known(_) => fail(Code::E003, expr.span, "expected a condition", "this is not true or false"),
+            ConditionTerm::Tensor(value) if self.b.graph.ty(value).rank() == 0 => Ok(ConditionResult::Computed(value)),
+            ConditionTerm::Tensor(_) => {
                 let label = "true or false for each element: write `all(..)` or `any(..)`";
                 fail(Code::E003, expr.span, "a condition must be one truth", label)
             }
@@ -45,7 +45,7 @@ impl Lowerer<'_> {
     }
 
     /// The condition of a probe, which may stand in quotes: `condition="has_nan(y)"`.
-    pub(super) fn quoted_condition(&mut self, expr: &Expr, frame: &Frame) -> Result<Held> {
+    pub(super) fn quoted_condition(&mut self, expr: &Expr, frame: &ModuleFrame) -> Result<ConditionResult> {
         let ExprKind::Str(text) = &expr.peel().kind else { return self.truth(expr, frame) };
         match crate::check::parse_condition(text) {
             // What is wrong with it is wrong in the quotes.
@@ -62,81 +62,81 @@ impl Lowerer<'_> {
         }
     }
 
-    fn term(&mut self, expr: &Expr, frame: &Frame) -> Result<Term> {
+    fn term(&mut self, expr: &Expr, frame: &ModuleFrame) -> Result<ConditionTerm> {
         if let Some(size) = self.size_of_axis(expr, frame)? {
-            return Ok(Term::Known(Const::int(size as i64)));
+            return Ok(ConditionTerm::Known(Const::int(size as i64)));
         }
         match &expr.kind {
             ExprKind::Paren(inner) => self.term(inner, frame),
             ExprKind::Unary(UnaryOp::Not | UnaryOp::Bang, inner) => match self.term(inner, frame)? {
-                Term::Known(Const::Bool(Ternary::Known(value))) => Ok(Term::Known(Const::bool(!value))),
-                Term::Known(_) => fail(Code::E003, inner.span, "expected a condition", ""),
-                Term::Tensor(value) => self.built(expr, |b| b.unary(Unary::Not, value)),
+                ConditionTerm::Known(Const::Bool(Ternary::Known(value))) => Ok(ConditionTerm::Known(Const::bool(!value))),
+                ConditionTerm::Known(_) => fail(Code::E003, inner.span, "expected a condition", ""),
+                ConditionTerm::Tensor(value) => self.build_op(expr, |b| b.unary(Unary::Not, value)),
             },
             ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, c) => {
                 let (a, c) = (self.term(a, frame)?, self.term(c, frame)?);
                 let and = *op == BinaryOp::And;
                 match (a, c) {
-                    (Term::Known(Const::Bool(Ternary::Known(known))), other)
-                    | (other, Term::Known(Const::Bool(Ternary::Known(known)))) => {
-                        Ok(if known == and { other } else { Term::Known(Const::bool(known)) })
+                    (ConditionTerm::Known(Const::Bool(Ternary::Known(known))), other)
+                    | (other, ConditionTerm::Known(Const::Bool(Ternary::Known(known)))) => {
+                        Ok(if known == and { other } else { ConditionTerm::Known(Const::bool(known)) })
                     }
-                    (Term::Tensor(a), Term::Tensor(c)) => {
+                    (ConditionTerm::Tensor(a), ConditionTerm::Tensor(c)) => {
                         let op = if and { Binary::And } else { Binary::Or };
-                        self.built(expr, |b| b.binary(op, a, c))
+                        self.build_op(expr, |b| b.binary(op, a, c))
                     }
                     _ => fail(Code::E003, expr.span, "expected two conditions", ""),
                 }
             }
             ExprKind::Compare(first, rest) => {
                 let mut left = self.term(first, frame)?;
-                let mut all: Option<Term> = None;
+                let mut all: Option<ConditionTerm> = None;
                 for (op, right) in rest {
                     let right_term = self.term(right, frame)?;
                     let next = match &right_term {
-                        Term::Known(value) => Term::Known(value.clone()),
-                        Term::Tensor(value) => Term::Tensor(*value),
+                        ConditionTerm::Known(value) => ConditionTerm::Known(value.clone()),
+                        ConditionTerm::Tensor(value) => ConditionTerm::Tensor(*value),
                     };
-                    let one = self.compared(*op, left, right_term, expr, frame)?;
+                    let one = self.compare_terms(*op, left, right_term, expr, frame)?;
                     all = Some(match (all, one) {
                         (None, one) => one,
-                        (Some(Term::Tensor(a)), Term::Tensor(c)) => {
-                            self.built(expr, |b| b.binary(Binary::And, a, c))?
+                        (Some(ConditionTerm::Tensor(a)), ConditionTerm::Tensor(c)) => {
+                            self.build_op(expr, |b| b.binary(Binary::And, a, c))?
                         }
                         _ => return unsupported(expr.span, "a chain of comparisons of constants and tensors"),
                     });
                     left = next;
                 }
-                Ok(all.unwrap_or(Term::Known(Const::bool(true))))
+                Ok(all.unwrap_or(ConditionTerm::Known(Const::bool(true))))
             }
-            ExprKind::Call(callee, args) => self.asked(expr, callee, args, frame),
+            ExprKind::Call(callee, args) => self.tensor_predicate(expr, callee, args, frame),
             ExprKind::Name(_) | ExprKind::Attr(..) | ExprKind::Index(..) => {
                 let known = expr.as_name().and_then(|name| frame.constants.get(name)).cloned();
                 let tensor = expr.as_path().and_then(|path| self.entry(&path, frame)).is_some();
                 match (tensor || known.is_none(), known) {
-                    (false, Some(value)) => Ok(Term::Known(value)),
+                    (false, Some(value)) => Ok(ConditionTerm::Known(value)),
                     _ => match self.operand(expr, frame)? {
-                        Operand::Tensor(value) => Ok(Term::Tensor(value)),
+                        LoweredOperand::Tensor(value) => Ok(ConditionTerm::Tensor(value)),
                         _ => unsupported(expr.span, "a condition about something else than a tensor"),
                     },
                 }
             }
-            _ => frame.constant(expr).map(Term::Known),
+            _ => frame.constant(expr).map(ConditionTerm::Known),
         }
     }
 
     /// `has_nan(x)`, `all(x >= 0)` and the like.
-    fn asked(&mut self, expr: &Expr, callee: &Expr, args: &[Arg], frame: &Frame) -> Result<Term> {
+    fn tensor_predicate(&mut self, expr: &Expr, callee: &Expr, args: &[Arg], frame: &ModuleFrame) -> Result<ConditionTerm> {
         let name = callee.as_name().unwrap_or("");
-        let [arg] = args else { return frame.constant(expr).map(Term::Known) };
+        let [arg] = args else { return frame.constant(expr).map(ConditionTerm::Known) };
         if !matches!(name, "has_nan" | "has_inf" | "has_nan_or_inf" | "is_finite" | "all" | "any") {
-            return frame.constant(expr).map(Term::Known);
+            return frame.constant(expr).map(ConditionTerm::Known);
         }
-        let Term::Tensor(x) = self.term(&arg.value, frame)? else {
+        let ConditionTerm::Tensor(x) = self.term(&arg.value, frame)? else {
             return fail(Code::E003, arg.value.span, format!("`{name}` asks about a tensor"), "this is a constant");
         };
         let axes: Vec<usize> = (0..self.b.graph.ty(x).rank()).collect();
-        self.built(expr, |b| {
+        self.build_op(expr, |b| {
             let nan = |b: &mut ir::Builder| b.compare(Compare::Ne, x, x);
             let each = match name {
                 "all" | "any" => x,
@@ -159,7 +159,7 @@ impl Lowerer<'_> {
         })
     }
 
-    fn compared(&mut self, op: CompareOp, a: Term, c: Term, expr: &Expr, frame: &Frame) -> Result<Term> {
+    fn compare_terms(&mut self, op: CompareOp, a: ConditionTerm, c: ConditionTerm, expr: &Expr, frame: &ModuleFrame) -> Result<ConditionTerm> {
         let op_of = match op {
             CompareOp::Eq => Compare::Eq,
             CompareOp::Ne => Compare::Ne,
@@ -173,7 +173,7 @@ impl Lowerer<'_> {
             other => other.as_int().map(|n| n as f64),
         };
         match (a, c) {
-            (Term::Known(a), Term::Known(c)) => match (number(&a), number(&c)) {
+            (ConditionTerm::Known(a), ConditionTerm::Known(c)) => match (number(&a), number(&c)) {
                 (Some(a), Some(c)) => {
                     let holds = match op {
                         CompareOp::Eq => a == c,
@@ -183,25 +183,25 @@ impl Lowerer<'_> {
                         CompareOp::Gt => a > c,
                         CompareOp::Ge => a >= c,
                     };
-                    Ok(Term::Known(Const::bool(holds)))
+                    Ok(ConditionTerm::Known(Const::bool(holds)))
                 }
-                _ => frame.constant(expr).map(Term::Known),
+                _ => frame.constant(expr).map(ConditionTerm::Known),
             },
-            (Term::Tensor(a), Term::Tensor(c)) => self.built(expr, |b| b.compare(op_of, a, c)),
-            (Term::Tensor(x), Term::Known(value)) => {
+            (ConditionTerm::Tensor(a), ConditionTerm::Tensor(c)) => self.build_op(expr, |b| b.compare(op_of, a, c)),
+            (ConditionTerm::Tensor(x), ConditionTerm::Known(value)) => {
                 let Some(number) = number(&value) else {
                     return fail(Code::E003, expr.span, "elements compare with numbers", format!("this is {value}"));
                 };
-                self.built(expr, |b| {
+                self.build_op(expr, |b| {
                     let other = b.full_like(x, number)?;
                     b.compare(op_of, x, other)
                 })
             }
-            (Term::Known(value), Term::Tensor(x)) => {
+            (ConditionTerm::Known(value), ConditionTerm::Tensor(x)) => {
                 let Some(number) = number(&value) else {
                     return fail(Code::E003, expr.span, "elements compare with numbers", format!("this is {value}"));
                 };
-                self.built(expr, |b| {
+                self.build_op(expr, |b| {
                     let other = b.full_like(x, number)?;
                     b.compare(op_of, other, x)
                 })
@@ -210,7 +210,7 @@ impl Lowerer<'_> {
     }
 
     /// `x.shape[-1]`.
-    fn size_of_axis(&mut self, expr: &Expr, frame: &Frame) -> Result<Option<usize>> {
+    fn size_of_axis(&mut self, expr: &Expr, frame: &ModuleFrame) -> Result<Option<usize>> {
         let ExprKind::Index(base, items) = &expr.kind else { return Ok(None) };
         let ExprKind::Attr(tensor, member) = &base.kind else { return Ok(None) };
         let ([IndexItem::At(index)], "shape") = (&items[..], &*member.name) else { return Ok(None) };
@@ -224,7 +224,7 @@ impl Lowerer<'_> {
         }
     }
 
-    fn built(&mut self, expr: &Expr, part: impl FnOnce(&mut ir::Builder) -> ir::Result<Value>) -> Result<Term> {
-        part(&mut self.b).map(Term::Tensor).map_err(|e| misfit(&e, expr.span, "@assert"))
+    fn build_op(&mut self, expr: &Expr, part: impl FnOnce(&mut ir::Builder) -> ir::Result<Value>) -> Result<ConditionTerm> {
+        part(&mut self.b).map(ConditionTerm::Tensor).map_err(|e| op_error(&e, expr.span, "@assert"))
     }
 }

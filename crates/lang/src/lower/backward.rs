@@ -4,12 +4,12 @@
 //! reads as `saved.x` is a private result of its body, so forward computes it once. A hook or an adapter inside changes the
 //! forward in a way that no written backward knows: there it is derived.
 
-use super::checkpoint::{Region, renamed};
-use super::frame::{Entry, Frame, Instance, io_name};
-use super::graph::Operand;
-use super::hooks::Seen;
-use super::{Lowerer, Result, fail, misfit, unsupported};
-use crate::ast::{Call, Flow, Source, Statement, StepKind};
+use super::checkpoint::{RecomputeRegion, substitute_tensors};
+use super::frame::{FrameEntry, ModuleFrame, LoweredInstance, io_name};
+use super::graph::LoweredOperand;
+use super::hooks::ObservedValues;
+use super::{Lowerer, Result, fail, op_error, unsupported};
+use crate::ast::{Call, Flow, FlowSource, Statement, StepKind};
 use crate::check::graph_uses;
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ItemRef, ModuleView};
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// An operand of the composite: its name in the module, and its value outside.
-struct Bound {
+struct BoundOperand {
     name: String,
     /// A parameter of a module inside.
     inside: bool,
@@ -31,24 +31,24 @@ struct Bound {
 
 impl Lowerer<'_> {
     /// Runs a module as a composite with its own derivative.
-    pub(super) fn with_written_backward(
+    pub(super) fn with_custom_backward(
         &mut self,
         view: &ModuleView<'_>,
-        frame: &Frame,
+        frame: &ModuleFrame,
         inputs: &[Option<Value>],
         at: Span,
     ) -> Result<Vec<Value>> {
         let bound = self.operands(view, frame, inputs);
         let saved = saved_names(view);
 
-        let (outer, changed, around) = (self.set_aside(), self.changed, self.region.replace(Region::keeping()));
+        let (outer, changed, around) = (self.suspend_builder(), self.changed, self.region.replace(RecomputeRegion::save_all()));
         let adapters = self.adapters_found.len();
         let forward = self.forward_graph(view, frame, &bound, &saved);
         self.region = around;
         let (public, body, results, seen) = match forward {
             Ok(forward) if self.changed == changed => forward,
             other => {
-                self.bring_back(outer);
+                self.restore_builder(outer);
                 other?;
                 self.adapters_found.truncate(adapters);
                 return self.run_plain_body(view, &mut frame.clone());
@@ -57,7 +57,7 @@ impl Lowerer<'_> {
         self.in_backward = true;
         let vjp = self.with_observed(|l| l.backward_graph(view, frame, &bound, &results, public, &body));
         self.in_backward = false;
-        self.bring_back(outer);
+        self.restore_builder(outer);
         let (vjp, watched) = vjp?;
         if !watched.is_empty() {
             return unsupported(view.decl.name.span, "a probe or an assert in a backward graph");
@@ -67,26 +67,26 @@ impl Lowerer<'_> {
             name: "module".to_string(),
             params: vec![("of".to_string(), Attr::Word(view.decl.name.name.clone()))],
             body: Arc::new(body),
-            public,
+            num_public_outputs: public,
             derivative: Derivative::Vjp(Arc::new(vjp)),
         };
         let args: Vec<Value> = bound.iter().map(|b| b.value).collect();
         let values = self.b.emit(composite.into(), &args);
-        let values = values.map_err(|e| misfit(&e, at, &view.decl.name.name))?;
-        self.seen_outside(seen, &values[results.len()..]);
+        let values = values.map_err(|e| op_error(&e, at, &view.decl.name.name))?;
+        self.import_observations(seen, &values[results.len()..]);
         Ok(values[..public].to_vec())
     }
 
-    fn set_aside(&mut self) -> (Builder, Vec<super::TableRows>) {
+    fn suspend_builder(&mut self) -> (Builder, Vec<super::TableRows>) {
         (std::mem::take(&mut self.b), std::mem::take(&mut self.tables))
     }
 
-    fn bring_back(&mut self, (builder, tables): (Builder, Vec<super::TableRows>)) {
+    fn restore_builder(&mut self, (builder, tables): (Builder, Vec<super::TableRows>)) {
         (self.b, self.tables) = (builder, tables);
     }
 
     /// Everything that the module can read, each once: a tied parameter is its first.
-    fn operands(&self, view: &ModuleView<'_>, frame: &Frame, inputs: &[Option<Value>]) -> Vec<Bound> {
+    fn operands(&self, view: &ModuleView<'_>, frame: &ModuleFrame, inputs: &[Option<Value>]) -> Vec<BoundOperand> {
         let mut bound = Vec::new();
         let mut seen = BTreeSet::new();
         for (slot, value) in view.forward.inputs.iter().zip(inputs) {
@@ -94,7 +94,7 @@ impl Lowerer<'_> {
                 && seen.insert(*value)
             {
                 let ty = self.b.graph.ty(*value).clone();
-                bound.push(Bound { name: io_name(slot, "in"), inside: false, value: *value, ty });
+                bound.push(BoundOperand { name: io_name(slot, "in"), inside: false, value: *value, ty });
             }
         }
         let mut paths = Vec::new();
@@ -104,7 +104,7 @@ impl Lowerer<'_> {
         for (name, inside, value) in paths {
             if seen.insert(value) {
                 let ty = self.b.graph.ty(value).clone();
-                bound.push(Bound { name, inside, value, ty });
+                bound.push(BoundOperand { name, inside, value, ty });
             }
         }
         bound
@@ -114,12 +114,12 @@ impl Lowerer<'_> {
     fn forward_graph(
         &mut self,
         view: &ModuleView<'_>,
-        frame: &Frame,
-        bound: &[Bound],
+        frame: &ModuleFrame,
+        bound: &[BoundOperand],
         saved: &BTreeSet<String>,
-    ) -> Result<(usize, Graph, Vec<String>, Seen)> {
+    ) -> Result<(usize, Graph, Vec<String>, ObservedValues)> {
         self.b = Builder::new();
-        let mut inner = self.inside(frame, bound);
+        let mut inner = self.inner_frame(frame, bound);
         let (mut outputs, seen) = self.with_observed(|l| l.run_plain_body(view, &mut inner))?;
         let public = outputs.len();
         let mut names: Vec<String> = view.forward.outputs.iter().map(|t| io_name(t, "out")).collect();
@@ -128,7 +128,7 @@ impl Lowerer<'_> {
                 continue;
             }
             match inner.entries.get(name) {
-                Some(Entry::Tensor(value)) => {
+                Some(FrameEntry::Tensor(value)) => {
                     outputs.push(*value);
                     names.push(name.clone());
                 }
@@ -144,11 +144,11 @@ impl Lowerer<'_> {
     }
 
     /// The frame inside the composite: its operands are inputs.
-    fn inside(&mut self, frame: &Frame, bound: &[Bound]) -> Frame {
+    fn inner_frame(&mut self, frame: &ModuleFrame, bound: &[BoundOperand]) -> ModuleFrame {
         let names: BTreeMap<Value, Value> =
             bound.iter().map(|operand| (operand.value, self.b.graph.input(operand.ty.clone()))).collect();
         let mut inner = frame.clone();
-        inner.entries.values_mut().for_each(|entry| *entry = renamed(entry, &names));
+        inner.entries.values_mut().for_each(|entry| *entry = substitute_tensors(entry, &names));
         inner
     }
 
@@ -156,8 +156,8 @@ impl Lowerer<'_> {
     fn backward_graph(
         &mut self,
         view: &ModuleView<'_>,
-        frame: &Frame,
-        bound: &[Bound],
+        frame: &ModuleFrame,
+        bound: &[BoundOperand],
         results: &[String],
         public: usize,
         body: &Graph,
@@ -166,14 +166,14 @@ impl Lowerer<'_> {
             return fail(Code::E005, view.decl.name.span, "the backward has no graph", "");
         };
         (self.b, self.tables) = (Builder::new(), Vec::new());
-        let mut inner = self.inside(frame, bound);
+        let mut inner = self.inner_frame(frame, bound);
         let names: Vec<String> = inner.entries.keys().cloned().collect();
         for name in names {
             if let Some(entry) = inner.entries.get(&name).cloned() {
                 inner.entries.insert(format!("saved.{name}"), entry);
             }
         }
-        let mut define = |name: String, value: Value| inner.entries.insert(name, Entry::Tensor(value));
+        let mut define = |name: String, value: Value| inner.entries.insert(name, FrameEntry::Tensor(value));
         let types = body.output_types();
         for (index, ty) in types.iter().enumerate() {
             let value = self.b.graph.input(ty.clone());
@@ -194,7 +194,7 @@ impl Lowerer<'_> {
             let name = format!("d_{}", operand.name);
             let short = name.replace('.', "_");
             let gradient = match inner.entries.get(&name).or_else(|| inner.entries.get(&short)) {
-                Some(Entry::Tensor(value)) => *value,
+                Some(FrameEntry::Tensor(value)) => *value,
                 None if operand.inside => {
                     let message = format!("`{name}` is never computed");
                     let module = operand.name.rsplit_once('.').map_or("", |(module, _)| module);
@@ -202,9 +202,9 @@ impl Lowerer<'_> {
                     return fail(Code::E005, graph.span, message, label);
                 }
                 // `@frozen` and `@gradient(skip)` leave gradients out on purpose; others the checker has reported.
-                _ => (self.b.zeros(&operand.ty)).map_err(|e| misfit(&e, graph.span, &name))?,
+                _ => (self.b.zeros(&operand.ty)).map_err(|e| op_error(&e, graph.span, &name))?,
             };
-            let fault = |e: ir::Error| misfit(&e, graph.span, &name);
+            let fault = |e: ir::Error| op_error(&e, graph.span, &name);
             let both_float = self.b.graph.ty(gradient).dtype.is_float();
             let gradient = if both_float { self.b.cast(gradient, operand.ty.dtype).map_err(fault)? } else { gradient };
             let found = self.b.graph.ty(gradient).clone();
@@ -220,9 +220,9 @@ impl Lowerer<'_> {
 }
 
 /// What a backward is asked of.
-enum Asked {
+enum BackwardTarget {
     /// `mlp.backward()`, `StackedBlocksBackward(blocks, n)`: parameters are found inside, by this path.
-    Entry(String, Entry),
+    Entry(String, FrameEntry),
     /// `LinearBackward(w)`: a module called with its weights.
     Module(ItemRef),
 }
@@ -234,27 +234,27 @@ impl Lowerer<'_> {
     pub(super) fn backward_call(
         &mut self,
         call: &Call,
-        operands: &[Operand],
-        frame: &mut Frame,
-    ) -> Result<Option<Vec<Operand>>> {
+        operands: &[LoweredOperand],
+        frame: &mut ModuleFrame,
+    ) -> Result<Option<Vec<LoweredOperand>>> {
         let Some(asked) = self.backward_of(call, frame) else { return Ok(None) };
         let mut given = Vec::new();
-        for operand in operands.iter().filter(|operand| !matches!(operand, Operand::Gradients)) {
+        for operand in operands.iter().filter(|operand| !matches!(operand, LoweredOperand::Gradients)) {
             given.push(operand.tensor(call.span)?);
         }
         let item = match &asked {
-            Asked::Entry(_, Entry::Instance(instance) | Entry::Stack(_, instance)) => Some(instance.item),
-            Asked::Entry(_, Entry::Array(all)) => all.first().map(|instance| instance.item),
-            Asked::Module(item) => Some(*item),
-            Asked::Entry(..) => None,
+            BackwardTarget::Entry(_, FrameEntry::Instance(instance) | FrameEntry::Stack(_, instance)) => Some(instance.item),
+            BackwardTarget::Entry(_, FrameEntry::Array(all)) => all.first().map(|instance| instance.item),
+            BackwardTarget::Module(item) => Some(*item),
+            BackwardTarget::Entry(..) => None,
         };
         let outputs = match item.and_then(|item| ModuleView::new(self.program, item)) {
             Some(view) if view.forward.graph.is_some() => view.forward.outputs.len(),
             _ => 1,
         };
-        if let (Asked::Entry(array, Entry::Array(_) | Entry::Stack(..)), true) = (&asked, given.len() == outputs) {
+        if let (BackwardTarget::Entry(array, FrameEntry::Array(_) | FrameEntry::Stack(..)), true) = (&asked, given.len() == outputs) {
             for name in self.stacked_on(array, frame) {
-                if let Some(Entry::Tensor(value)) = frame.entries.get(&format!("saved.{name}")) {
+                if let Some(FrameEntry::Tensor(value)) = frame.entries.get(&format!("saved.{name}")) {
                     given.push(*value);
                 }
             }
@@ -265,16 +265,16 @@ impl Lowerer<'_> {
             return fail(Code::E003, call.callee.span, message, label);
         }
         let inputs = given.split_off(outputs);
-        self.reversed(call, &asked, &given, &inputs, frame).map(Some)
+        self.reverse_graph(call, &asked, &given, &inputs, frame).map(Some)
     }
 
-    fn backward_of(&self, call: &Call, frame: &Frame) -> Option<Asked> {
+    fn backward_of(&self, call: &Call, frame: &ModuleFrame) -> Option<BackwardTarget> {
         let path = &call.callee.path;
         let (last, owner) = path.parts.split_last()?;
         if last.name == "backward" && !owner.is_empty() {
             let owner = crate::ast::Path { parts: owner.to_vec() };
             return match self.entry(&owner, frame)? {
-                entry @ Entry::Instance(_) => Some(Asked::Entry(owner.to_string(), entry)),
+                entry @ FrameEntry::Instance(_) => Some(BackwardTarget::Entry(owner.to_string(), entry)),
                 _ => None,
             };
         }
@@ -282,79 +282,79 @@ impl Lowerer<'_> {
         if name == "StackedBlocksBackward" {
             let array = call.args.iter().flatten().next()?.value.as_path()?;
             let entry = self.entry(&array, frame)?;
-            let blocks = matches!(entry, Entry::Array(_) | Entry::Stack(..));
-            return blocks.then(|| Asked::Entry(array.to_string(), entry));
+            let blocks = matches!(entry, FrameEntry::Array(_) | FrameEntry::Stack(..));
+            return blocks.then(|| BackwardTarget::Entry(array.to_string(), entry));
         }
         let base = name.strip_suffix("_backward").or_else(|| name.strip_suffix("Backward"))?;
         let base = crate::ast::Path { parts: vec![crate::ast::Ident { name: base.to_string(), span: last.span }] };
         match self.program.lookup(frame.file, &base)? {
-            Entity::Item(item) if ModuleView::new(self.program, item).is_some() => Some(Asked::Module(item)),
+            Entity::Item(item) if ModuleView::new(self.program, item).is_some() => Some(BackwardTarget::Module(item)),
             _ => None,
         }
     }
 
     /// What the forward graph of the module at hand gives to the stack of these blocks.
-    fn stacked_on(&self, array: &str, frame: &Frame) -> Vec<String> {
+    fn stacked_on(&self, array: &str, frame: &ModuleFrame) -> Vec<String> {
         let view = frame.item.and_then(|item| ModuleView::new(self.program, item));
         let graph = view.as_ref().and_then(|view| view.forward.graph);
         stack_inputs(graph.map_or(&[], |graph| &graph.statements), array)
     }
 
-    fn reversed(
+    fn reverse_graph(
         &mut self,
         call: &Call,
-        asked: &Asked,
+        asked: &BackwardTarget,
         cotangents: &[Value],
         inputs: &[Value],
-        frame: &mut Frame,
-    ) -> Result<Vec<Operand>> {
+        frame: &mut ModuleFrame,
+    ) -> Result<Vec<LoweredOperand>> {
         let mut params = Vec::new();
         match asked {
-            Asked::Entry(owner, entry) => tensors(entry, owner, false, &mut params),
-            Asked::Module(_) => {
+            BackwardTarget::Entry(owner, entry) => tensors(entry, owner, false, &mut params),
+            BackwardTarget::Module(_) => {
                 for arg in call.args.iter().flatten() {
                     if let Some(path) = arg.value.as_path()
-                        && let Some(entry @ Entry::Tensor(_)) = self.entry(&path, frame)
+                        && let Some(entry @ FrameEntry::Tensor(_)) = self.entry(&path, frame)
                     {
                         tensors(&entry, &path.to_string(), false, &mut params);
                     }
                 }
             }
         }
-        let fault = |e: ir::Error| misfit(&e, call.span, &call.callee.path.to_string());
+        let fault = |e: ir::Error| op_error(&e, call.span, &call.callee.path.to_string());
         let types =
             |l: &Self, values: &[Value]| -> Vec<Type> { values.iter().map(|v| l.b.graph.ty(*v).clone()).collect() };
         let mut values: Vec<Value> = params.iter().map(|(_, _, value)| *value).collect();
         values.extend(inputs);
         let (arg_types, ct_types) = (types(self, &values), types(self, cotangents));
-        let outer = self.set_aside();
+        let outer = self.suspend_builder();
         let inner: Vec<Value> = arg_types.iter().map(|ty| self.b.graph.input(ty.clone())).collect();
         let names: BTreeMap<Value, Value> = values.iter().copied().zip(inner.iter().copied()).collect();
         let own: Vec<Value> = inner[params.len()..].to_vec();
         let (in_backward, region) = (self.in_backward, self.region.take());
         self.in_backward = false;
         let results = self.with_observed(|l| match asked {
-            Asked::Entry(_, entry) => {
-                let operands = own.iter().copied().map(Operand::Tensor).collect();
-                match renamed(entry, &names) {
-                    Entry::Instance(one) => l.run_instance(&one, own.into_iter().map(Some).collect(), call.span),
-                    Entry::Array(all) => l.stack(call, &all, operands),
-                    Entry::Stack(count, one) => l.scan(call, &one, count, 0..count, operands),
+            BackwardTarget::Entry(_, entry) => {
+                let operands = own.iter().copied().map(LoweredOperand::Tensor).collect();
+                match substitute_tensors(entry, &names) {
+                    FrameEntry::Instance(one) => l.run_instance(&one, own.into_iter().map(Some).collect(), call.span),
+                    FrameEntry::Array(all) => l.stack(call, &all, operands),
+                    FrameEntry::Stack(count, one) => l.scan(call, &one, count, 0..count, operands),
                     _ => Ok(Vec::new()),
                 }
             }
-            Asked::Module(item) => {
-                let mut inside = Frame::new(frame.file, frame.constants.clone());
+            BackwardTarget::Module(item) => {
+                let mut inside = ModuleFrame::new(frame.file, frame.constants.clone());
                 for (path, _, value) in &params {
-                    inside.entries.insert(path.clone(), Entry::Tensor(names[value]));
+                    inside.entries.insert(path.clone(), FrameEntry::Tensor(names[value]));
                 }
-                let operands = own.iter().copied().map(Operand::Tensor).collect();
+                let operands = own.iter().copied().map(LoweredOperand::Tensor).collect();
                 l.module_call(call, *item, operands, &inside)
             }
         });
         (self.in_backward, self.region) = (in_backward, region);
         let forward = std::mem::take(&mut self.b);
-        self.bring_back(outer);
+        self.restore_builder(outer);
         let forward = forward.finish(&results?.0);
         let wrt: Vec<usize> = (0..arg_types.len()).filter(|&i| arg_types[i].dtype.is_float()).collect();
         let reverse = transform::vjp(&forward, &wrt).map_err(fault)?;
@@ -371,18 +371,18 @@ impl Lowerer<'_> {
         let mut of_inputs = Vec::new();
         for (&index, &gradient) in wrt.iter().zip(gradients) {
             match params.get(index) {
-                None => of_inputs.push(Operand::Tensor(gradient)),
+                None => of_inputs.push(LoweredOperand::Tensor(gradient)),
                 Some((path, ..)) => {
                     let name = format!("d_{path}");
                     let sum = match frame.entries.get(&name) {
-                        Some(Entry::Tensor(before)) => self.b.add(*before, gradient).map_err(fault)?,
+                        Some(FrameEntry::Tensor(before)) => self.b.add(*before, gradient).map_err(fault)?,
                         _ => gradient,
                     };
-                    frame.entries.insert(name, Entry::Tensor(sum));
+                    frame.entries.insert(name, FrameEntry::Tensor(sum));
                 }
             }
         }
-        of_inputs.push(Operand::Gradients);
+        of_inputs.push(LoweredOperand::Gradients);
         Ok(of_inputs)
     }
 }
@@ -401,7 +401,7 @@ fn stack_inputs(statements: &[Statement], array: &str) -> Vec<String> {
     for statement in statements {
         let found = match statement {
             Statement::Flow(flow) if stacks(flow) => match &flow.source {
-                Source::Tensors { items, .. } => {
+                FlowSource::Tensors { items, .. } => {
                     items.iter().filter_map(|item| item.as_path()).map(|path| path.to_string()).collect()
                 }
                 _ => Vec::new(),
@@ -424,20 +424,20 @@ fn stack_inputs(statements: &[Statement], array: &str) -> Vec<String> {
 }
 
 /// The tensors of an entry with their paths, and whether they belong to a module inside.
-fn tensors(entry: &Entry, path: &str, inside: bool, found: &mut Vec<(String, bool, Value)>) {
-    let mut each = |instance: &Instance, path: &str| {
+fn tensors(entry: &FrameEntry, path: &str, inside: bool, found: &mut Vec<(String, bool, Value)>) {
+    let mut each = |instance: &LoweredInstance, path: &str| {
         for (name, entry) in &instance.entries {
             tensors(entry, &format!("{path}.{name}"), true, found);
         }
     };
     match entry {
-        Entry::Tensor(value) => found.push((path.to_string(), inside, *value)),
-        Entry::Instance(instance) => each(instance, path),
-        Entry::Stack(_, instance) => each(instance, &format!("{path}[*]")),
-        Entry::Array(all) => {
+        FrameEntry::Tensor(value) => found.push((path.to_string(), inside, *value)),
+        FrameEntry::Instance(instance) => each(instance, path),
+        FrameEntry::Stack(_, instance) => each(instance, &format!("{path}[*]")),
+        FrameEntry::Array(all) => {
             all.iter().enumerate().for_each(|(i, instance)| each(instance, &format!("{path}[{i}]")));
         }
-        Entry::Table(_) | Entry::Absent => {}
+        FrameEntry::Table(_) | FrameEntry::Absent => {}
     }
 }
 

@@ -1,13 +1,13 @@
 //! Calls: tensors bind to inputs and parameters, constants to attributes and to a module's own parameters.
 
 use super::declare::header;
-use super::frame::{Entry, Frame, Instance};
-use super::graph::Operand;
-use super::primitives::Primitive;
+use super::frame::{FrameEntry, ModuleFrame, LoweredInstance};
+use super::graph::LoweredOperand;
+use super::primitives::PrimitiveCall;
 use super::{Lowerer, Result, fail, primitives, unsupported};
 use crate::ast::{Arg, Call, DeclKind, Expr, ExprKind, IndexItem, Param, TypeKind};
 use crate::check::primitives as table;
-use crate::consteval::Value as Const;
+use crate::consteval::ConstValue as Const;
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ItemRef, ModuleView};
 use ir::Value;
@@ -15,25 +15,25 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// An argument once its kind is known.
-enum Argument {
-    Operand(Operand),
+enum LoweredArgument {
+    Operand(LoweredOperand),
     Constant(Const),
     Absent,
 }
 
 impl Lowerer<'_> {
     /// The results of a call.
-    pub(super) fn call(&mut self, call: &Call, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Value>> {
+    pub(super) fn call(&mut self, call: &Call, operands: Vec<LoweredOperand>, frame: &mut ModuleFrame) -> Result<Vec<Value>> {
         let path = &call.callee.path;
         let args = call.args.as_deref().unwrap_or_default();
         match self.entry(path, frame) {
-            Some(Entry::Instance(instance)) => return self.instance_call(call, &instance, operands, frame),
-            Some(Entry::Array(instances)) => {
-                let chosen = self.chosen(call, &instances, frame)?;
+            Some(FrameEntry::Instance(instance)) => return self.instance_call(call, &instance, operands, frame),
+            Some(FrameEntry::Array(instances)) => {
+                let chosen = self.select_blocks(call, &instances, frame)?;
                 return self.stack(call, &chosen, operands);
             }
-            Some(Entry::Stack(count, instance)) => {
-                let (start, end) = self.range(call, count, frame)?;
+            Some(FrameEntry::Stack(count, instance)) => {
+                let (start, end) = self.block_range(call, count, frame)?;
                 return self.scan(call, &instance, count, start..end, operands);
             }
             _ => {}
@@ -54,7 +54,7 @@ impl Lowerer<'_> {
             Some(Entity::Primitive(name)) => table::find(name),
             _ => match item.and_then(|item| self.program.decl(item)) {
                 Some(decl) => table::find(&decl.name.name),
-                None => table::spelled(&path.last().name).filter(|_| path.parts.len() == 1),
+                None => table::find_by_module_name(&path.last().name).filter(|_| path.parts.len() == 1),
             },
         };
         if let Some(primitive) = primitive {
@@ -63,8 +63,8 @@ impl Lowerer<'_> {
         if name == "StackedBlocks" {
             let array = args.first().and_then(|arg| arg.value.as_path());
             return match array.and_then(|path| self.entry(&path, frame)) {
-                Some(Entry::Array(instances)) => self.stack(call, &instances, operands),
-                Some(Entry::Stack(count, instance)) => self.scan(call, &instance, count, 0..count, operands),
+                Some(FrameEntry::Array(instances)) => self.stack(call, &instances, operands),
+                Some(FrameEntry::Stack(count, instance)) => self.scan(call, &instance, count, 0..count, operands),
                 _ => fail(Code::E003, call.span, "`StackedBlocks` needs an array of blocks", ""),
             };
         }
@@ -72,18 +72,18 @@ impl Lowerer<'_> {
     }
 
     /// `blocks[0:8]` or `blocks[i]`.
-    fn chosen(&mut self, call: &Call, all: &[Rc<Instance>], frame: &Frame) -> Result<Vec<Rc<Instance>>> {
-        let (start, end) = self.range(call, all.len(), frame)?;
+    fn select_blocks(&mut self, call: &Call, all: &[Rc<LoweredInstance>], frame: &ModuleFrame) -> Result<Vec<Rc<LoweredInstance>>> {
+        let (start, end) = self.block_range(call, all.len(), frame)?;
         Ok(all[start..end].to_vec())
     }
 
-    fn range(&mut self, call: &Call, count: usize, frame: &Frame) -> Result<(usize, usize)> {
+    fn block_range(&mut self, call: &Call, count: usize, frame: &ModuleFrame) -> Result<(usize, usize)> {
         let timed = call.callee.index.iter().flatten().any(|item| match item {
             IndexItem::At(e) => frame.mentions_time(e),
             IndexItem::Slice { start, end, .. } => start.iter().chain(end).any(|e| frame.mentions_time(e)),
         });
         if timed {
-            self.mix("a choice of blocks by the length of the sequence");
+            self.mark_all_cross_position("a choice of blocks by the length of the sequence");
         }
         // Negative numbers count from the end; what lies before the beginning is past every end.
         let place = |expr: &Expr| -> Result<usize> {
@@ -116,22 +116,22 @@ impl Lowerer<'_> {
     fn instance_call(
         &mut self,
         call: &Call,
-        instance: &Instance,
-        operands: Vec<Operand>,
-        frame: &Frame,
+        instance: &LoweredInstance,
+        operands: Vec<LoweredOperand>,
+        frame: &ModuleFrame,
     ) -> Result<Vec<Value>> {
         let mut inputs = Vec::new();
         for operand in &operands {
             inputs.push(match operand {
-                Operand::Absent(_) => None,
+                LoweredOperand::Absent(_) => None,
                 operand => Some(operand.tensor(call.span)?),
             });
         }
         for arg in call.args.iter().flatten() {
             match self.argument(&arg.value, frame, true)? {
-                Argument::Operand(operand) => inputs.push(Some(operand.tensor(arg.value.span)?)),
-                Argument::Absent => inputs.push(None),
-                Argument::Constant(_) => return unsupported(arg.value.span, "a constant given to an instance"),
+                LoweredArgument::Operand(operand) => inputs.push(Some(operand.tensor(arg.value.span)?)),
+                LoweredArgument::Absent => inputs.push(None),
+                LoweredArgument::Constant(_) => return unsupported(arg.value.span, "a constant given to an instance"),
             }
         }
         self.run_instance(instance, inputs, call.span)
@@ -142,8 +142,8 @@ impl Lowerer<'_> {
         &mut self,
         call: &Call,
         item: ItemRef,
-        operands: Vec<Operand>,
-        frame: &Frame,
+        operands: Vec<LoweredOperand>,
+        frame: &ModuleFrame,
     ) -> Result<Vec<Value>> {
         let Some(view) = ModuleView::new(self.program, item) else {
             return fail(Code::E002, call.span, "not a module", "");
@@ -162,8 +162,8 @@ impl Lowerer<'_> {
             let tensor_first = key.as_ref().is_none_or(|key| !header.contains(key) || params.contains(key));
             let too_many = || fail(Code::E003, arg.span(), format!("`{}` takes fewer arguments", call.callee.path), "");
             match self.argument(&arg.value, frame, tensor_first)? {
-                Argument::Operand(operand) if view.decl.kind == DeclKind::Primitive => operands.push(operand),
-                Argument::Operand(operand) => {
+                LoweredArgument::Operand(operand) if view.decl.kind == DeclKind::Primitive => operands.push(operand),
+                LoweredArgument::Operand(operand) => {
                     let name = key.clone().or_else(|| params.get(next_weight).cloned());
                     next_weight += usize::from(key.is_none());
                     match name.filter(|name| params.contains(name)) {
@@ -171,27 +171,27 @@ impl Lowerer<'_> {
                         None => return too_many(),
                     };
                 }
-                Argument::Constant(value) => {
+                LoweredArgument::Constant(value) => {
                     let name = key.clone().or_else(|| header.get(next_constant).cloned());
                     next_constant += usize::from(key.is_none());
                     match name.filter(|name| header.contains(name)) {
                         Some(name) => {
-                            frame.pass_time(&arg.value, &name, &mut timed);
+                            frame.propagate_position_dependence(&arg.value, &name, &mut timed);
                             given.insert(name, value)
                         }
                         None => return too_many(),
                     };
                 }
-                Argument::Absent => {}
+                LoweredArgument::Absent => {}
             }
         }
-        let mut inner = Frame::new(item.file, given);
-        inner.timed = timed;
+        let mut inner = ModuleFrame::new(item.file, given);
+        inner.position_dependent = timed;
         for entry in &view.params {
             let Some(weight) = entry.path.as_name().and_then(|name| weights.get(&name.name)) else {
                 continue;
             };
-            inner.learn(&entry.ty, &self.b.graph.ty(*weight).shape);
+            inner.infer_sizes(&entry.ty, &self.b.graph.ty(*weight).shape);
             self.learn_time(&mut inner, &entry.ty, *weight);
             // A tensor for a conditional parameter decides the condition, where that is a flag of the module.
             if let Some(flag) = entry.condition.as_ref().and_then(Expr::as_name)
@@ -204,25 +204,25 @@ impl Lowerer<'_> {
         for (operand, slot) in operands.iter().zip(&view.forward.inputs) {
             let value = operand.tensor(call.span)?;
             if let Some(ty) = &slot.ty {
-                inner.learn(ty, &self.b.graph.ty(value).shape);
+                inner.infer_sizes(ty, &self.b.graph.ty(value).shape);
                 self.learn_time(&mut inner, ty, value);
             }
             inputs.push(Some(value));
         }
         inner.defaults(&view, call.span)?;
-        inner.lets(&view, false)?;
+        inner.eval_lets(&view, false)?;
         // Sizes of the call's own tensors are learnt again inside; only constants and parameters go along.
-        inner.lead = None;
+        inner.variadic_dims = None;
         for entry in &view.params {
             let Some(name) = entry.path.as_name() else { continue };
             let value = match weights.get(&name.name) {
                 Some(weight) => {
-                    inner.expect(&name.name, &entry.ty, &self.b.graph.ty(*weight).shape, call.span)?;
-                    Entry::Tensor(*weight)
+                    inner.check_shape(&name.name, &entry.ty, &self.b.graph.ty(*weight).shape, call.span)?;
+                    FrameEntry::Tensor(*weight)
                 }
                 None => match &entry.condition {
-                    Some(condition) if !self.guard(condition, &inner)? => Entry::Absent,
-                    _ if matches!(entry.ty.kind, TypeKind::Optional(_)) => Entry::Absent,
+                    Some(condition) if !self.guard(condition, &inner)? => FrameEntry::Absent,
+                    _ if matches!(entry.ty.kind, TypeKind::Optional(_)) => FrameEntry::Absent,
                     _ => {
                         let message = format!("`{}` needs its parameter `{}`", call.callee.path, name.name);
                         return fail(Code::E012, call.span, message, "not given");
@@ -233,10 +233,10 @@ impl Lowerer<'_> {
         }
         for constant in &view.constants {
             if inner.mentions_time(&constant.value) {
-                self.mix("rotations by the length of the sequence");
+                self.mark_all_cross_position("rotations by the length of the sequence");
             }
             let table = super::rope_table::RopeTable::of(&constant.value, &inner)?;
-            inner.entries.insert(constant.name.name.clone(), Entry::Table(Rc::new(table)));
+            inner.entries.insert(constant.name.name.clone(), FrameEntry::Table(Rc::new(table)));
         }
         self.run_module(&view, inner, inputs, call.span)
     }
@@ -245,42 +245,42 @@ impl Lowerer<'_> {
         &mut self,
         call: &Call,
         primitive: &'static table::Primitive,
-        operands: Vec<Operand>,
-        frame: &Frame,
+        operands: Vec<LoweredOperand>,
+        frame: &ModuleFrame,
     ) -> Result<Vec<Value>> {
-        let mut p = Primitive::new(primitive.name, call.span);
+        let mut p = PrimitiveCall::new(primitive.name, call.span);
         let mut by_length = false;
         let mut inputs = operands;
-        let mut named: BTreeMap<String, Operand> = BTreeMap::new();
+        let mut named: BTreeMap<String, LoweredOperand> = BTreeMap::new();
         let attribute_names: Vec<&str> = primitive.attributes.iter().filter_map(super::param_name).collect();
         let mut next = 0;
         for arg in call.args.iter().flatten() {
             if let Some(name) = &arg.name {
                 let is_attribute = attribute_names.contains(&name.name.as_str());
                 match self.argument(&arg.value, frame, !is_attribute)? {
-                    Argument::Constant(value) => {
+                    LoweredArgument::Constant(value) => {
                         match name.name == "shape" {
                             true => p.time_axis = self.time_axis(&arg.value, frame),
                             false => by_length |= frame.mentions_time(&arg.value),
                         }
                         p.attributes.insert(name.name.clone(), value);
                     }
-                    Argument::Operand(operand) => {
+                    LoweredArgument::Operand(operand) => {
                         named.insert(name.name.clone(), operand);
                     }
-                    Argument::Absent => {
+                    LoweredArgument::Absent => {
                         p.attributes.insert(name.name.clone(), Const::None);
                     }
                 }
                 continue;
             }
             match self.argument(&arg.value, frame, true)? {
-                Argument::Operand(operand) => inputs.push(operand),
-                Argument::Absent => {}
-                Argument::Constant(value)
+                LoweredArgument::Operand(operand) => inputs.push(operand),
+                LoweredArgument::Absent => {}
+                LoweredArgument::Constant(value)
                     if matches!(
                         primitive.rule,
-                        table::Rule::Broadcast | table::Rule::Divide | table::Rule::Compare
+                        table::ShapeRule::Broadcast | table::ShapeRule::Divide | table::ShapeRule::Compare
                     ) =>
                 {
                     by_length |= frame.mentions_time(&arg.value);
@@ -293,7 +293,7 @@ impl Lowerer<'_> {
                         None => self.options.dtype,
                     };
                     let like = match (like.is_float(), primitive.rule) {
-                        (false, table::Rule::Divide) => ir::DType::F32,
+                        (false, table::ShapeRule::Divide) => ir::DType::F32,
                         (false, _) if number.fract() != 0.0 => {
                             let text = format!("{number} would lose its fraction beside whole numbers");
                             return fail(Code::E015, arg.span(), text, "make the tensor one of floats first");
@@ -302,9 +302,9 @@ impl Lowerer<'_> {
                     };
                     let scalar = ir::GraphBuilder::scalar(&mut self.b, like, number);
                     inputs
-                        .push(Operand::Tensor(scalar.map_err(|e| super::misfit(&e, arg.value.span, primitive.name))?));
+                        .push(LoweredOperand::Tensor(scalar.map_err(|e| super::op_error(&e, arg.value.span, primitive.name))?));
                 }
-                Argument::Constant(value) => {
+                LoweredArgument::Constant(value) => {
                     let Some(name) = attribute_names.get(next) else {
                         return fail(Code::E003, arg.span(), format!("`{}` takes fewer arguments", primitive.name), "");
                     };
@@ -323,14 +323,14 @@ impl Lowerer<'_> {
                 && name.name != "dtype"
             {
                 let value = match default.as_name() {
-                    Some(word) => Const::Word(word.to_string()),
+                    Some(word) => Const::Identifier(word.to_string()),
                     None => frame.constant(default)?,
                 };
                 p.attributes.insert(name.name.clone(), value);
             }
         }
         if primitive.inputs.iter().any(|slot| slot.variadic) {
-            p.slots = inputs.into_iter().map(Some).collect();
+            p.operands = inputs.into_iter().map(Some).collect();
         } else {
             let mut inputs = inputs.into_iter();
             for slot in &primitive.inputs {
@@ -338,7 +338,7 @@ impl Lowerer<'_> {
                 let given = named.remove(name).or_else(|| inputs.next());
                 let optional =
                     slot.optional || matches!(slot.ty.as_ref().map(|ty| &ty.kind), Some(TypeKind::Optional(_)));
-                p.slots.push(given.filter(|operand| !(optional && matches!(operand, Operand::Absent(_)))));
+                p.operands.push(given.filter(|operand| !(optional && matches!(operand, LoweredOperand::Absent(_)))));
             }
             if inputs.next().is_some() {
                 let label = format!("takes {} tensors", primitive.inputs.len());
@@ -355,17 +355,17 @@ impl Lowerer<'_> {
         self.at(call.span);
         let product_of = self.dequantized(&mut p)?;
         if let Some(dtype) = self.compute {
-            for operand in p.slots.iter_mut().flatten().chain(p.named.values_mut()) {
-                if let Operand::Tensor(value) = operand
+            for operand in p.operands.iter_mut().flatten().chain(p.named.values_mut()) {
+                if let LoweredOperand::Tensor(value) = operand
                     && self.b.graph.ty(*value).dtype.is_float()
                 {
                     let cast = ir::GraphBuilder::cast(&mut self.b, *value, dtype);
-                    *value = cast.map_err(|e| super::misfit(&e, call.span, "@precision"))?;
+                    *value = cast.map_err(|e| super::op_error(&e, call.span, "@precision"))?;
                 }
             }
         }
         self.promote(&mut p)?;
-        self.rounded_sum(&mut p)?;
+        self.round_sum_operand(&mut p)?;
         if p.name == "moe_experts" {
             return self.experts(&p);
         }
@@ -373,17 +373,17 @@ impl Lowerer<'_> {
         if let Some(dtype) = product_of.filter(|_| self.compute.is_none() && self.few.is_none()) {
             for value in &mut results {
                 *value = ir::GraphBuilder::cast(&mut self.b, *value, dtype)
-                    .map_err(|e| super::misfit(&e, p.span, p.name))?;
+                    .map_err(|e| super::op_error(&e, p.span, p.name))?;
             }
         }
         if by_length {
-            self.tag_mixed(&results, "a number that follows from the length of the sequence");
+            self.set_cross_position(&results, "a number that follows from the length of the sequence");
         }
         Ok(results)
     }
 
     /// Operands of several float dtypes are converted to the widest (§7.4.4), so that their order does not matter.
-    fn promote(&mut self, p: &mut Primitive) -> Result<()> {
+    fn promote(&mut self, p: &mut PrimitiveCall) -> Result<()> {
         // These keep dtypes apart on purpose: weights of experts, tables of rotations, states of a scan.
         let apart = ["moe_", "mamba_", "rope", "embedding", "cross_entropy", "quantize", "dequantize"];
         if apart.iter().any(|prefix| p.name.starts_with(prefix)) {
@@ -395,18 +395,18 @@ impl Lowerer<'_> {
             let name = inputs.get(slot).and_then(|slot| slot.name.as_ref()).map_or("", |name| name.name.as_str());
             p.name.ends_with("_backward") && (name.ends_with("rstd") || matches!(name, "mean" | "lse"))
         };
-        let counts: Vec<bool> = (0..p.slots.len()).map(|slot| !kept(slot)).collect();
-        let floats = p.slots.iter().zip(&counts).filter_map(|(operand, counts)| match operand {
-            Some(Operand::Tensor(value)) if *counts => Some(self.b.graph.ty(*value).dtype).filter(|d| d.is_float()),
+        let counts: Vec<bool> = (0..p.operands.len()).map(|slot| !kept(slot)).collect();
+        let floats = p.operands.iter().zip(&counts).filter_map(|(operand, counts)| match operand {
+            Some(LoweredOperand::Tensor(value)) if *counts => Some(self.b.graph.ty(*value).dtype).filter(|d| d.is_float()),
             _ => None,
         });
-        let Some(widest) = floats.reduce(wider) else { return Ok(()) };
-        for (operand, _) in p.slots.iter_mut().zip(&counts).filter(|(_, counts)| **counts) {
-            if let Some(Operand::Tensor(value)) = operand
+        let Some(widest) = floats.reduce(wider_dtype) else { return Ok(()) };
+        for (operand, _) in p.operands.iter_mut().zip(&counts).filter(|(_, counts)| **counts) {
+            if let Some(LoweredOperand::Tensor(value)) = operand
                 && self.b.graph.ty(*value).dtype.is_float()
             {
                 *value = ir::GraphBuilder::cast(&mut self.b, *value, widest)
-                    .map_err(|e| super::misfit(&e, p.span, p.name))?;
+                    .map_err(|e| super::op_error(&e, p.span, p.name))?;
             }
         }
         Ok(())
@@ -414,20 +414,20 @@ impl Lowerer<'_> {
 
     /// `(permuted, experts, indices) -> moe_experts() -> y`: each row through the expert that it was sorted to. Modules may be
     /// anything, so every expert sees all rows; `grouped_gemm` does no more work than there are rows.
-    fn experts(&mut self, p: &Primitive) -> Result<Vec<Value>> {
-        let (rows, experts, indices) = match &p.slots[..] {
-            [Some(rows), Some(Operand::Experts(experts)), Some(indices)] => {
+    fn experts(&mut self, p: &PrimitiveCall) -> Result<Vec<Value>> {
+        let (rows, experts, indices) = match &p.operands[..] {
+            [Some(rows), Some(LoweredOperand::Experts(experts)), Some(indices)] => {
                 (rows.tensor(p.span)?, experts.clone(), indices.tensor(p.span)?)
             }
             _ => return fail(Code::E003, p.span, "`moe_experts` takes rows, an array of modules, and indices", ""),
         };
-        let chosen = primitives::sorted_experts(self, indices).map_err(|e| super::misfit(&e, p.span, p.name))?;
+        let chosen = primitives::sorted_experts(self, indices).map_err(|e| super::op_error(&e, p.span, p.name))?;
         let mut result: Option<Value> = None;
         for (number, expert) in experts.iter().enumerate() {
             let y = self.run_instance(expert, vec![Some(rows)], p.span)?;
             let Some(&y) = y.first() else { return fail(Code::E003, p.span, "an expert has no result", "") };
             let merged = primitives::where_expert(self, chosen, number, y, result);
-            result = Some(merged.map_err(|e| super::misfit(&e, p.span, p.name))?);
+            result = Some(merged.map_err(|e| super::op_error(&e, p.span, p.name))?);
         }
         match result {
             Some(result) => Ok(vec![result]),
@@ -436,10 +436,10 @@ impl Lowerer<'_> {
     }
 
     /// Whether an argument is a tensor or a constant; a name that is both is what `tensor_first` says.
-    fn argument(&mut self, expr: &Expr, frame: &Frame, tensor_first: bool) -> Result<Argument> {
+    fn argument(&mut self, expr: &Expr, frame: &ModuleFrame, tensor_first: bool) -> Result<LoweredArgument> {
         match &expr.kind {
             ExprKind::Paren(inner) => self.argument(inner, frame, tensor_first),
-            ExprKind::None => Ok(Argument::Absent),
+            ExprKind::None => Ok(LoweredArgument::Absent),
             ExprKind::IfElse { then, condition, otherwise } => {
                 let branch = if self.guard(condition, frame)? { then } else { otherwise };
                 self.argument(branch, frame, tensor_first)
@@ -447,35 +447,35 @@ impl Lowerer<'_> {
             ExprKind::Name(name) => {
                 let constant = frame.constants.get(name);
                 match frame.entries.get(name) {
-                    Some(Entry::Absent) if constant.is_none() => Ok(Argument::Absent),
-                    Some(Entry::Tensor(_) | Entry::Table(_) | Entry::Array(_))
+                    Some(FrameEntry::Absent) if constant.is_none() => Ok(LoweredArgument::Absent),
+                    Some(FrameEntry::Tensor(_) | FrameEntry::Table(_) | FrameEntry::Array(_))
                         if tensor_first || constant.is_none() =>
                     {
-                        self.operand(expr, frame).map(Argument::Operand)
+                        self.operand(expr, frame).map(LoweredArgument::Operand)
                     }
                     _ => match constant {
-                        Some(Const::None) => Ok(Argument::Absent),
-                        Some(value) => Ok(Argument::Constant(value.clone())),
-                        None => Ok(Argument::Constant(Const::Word(name.clone()))),
+                        Some(Const::None) => Ok(LoweredArgument::Absent),
+                        Some(value) => Ok(LoweredArgument::Constant(value.clone())),
+                        None => Ok(LoweredArgument::Constant(Const::Identifier(name.clone()))),
                     },
                 }
             }
             ExprKind::Attr(..) | ExprKind::Index(..) => {
                 match expr.as_path().and_then(|path| self.entry(&path, frame)) {
-                    Some(Entry::Absent) => Ok(Argument::Absent),
-                    _ => self.operand(expr, frame).map(Argument::Operand),
+                    Some(FrameEntry::Absent) => Ok(LoweredArgument::Absent),
+                    _ => self.operand(expr, frame).map(LoweredArgument::Operand),
                 }
             }
             _ => match frame.constant(expr)? {
-                Const::None => Ok(Argument::Absent),
-                value => Ok(Argument::Constant(value)),
+                Const::None => Ok(LoweredArgument::Absent),
+                value => Ok(LoweredArgument::Constant(value)),
             },
         }
     }
 }
 
 /// The float dtype that holds both.
-pub(super) fn wider(a: ir::DType, b: ir::DType) -> ir::DType {
+pub(super) fn wider_dtype(a: ir::DType, b: ir::DType) -> ir::DType {
     match a.size().cmp(&b.size()) {
         _ if a == b => a,
         std::cmp::Ordering::Less => b,
@@ -485,7 +485,7 @@ pub(super) fn wider(a: ir::DType, b: ir::DType) -> ir::DType {
 }
 
 /// Arguments as the tables of rotations read them: by name, or by place.
-pub(super) fn constant_arguments(args: &[Arg], names: &[&str], frame: &Frame) -> Result<BTreeMap<String, Const>> {
+pub(super) fn constant_arguments(args: &[Arg], names: &[&str], frame: &ModuleFrame) -> Result<BTreeMap<String, Const>> {
     let mut values = BTreeMap::new();
     for (index, arg) in args.iter().enumerate() {
         let name = match (&arg.name, names.get(index)) {

@@ -3,10 +3,10 @@
 //! Where something is to be computed again, a whole region becomes a `remat` that keeps what goes by the name [`KEEP`]:
 //! results that are to be saved get that name, the others don't. The order of precedence is §7.2.0's.
 
-use super::annotations::{Notes, find, words};
-use super::frame::{Entry, Frame, Instance};
-use super::graph::Operand;
-use super::{Lowerer, Result, misfit};
+use super::annotations::{AnnotationArgs, find, words};
+use super::frame::{FrameEntry, ModuleFrame, LoweredInstance};
+use super::graph::LoweredOperand;
+use super::{Lowerer, Result, op_error};
 use crate::ast::{Annotation, Flow, NamePattern, Statement};
 use crate::resolve::ModuleView;
 use crate::span::Span;
@@ -16,39 +16,39 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// The name of values that a region keeps.
-const KEEP: &str = "keep";
+const SAVED_NAME: &str = "keep";
 
 /// A part of the graph whose inside backward computes again, but for what is kept.
 #[derive(Clone, Debug)]
-pub(super) struct Region {
+pub(super) struct RecomputeRegion {
     /// Whether results are kept unless something says otherwise.
-    keep: bool,
+    save_by_default: bool,
     /// Results that are kept even so.
     preserve: Vec<String>,
 }
 
-impl Region {
+impl RecomputeRegion {
     /// A region that keeps what isn't marked.
-    pub(super) fn keeping() -> Region {
-        Region { keep: true, preserve: Vec::new() }
+    pub(super) fn save_all() -> RecomputeRegion {
+        RecomputeRegion { save_by_default: true, preserve: Vec::new() }
     }
 }
 
 /// The region that annotations ask for.
-pub(super) fn wanted(notes: &[&Annotation]) -> Option<Region> {
+pub(super) fn requested_region(notes: &[&Annotation]) -> Option<RecomputeRegion> {
     let note = find(notes, "checkpoint")?;
     let preserve = note.argument("preserve").map(words).unwrap_or_default();
     let keep = matches!(note.word("granularity").as_deref(), Some("selective" | "none"));
-    Some(Region { keep, preserve })
+    Some(RecomputeRegion { save_by_default: keep, preserve })
 }
 
 /// Whether annotations ask for no checkpoint here.
-fn unwanted(notes: &[&Annotation]) -> bool {
+fn is_disabled(notes: &[&Annotation]) -> bool {
     find(notes, "checkpoint").is_some_and(|note| note.word("granularity").as_deref() == Some("none"))
 }
 
 /// What annotations on a result say about keeping it.
-fn noted(notes: &[&Annotation]) -> Option<bool> {
+fn annotated_policy(notes: &[&Annotation]) -> Option<bool> {
     if let Some(mode) = find(notes, "memory").and_then(|note| note.word("mode")) {
         return Some(!matches!(mode.as_str(), "recompute" | "temporary"));
     }
@@ -58,37 +58,37 @@ fn noted(notes: &[&Annotation]) -> Option<bool> {
 
 /// The lists of a module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lists {
+pub(super) struct SaveLists {
     save: Vec<NamePattern>,
     recompute: Vec<NamePattern>,
 }
 
-impl Lists {
-    pub(super) fn of(view: &ModuleView<'_>) -> Lists {
+impl SaveLists {
+    pub(super) fn of(view: &ModuleView<'_>) -> SaveLists {
         let items = |list: Option<&crate::ast::NameList>| list.map(|list| list.items.clone()).unwrap_or_default();
-        Lists { save: items(view.forward.save), recompute: items(view.forward.recompute) }
+        SaveLists { save: items(view.forward.save), recompute: items(view.forward.recompute) }
     }
 
     /// Whether backward keeps a result of this name.
-    fn keeps(&self, name: &str, notes: &[&Annotation], region: &Region) -> bool {
+    fn is_saved(&self, name: &str, notes: &[&Annotation], region: &RecomputeRegion) -> bool {
         let listed = |list: &[NamePattern]| list.iter().any(|item| item.matches(name));
-        if let Some(kept) = noted(notes) {
+        if let Some(kept) = annotated_policy(notes) {
             return kept;
         }
         if region.preserve.iter().any(|kept| kept == name) {
             return true;
         }
-        region.keep && (listed(&self.save) || !listed(&self.recompute))
+        region.save_by_default && (listed(&self.save) || !listed(&self.recompute))
     }
 }
 
 /// Whether a module wants some of its results to be computed again.
-fn recomputes(statements: &[Statement], lists: &Lists) -> bool {
-    let region = Region::keeping();
+fn recomputes(statements: &[Statement], lists: &SaveLists) -> bool {
+    let region = RecomputeRegion::save_all();
     let drops = |flow: &Flow| {
         flow.dest.items.iter().any(|item| {
             let notes: Vec<&Annotation> = flow.annotations.iter().chain(&item.annotations).collect();
-            item.name.as_ref().is_some_and(|name| !lists.keeps(&name.to_string(), &notes, &region))
+            item.name.as_ref().is_some_and(|name| !lists.is_saved(&name.to_string(), &notes, &region))
         })
     };
     statements.iter().any(|statement| match statement {
@@ -102,24 +102,24 @@ fn recomputes(statements: &[Statement], lists: &Lists) -> bool {
 
 impl Lowerer<'_> {
     /// The region that a module's body is to be, if it asks for one and is in none.
-    pub(super) fn body_region(&self, view: &ModuleView<'_>) -> Option<Region> {
+    pub(super) fn body_region(&self, view: &ModuleView<'_>) -> Option<RecomputeRegion> {
         if self.options.decode.is_some() {
             return None;
         }
-        let own: Vec<&Annotation> = view.notes.iter().map(|(note, _)| *note).collect();
-        if let Some(region) = wanted(&own) {
-            return (!unwanted(&own)).then_some(region);
+        let own: Vec<&Annotation> = view.annotations.iter().map(|(note, _)| *note).collect();
+        if let Some(region) = requested_region(&own) {
+            return (!is_disabled(&own)).then_some(region);
         }
         let statements = view.forward.graph.map_or(&[][..], |graph| &graph.statements);
-        (self.region.is_none() && recomputes(statements, &Lists::of(view))).then(Region::keeping)
+        (self.region.is_none() && recomputes(statements, &SaveLists::of(view))).then(RecomputeRegion::save_all)
     }
 
     /// The name of a kept value, where it matters.
-    pub(super) fn kept(&mut self, name: &str, notes: &[&Annotation], value: Value, frame: &Frame) -> Result<Value> {
+    pub(super) fn mark_saved(&mut self, name: &str, notes: &[&Annotation], value: Value, frame: &ModuleFrame) -> Result<Value> {
         match &self.region {
-            Some(region) if frame.lists.keeps(name, notes, region) => {
+            Some(region) if frame.lists.is_saved(name, notes, region) => {
                 let at = notes.first().map_or(Span::default(), |note| note.span);
-                self.b.one(Name::new(KEEP).into(), &[value]).map_err(|e| misfit(&e, at, "@memory"))
+                self.b.one(Name::new(SAVED_NAME).into(), &[value]).map_err(|e| op_error(&e, at, "@memory"))
             }
             _ => Ok(value),
         }
@@ -129,12 +129,12 @@ impl Lowerer<'_> {
     pub(super) fn in_region(
         &mut self,
         flow: &Flow,
-        operands: Vec<Operand>,
-        frame: &mut Frame,
-        part: impl FnOnce(&mut Self, &mut Frame, Vec<Operand>) -> Result<Vec<Operand>>,
-    ) -> Result<Vec<Operand>> {
+        operands: Vec<LoweredOperand>,
+        frame: &mut ModuleFrame,
+        part: impl FnOnce(&mut Self, &mut ModuleFrame, Vec<LoweredOperand>) -> Result<Vec<LoweredOperand>>,
+    ) -> Result<Vec<LoweredOperand>> {
         let notes: Vec<&Annotation> = flow.annotations.iter().collect();
-        match wanted(&notes).filter(|_| self.options.decode.is_none()) {
+        match requested_region(&notes).filter(|_| self.options.decode.is_none()) {
             None => part(self, frame, operands),
             Some(region) if self.region.is_some() => {
                 let outer = self.region.replace(region);
@@ -142,7 +142,7 @@ impl Lowerer<'_> {
                 self.region = outer;
                 results
             }
-            Some(_) if unwanted(&notes) => part(self, frame, operands),
+            Some(_) if is_disabled(&notes) => part(self, frame, operands),
             Some(region) => self.recomputed(frame, &operands, region, flow.span, part),
         }
     }
@@ -150,20 +150,20 @@ impl Lowerer<'_> {
     /// Lowers a part into a graph of its own, called so that its inside is computed again in backward.
     pub(super) fn recomputed(
         &mut self,
-        frame: &Frame,
-        operands: &[Operand],
-        region: Region,
+        frame: &ModuleFrame,
+        operands: &[LoweredOperand],
+        region: RecomputeRegion,
         at: Span,
-        part: impl FnOnce(&mut Self, &mut Frame, Vec<Operand>) -> Result<Vec<Operand>>,
-    ) -> Result<Vec<Operand>> {
+        part: impl FnOnce(&mut Self, &mut ModuleFrame, Vec<LoweredOperand>) -> Result<Vec<LoweredOperand>>,
+    ) -> Result<Vec<LoweredOperand>> {
         let mut captured = BTreeSet::new();
-        frame.entries.values().for_each(|entry| collect(entry, &mut captured));
+        frame.entries.values().for_each(|entry| collect_tensors(entry, &mut captured));
         for operand in operands {
-            if let Operand::Tensor(value) = operand {
+            if let LoweredOperand::Tensor(value) = operand {
                 captured.insert(*value);
             }
         }
-        if let Some(super::hooks::Layer::Traced(value)) = self.layer {
+        if let Some(super::hooks::LayerIndex::Traced(value)) = self.layer {
             captured.insert(value);
         }
         let captured: Vec<Value> = captured.into_iter().collect();
@@ -174,15 +174,15 @@ impl Lowerer<'_> {
         let inside: BTreeMap<Value, Value> =
             (captured.iter().copied()).zip(types.into_iter().map(|ty| self.b.graph.input(ty))).collect();
         let mut inner = frame.clone();
-        inner.entries.values_mut().for_each(|entry| *entry = renamed(entry, &inside));
+        inner.entries.values_mut().for_each(|entry| *entry = substitute_tensors(entry, &inside));
         let given = operands.iter().map(|operand| match operand {
-            Operand::Tensor(value) => Operand::Tensor(inside[value]),
+            LoweredOperand::Tensor(value) => LoweredOperand::Tensor(inside[value]),
             other => other.clone(),
         });
         let given = given.collect();
         let (layer, around) = (self.layer, self.region.replace(region));
-        if let Some(super::hooks::Layer::Traced(value)) = layer {
-            self.layer = Some(super::hooks::Layer::Traced(inside[&value]));
+        if let Some(super::hooks::LayerIndex::Traced(value)) = layer {
+            self.layer = Some(super::hooks::LayerIndex::Traced(inside[&value]));
         }
         let results = self.with_observed(|l| part(l, &mut inner, given));
         (self.layer, self.region) = (layer, around);
@@ -195,47 +195,47 @@ impl Lowerer<'_> {
             outputs.push(result.tensor(at)?);
         }
         outputs.extend(seen.iter().map(|(_, value)| *value));
-        let fault = |e: ir::Error| misfit(&e, at, "@checkpoint");
+        let fault = |e: ir::Error| op_error(&e, at, "@checkpoint");
         let (body, used) = without_unused(&body.finish(&outputs)).map_err(fault)?;
         let args: Vec<Value> = used.iter().map(|&i| captured[i]).collect();
-        let remat = Remat::with(body, RematPolicy::Names(vec![KEEP.to_string()]));
+        let remat = Remat::with_policy(body, RematPolicy::Names(vec![SAVED_NAME.to_string()]));
         let values = self.b.emit(remat.into(), &args).map_err(fault)?;
-        self.seen_outside(seen, &values[results.len()..]);
-        Ok(values[..results.len()].iter().copied().map(Operand::Tensor).collect())
+        self.import_observations(seen, &values[results.len()..]);
+        Ok(values[..results.len()].iter().copied().map(LoweredOperand::Tensor).collect())
     }
 }
 
 /// The tensors that an entry leads to.
-pub(super) fn collect(entry: &Entry, found: &mut BTreeSet<Value>) {
+pub(super) fn collect_tensors(entry: &FrameEntry, found: &mut BTreeSet<Value>) {
     match entry {
-        Entry::Tensor(value) => {
+        FrameEntry::Tensor(value) => {
             found.insert(*value);
         }
-        Entry::Instance(instance) | Entry::Stack(_, instance) => {
-            instance.entries.values().for_each(|e| collect(e, found));
+        FrameEntry::Instance(instance) | FrameEntry::Stack(_, instance) => {
+            instance.entries.values().for_each(|e| collect_tensors(e, found));
         }
-        Entry::Array(all) => all.iter().flat_map(|i| i.entries.values()).for_each(|e| collect(e, found)),
-        Entry::Table(_) | Entry::Absent => {}
+        FrameEntry::Array(all) => all.iter().flat_map(|i| i.entries.values()).for_each(|e| collect_tensors(e, found)),
+        FrameEntry::Table(_) | FrameEntry::Absent => {}
     }
 }
 
 /// The entry with other values for its tensors.
-pub(super) fn renamed(entry: &Entry, names: &BTreeMap<Value, Value>) -> Entry {
-    let instance = |instance: &Rc<Instance>| {
+pub(super) fn substitute_tensors(entry: &FrameEntry, names: &BTreeMap<Value, Value>) -> FrameEntry {
+    let instance = |instance: &Rc<LoweredInstance>| {
         let entries = instance.entries.iter();
-        Rc::new(Instance {
+        Rc::new(LoweredInstance {
             item: instance.item,
             given: instance.given.clone(),
-            entries: entries.map(|(name, e)| (name.clone(), renamed(e, names))).collect(),
+            entries: entries.map(|(name, e)| (name.clone(), substitute_tensors(e, names))).collect(),
             path: instance.path.clone(),
         })
     };
     match entry {
-        Entry::Tensor(value) => Entry::Tensor(names[value]),
-        Entry::Instance(one) => Entry::Instance(instance(one)),
-        Entry::Array(all) => Entry::Array(all.iter().map(instance).collect()),
-        Entry::Stack(count, one) => Entry::Stack(*count, instance(one)),
-        Entry::Table(_) | Entry::Absent => entry.clone(),
+        FrameEntry::Tensor(value) => FrameEntry::Tensor(names[value]),
+        FrameEntry::Instance(one) => FrameEntry::Instance(instance(one)),
+        FrameEntry::Array(all) => FrameEntry::Array(all.iter().map(instance).collect()),
+        FrameEntry::Stack(count, one) => FrameEntry::Stack(*count, instance(one)),
+        FrameEntry::Table(_) | FrameEntry::Absent => entry.clone(),
     }
 }
 

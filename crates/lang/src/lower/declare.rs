@@ -1,16 +1,16 @@
 //! Declaring parameters: every tensor of `params:` becomes an input of the graph, in order, depth first.
 
-use super::annotate::Known;
-use super::annotations::{Notes, find};
-use super::frame::{Entry, Frame, Instance};
-use super::paths::{Fit, filled, fit};
-use super::quantized_types::is_few;
-use super::recipe::{Format, Recipe};
+use super::annotate::FrameNames;
+use super::annotations::{AnnotationArgs, find};
+use super::frame::{FrameEntry, ModuleFrame, LoweredInstance};
+use super::paths::{PathMatch, fill_placeholders, match_path};
+use super::quantized_types::is_low_precision_dtype;
+use super::recipe::{TensorFormat, PrecisionRecipe};
 use super::rope_table::RopeTable;
-use super::{Lowerer, MAX_MODULES, Parameter, Result, Shard, fail, misfit, too_large, unsupported};
+use super::{Lowerer, MAX_MODULES, Parameter, Result, Shard, fail, op_error, too_large, unsupported};
 use crate::ast::{Annotation, Arg, Ident, Param, ParamEntry, TypeExpr, TypeKind};
-use crate::check::Place;
-use crate::consteval::{INDEX, Names, Value as Const};
+use crate::check::AnnotationTarget;
+use crate::consteval::{INDEX, NameResolver, ConstValue as Const};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
@@ -21,64 +21,64 @@ use transform::Rounding;
 
 /// What a declaration passes on to the parameters inside.
 #[derive(Clone, Debug)]
-pub(super) struct Traits {
+pub(super) struct ParameterDefaults {
     /// A parameter like those inside, without path and type.
-    like: Parameter,
+    template: Parameter,
     /// How many are stacked along a first axis.
     stacked: Option<usize>,
     /// The format that they are stored in, where something outside says so, and whether it is a recipe that does.
-    stored: Option<Format>,
+    stored: Option<TensorFormat>,
     by_recipe: bool,
     /// What modules around say of parameters inside by their paths, outermost first.
-    said: Rc<Vec<Said>>,
+    outer_annotations: Rc<Vec<OuterAnnotation>>,
 }
 
-impl Default for Traits {
-    fn default() -> Traits {
+impl Default for ParameterDefaults {
+    fn default() -> ParameterDefaults {
         let like = Parameter::new(String::new(), Type::new(DType::F32, &[]));
-        Traits { like, stacked: None, stored: None, by_recipe: false, said: Rc::default() }
+        ParameterDefaults { template: like, stacked: None, stored: None, by_recipe: false, outer_annotations: Rc::default() }
     }
 }
 
 /// `blocks[{i}].attention.qkv_weight: [...] @frozen` (§7.8).
 #[derive(Debug)]
-struct Said {
+struct OuterAnnotation {
     /// The module that says it.
     owner: String,
     entry: ParamEntry,
-    frame: Frame,
+    frame: ModuleFrame,
 }
 
-impl Said {
+impl OuterAnnotation {
     /// Whether it is about the parameter at this path.
-    fn is_about(&self, path: &str) -> Result<bool> {
+    fn applies_to(&self, path: &str) -> Result<bool> {
         let own = match self.owner.as_str() {
             "" => Some(path),
             owner => path.strip_prefix(owner).and_then(|rest| rest.strip_prefix('.')),
         };
-        match own.map_or(Fit::No, |own| fit(&self.entry.path, own, &self.frame)) {
-            Fit::No => Ok(false),
-            Fit::Yes(_) => Ok(true),
-            Fit::OneOfStacked => unsupported(self.entry.path.span, "one layer of its own where blocks run as a scan"),
+        match own.map_or(PathMatch::No, |own| match_path(&self.entry.path, own, &self.frame)) {
+            PathMatch::No => Ok(false),
+            PathMatch::Yes(_) => Ok(true),
+            PathMatch::OneOfStacked => unsupported(self.entry.path.span, "one layer of its own where blocks run as a scan"),
         }
     }
 }
 
-impl Traits {
+impl ParameterDefaults {
     /// With what annotations say: `@trainable` takes back an outer `@frozen`.
-    fn with(&self, l: &Lowerer<'_>, notes: &[&Annotation], declared: Option<&Ident>, frame: &Frame) -> Result<Traits> {
+    fn with(&self, l: &Lowerer<'_>, notes: &[&Annotation], declared: Option<&Ident>, frame: &ModuleFrame) -> Result<ParameterDefaults> {
         let mut traits = self.clone();
-        if let Some(stored) = l.storage(notes, declared, &Known(frame))? {
+        if let Some(stored) = l.storage(notes, declared, &FrameNames(frame))? {
             (traits.stored, traits.by_recipe) = (Some(stored), false);
         }
         if let Some(note) = find(notes, "shard") {
-            traits.like.shard = note.word("strategy").and_then(|name| Shard::named(&name));
+            traits.template.shard = note.word("strategy").and_then(|name| Shard::from_name(&name));
         }
         if find(notes, "frozen").is_some() {
-            traits.like.trainable = false;
+            traits.template.trainable = false;
         }
         if let Some(note) = find(notes, "trainable") {
-            traits.like.trainable = true;
+            traits.template.trainable = true;
             let number = |key: &str| -> Result<Option<f64>> {
                 match note.argument(key).map(|expr| frame.constant(expr)).transpose()? {
                     Some(Const::Float(value)) => Ok(value),
@@ -86,9 +86,9 @@ impl Traits {
                     None => Ok(None),
                 }
             };
-            traits.like.lr_scale = number("lr_scale")?.unwrap_or(traits.like.lr_scale);
-            traits.like.wd_scale = number("wd_scale")?.unwrap_or(traits.like.wd_scale);
-            traits.like.grad_clip = number("grad_clip")?.or(traits.like.grad_clip);
+            traits.template.lr_scale = number("lr_scale")?.unwrap_or(traits.template.lr_scale);
+            traits.template.wd_scale = number("wd_scale")?.unwrap_or(traits.template.wd_scale);
+            traits.template.grad_clip = number("grad_clip")?.or(traits.template.grad_clip);
         }
         Ok(traits)
     }
@@ -99,10 +99,10 @@ impl Lowerer<'_> {
     pub(super) fn declare(
         &mut self,
         view: &ModuleView<'_>,
-        frame: &Frame,
+        frame: &ModuleFrame,
         prefix: &str,
-        traits: &Traits,
-    ) -> Result<Instance> {
+        traits: &ParameterDefaults,
+    ) -> Result<LoweredInstance> {
         self.enter(view.decl.name.span)?;
         self.modules += 1;
         if self.modules > MAX_MODULES {
@@ -118,17 +118,17 @@ impl Lowerer<'_> {
         for entry in view.params.iter().filter(|entry| entry.path.as_name().is_none()) {
             let holds = entry.condition.as_ref().is_none_or(|condition| frame.condition(condition).is_ok_and(|v| v));
             if holds {
-                self.valid(&entry.annotations, Place::Parameter, &frame)?;
-                said.push(Said { owner: prefix.to_string(), entry: (*entry).clone(), frame: frame.clone() });
+                self.recheck_annotations(&entry.annotations, AnnotationTarget::Parameter, &frame)?;
+                said.push(OuterAnnotation { owner: prefix.to_string(), entry: (*entry).clone(), frame: frame.clone() });
             }
         }
         if !said.is_empty() {
-            let mut all: Vec<Said> = Vec::new();
-            for old in traits.said.iter() {
-                all.push(Said { owner: old.owner.clone(), entry: old.entry.clone(), frame: old.frame.clone() });
+            let mut all: Vec<OuterAnnotation> = Vec::new();
+            for old in traits.outer_annotations.iter() {
+                all.push(OuterAnnotation { owner: old.owner.clone(), entry: old.entry.clone(), frame: old.frame.clone() });
             }
             all.extend(said);
-            traits.said = Rc::new(all);
+            traits.outer_annotations = Rc::new(all);
         }
         if traits.stored.is_none() {
             (traits.stored, traits.by_recipe) = (self.stored_by_recipe(view)?, true);
@@ -145,32 +145,32 @@ impl Lowerer<'_> {
         }
         for constant in &view.constants {
             let table = RopeTable::of(&constant.value, &frame)?;
-            frame.entries.insert(constant.name.name.clone(), Entry::Table(Rc::new(table)));
+            frame.entries.insert(constant.name.name.clone(), FrameEntry::Table(Rc::new(table)));
         }
         self.declare_adapters(prefix, &mut frame, traits.stacked)?;
         self.depth -= 1;
-        Ok(Instance { item: view.item, given: frame.constants, entries: frame.entries, path: prefix.to_string() })
+        Ok(LoweredInstance { item: view.item, given: frame.constants, entries: frame.entries, path: prefix.to_string() })
     }
 
-    fn declare_entry(&mut self, entry: &ParamEntry, frame: &Frame, path: &str, traits: &Traits) -> Result<Entry> {
+    fn declare_entry(&mut self, entry: &ParamEntry, frame: &ModuleFrame, path: &str, traits: &ParameterDefaults) -> Result<FrameEntry> {
         if let Some(condition) = &entry.condition
             && !frame.condition(condition)?
         {
-            return Ok(Entry::Absent);
+            return Ok(FrameEntry::Absent);
         }
-        self.valid(&entry.annotations, Place::Parameter, frame)?;
+        self.recheck_annotations(&entry.annotations, AnnotationTarget::Parameter, frame)?;
         let notes: Vec<&Annotation> = entry.annotations.iter().collect();
-        self.unheeded(&notes);
-        let mut own = traits.with(self, &notes, stated(&entry.ty), frame)?;
-        let mut gradients: Vec<(&Annotation, &Frame)> =
+        self.record_ignored(&notes);
+        let mut own = traits.with(self, &notes, declared_dtype(&entry.ty), frame)?;
+        let mut gradients: Vec<(&Annotation, &ModuleFrame)> =
             find(&notes, "gradient").map(|note| (note, frame)).into_iter().collect();
         // Whoever is further out knows more, so it has the last word.
-        for said in traits.said.iter().rev() {
-            if !said.is_about(path)? {
+        for said in traits.outer_annotations.iter().rev() {
+            if !said.applies_to(path)? {
                 continue;
             }
             let notes: Vec<&Annotation> = said.entry.annotations.iter().collect();
-            self.unheeded(&notes);
+            self.record_ignored(&notes);
             own = own.with(self, &notes, None, &said.frame)?;
             if let Some(note) = find(&notes, "gradient") {
                 gradients = vec![(note, &said.frame)];
@@ -178,49 +178,49 @@ impl Lowerer<'_> {
         }
         let mut declared = self.declare_type(&entry.ty, frame, path, &own)?;
         for (note, frame) in gradients {
-            if let Entry::Tensor(value) = declared {
-                declared = Entry::Tensor(self.gradient(note, value, frame)?);
+            if let FrameEntry::Tensor(value) = declared {
+                declared = FrameEntry::Tensor(self.gradient(note, value, frame)?);
             }
         }
         Ok(declared)
     }
 
     /// The format of weights that a recipe of the declaration, or the one that is given, asks for.
-    fn stored_by_recipe(&self, view: &ModuleView<'_>) -> Result<Option<Format>> {
+    fn stored_by_recipe(&self, view: &ModuleView<'_>) -> Result<Option<TensorFormat>> {
         if let Some(recipe) = &self.options.recipe {
             return Ok(recipe.stored);
         }
-        for (note, file) in view.notes.iter().filter(|(note, _)| note.name.name == "recipe") {
+        for (note, file) in view.annotations.iter().filter(|(note, _)| note.name.name == "recipe") {
             let path = note.args.iter().flatten().next().and_then(|arg| arg.value.as_path());
             let Some(Entity::Item(item)) = path.and_then(|path| self.program.lookup(*file, &path)) else { continue };
             if let Some(declared) = self.program.recipe(item) {
-                return Ok(Recipe::of(declared)?.stored);
+                return Ok(PrecisionRecipe::from_decl(declared)?.stored);
             }
         }
         Ok(None)
     }
 
     /// The parameter that `hf_mapping` ties this one to.
-    fn tied_by_mapping(&self, path: &str, frame: &Frame) -> Option<(String, Span)> {
-        self.ties.iter().find_map(|(from, to)| match fit(from, path, frame) {
-            Fit::Yes(bound) => Some((filled(to, &bound, frame)?, to.span)),
+    fn tied_by_mapping(&self, path: &str, frame: &ModuleFrame) -> Option<(String, Span)> {
+        self.ties.iter().find_map(|(from, to)| match match_path(from, path, frame) {
+            PathMatch::Yes(bound) => Some((fill_placeholders(to, &bound, frame)?, to.span)),
             _ => None,
         })
     }
 
-    fn declare_type(&mut self, ty: &TypeExpr, frame: &Frame, path: &str, traits: &Traits) -> Result<Entry> {
+    fn declare_type(&mut self, ty: &TypeExpr, frame: &ModuleFrame, path: &str, traits: &ParameterDefaults) -> Result<FrameEntry> {
         match &ty.kind {
             TypeKind::Tensor { dtype, .. } => {
                 let dtype = match dtype {
-                    Some(name) if !is_few(&name.name) => dtype_named(&name.name, name.span)?,
+                    Some(name) if !is_low_precision_dtype(&name.name) => parse_dtype(&name.name, name.span)?,
                     _ => self.options.dtype,
                 };
                 // A format of storage: what is computed with has the dtype that it would have had.
                 let fits = |wide: &DType| wide.is_float() == dtype.is_float();
-                let stored = traits.stored.and_then(Format::wide).filter(fits).unwrap_or(dtype);
+                let stored = traits.stored.and_then(TensorFormat::native_dtype).filter(fits).unwrap_or(dtype);
                 let mut shape = frame.shape(ty)?;
                 // A recipe is about matrices; what is said of one parameter holds for it.
-                let few = traits.stored.and_then(Format::few).filter(|_| dtype.is_float());
+                let few = traits.stored.and_then(TensorFormat::rounding).filter(|_| dtype.is_float());
                 let few = few.filter(|_| !traits.by_recipe || shape.len() > 1);
                 if let Some(count) = traits.stacked {
                     shape.insert(0, count);
@@ -241,22 +241,22 @@ impl Lowerer<'_> {
                     return self.read(value, dtype, few, traits.stacked.is_some(), span);
                 }
                 // Whole numbers have no gradient.
-                let trainable = traits.like.trainable && stored.is_float();
-                let like = traits.like.clone();
+                let trainable = traits.template.trainable && stored.is_float();
+                let like = traits.template.clone();
                 let stacked = traits.stacked.is_some();
-                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), trainable, stacked, few, ..like });
+                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), trainable, stacked, rounding: few, ..like });
                 let value = self.b.graph.input(ty.clone());
                 self.made.insert(path.to_string(), (value, ty));
                 self.read(value, dtype, few, stacked, span)
             }
-            TypeKind::Optional(_) if self.options.absent.contains(path) => Ok(Entry::Absent),
+            TypeKind::Optional(_) if self.options.absent.contains(path) => Ok(FrameEntry::Absent),
             TypeKind::Optional(inner) => self.declare_type(inner, frame, path, traits),
             TypeKind::TiedTo(target) => {
                 let mut parts = target.parts.iter();
                 let mut entry = parts.next().and_then(|part| frame.entries.get(&part.name)).cloned();
                 for part in parts {
                     entry = match entry {
-                        Some(Entry::Instance(instance)) => instance.entries.get(&part.name).cloned(),
+                        Some(FrameEntry::Instance(instance)) => instance.entries.get(&part.name).cloned(),
                         _ => None,
                     };
                 }
@@ -283,13 +283,13 @@ impl Lowerer<'_> {
                     );
                 }
                 // Blocks that differ cannot be stacked.
-                let differ = element.mentions_index() && !self.alike(element, frame, count)?;
+                let differ = element.mentions_index() && !self.elements_are_identical(element, frame, count)?;
                 if self.options.scan && traits.stacked.is_none() && !differ {
-                    let stacked = Traits { stacked: Some(count), ..traits.clone() };
+                    let stacked = ParameterDefaults { stacked: Some(count), ..traits.clone() };
                     let mut inside = frame.clone();
                     inside.constants.insert(INDEX.to_string(), Const::int(0));
                     return match self.declare_type(element, &inside, &format!("{path}[*]"), &stacked)? {
-                        Entry::Instance(instance) => Ok(Entry::Stack(count, instance)),
+                        FrameEntry::Instance(instance) => Ok(FrameEntry::Stack(count, instance)),
                         _ => unsupported(ty.span, "an array of tensors"),
                     };
                 }
@@ -298,11 +298,11 @@ impl Lowerer<'_> {
                 for index in 0..count {
                     inside.constants.insert(INDEX.to_string(), Const::int(index as i64));
                     match self.declare_type(element, &inside, &format!("{path}[{index}]"), traits)? {
-                        Entry::Instance(instance) => instances.push(instance),
+                        FrameEntry::Instance(instance) => instances.push(instance),
                         _ => return unsupported(ty.span, "an array of tensors"),
                     }
                 }
-                Ok(Entry::Array(instances))
+                Ok(FrameEntry::Array(instances))
             }
             TypeKind::Named { path: name, args } => {
                 let Some(Entity::Item(item)) = self.program.lookup(frame.file, name) else {
@@ -312,26 +312,26 @@ impl Lowerer<'_> {
                     return fail(Code::E002, name.span(), format!("`{name}` is not a module"), "");
                 };
                 let given = self.given(&view, args.as_deref().unwrap_or_default(), frame, ty.span)?;
-                let mut inner = Frame::new(item.file, given);
+                let mut inner = ModuleFrame::new(item.file, given);
                 inner.defaults(&view, ty.span)?;
-                inner.lets(&view, false)?;
-                Ok(Entry::Instance(Rc::new(self.declare(&view, &inner, path, traits)?)))
+                inner.eval_lets(&view, false)?;
+                Ok(FrameEntry::Instance(Rc::new(self.declare(&view, &inner, path, traits)?)))
             }
             TypeKind::Tuple(_) | TypeKind::Each { .. } => unsupported(ty.span, "a parameter of this type"),
         }
     }
 
     /// A parameter as it is read.
-    fn read(&mut self, value: Value, dtype: DType, few: Option<Rounding>, stacked: bool, span: Span) -> Result<Entry> {
+    fn read(&mut self, value: Value, dtype: DType, few: Option<Rounding>, stacked: bool, span: Span) -> Result<FrameEntry> {
         let Some(few) = few else {
-            return (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "@dtype"));
+            return (self.b.cast(value, dtype)).map(FrameEntry::Tensor).map_err(|e| op_error(&e, span, "@dtype"));
         };
-        self.emulates(span, &format!("stored in {}, and multiplied in f32", few.words()));
-        self.read_stored(value, &few, stacked, span).map(Entry::Tensor)
+        self.note_emulated(span, &format!("stored in {}, and multiplied in f32", few.describe()));
+        self.read_stored(value, &few, stacked, span).map(FrameEntry::Tensor)
     }
 
     /// Whether all elements of an array get the same arguments, though their index is among them.
-    fn alike(&self, element: &TypeExpr, frame: &Frame, count: usize) -> Result<bool> {
+    fn elements_are_identical(&self, element: &TypeExpr, frame: &ModuleFrame, count: usize) -> Result<bool> {
         let TypeKind::Named { path: name, args: Some(args) } = &element.kind else { return Ok(false) };
         let Some(Entity::Item(item)) = self.program.lookup(frame.file, name) else { return Ok(false) };
         let Some(view) = ModuleView::new(self.program, item) else { return Ok(false) };
@@ -348,7 +348,7 @@ impl Lowerer<'_> {
     }
 
     /// The constants that arguments give to a module's parameters.
-    fn given(&self, view: &ModuleView<'_>, args: &[Arg], frame: &Frame, at: Span) -> Result<BTreeMap<String, Const>> {
+    fn given(&self, view: &ModuleView<'_>, args: &[Arg], frame: &ModuleFrame, at: Span) -> Result<BTreeMap<String, Const>> {
         let header = header(view);
         let mut given = BTreeMap::new();
         for (index, arg) in args.iter().enumerate() {
@@ -359,8 +359,8 @@ impl Lowerer<'_> {
                     None => return fail(Code::E003, at, "too many arguments", ""),
                 },
             };
-            let value = match arg.value.as_name().filter(|word| takes_word(view, name, word)) {
-                Some(word) if frame.value(word).is_none() => Const::Word(word.to_string()),
+            let value = match arg.value.as_name().filter(|word| accepts_word(view, name, word)) {
+                Some(word) if frame.value(word).is_none() => Const::Identifier(word.to_string()),
                 _ => frame.constant(&arg.value)?,
             };
             given.insert(name.clone(), value);
@@ -370,10 +370,10 @@ impl Lowerer<'_> {
 }
 
 /// The dtype that a type states.
-pub(super) fn stated(ty: &TypeExpr) -> Option<&Ident> {
+pub(super) fn declared_dtype(ty: &TypeExpr) -> Option<&Ident> {
     match &ty.kind {
         TypeKind::Tensor { dtype, .. } => dtype.as_ref(),
-        TypeKind::Optional(inner) => stated(inner),
+        TypeKind::Optional(inner) => declared_dtype(inner),
         _ => None,
     }
 }
@@ -388,7 +388,7 @@ pub(super) fn header(view: &ModuleView<'_>) -> Vec<String> {
 }
 
 /// Whether a parameter of a module may be this word: one of an `enum`, or a dtype.
-pub(crate) fn takes_word(view: &ModuleView<'_>, parameter: &str, word: &str) -> bool {
+pub(crate) fn accepts_word(view: &ModuleView<'_>, parameter: &str, word: &str) -> bool {
     view.header.iter().any(|param| match param {
         Param::Named { name, ty: Some(ty), .. } if name.name == parameter => match &ty.kind {
             TypeKind::Named { path, args: Some(words) } if path.to_string() == "enum" => {
@@ -404,7 +404,7 @@ pub(crate) fn takes_word(view: &ModuleView<'_>, parameter: &str, word: &str) -> 
 }
 
 /// The dtype with this name in the language.
-pub(super) fn dtype_named(name: &str, span: Span) -> Result<DType> {
+pub(super) fn parse_dtype(name: &str, span: Span) -> Result<DType> {
     Ok(match name {
         "fp32" => DType::F32,
         "bf16" => DType::BF16,

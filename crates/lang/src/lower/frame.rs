@@ -1,10 +1,10 @@
 //! What names mean while one module is lowered: constants with their values, tensors, instances.
 
-use super::checkpoint::Lists;
+use super::checkpoint::SaveLists;
 use super::rope_table::RopeTable;
 use super::{Result, constraints, fail};
 use crate::ast::{DimExpr, Expr, IoTensor, LetItem, Param, TypeExpr, TypeKind};
-use crate::consteval::{EvalErrorKind, Names, Ternary, Value as Const, eval};
+use crate::consteval::{EvalErrorKind, NameResolver, Ternary, ConstValue as Const, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ItemRef, ModuleView};
 use crate::span::Span;
@@ -14,47 +14,47 @@ use std::rc::Rc;
 
 /// What a name stands for.
 #[derive(Clone, Debug)]
-pub(super) enum Entry {
+pub(super) enum FrameEntry {
     Tensor(Value),
     /// A table of rotations, made when the number of positions is known.
     Table(Rc<RopeTable>),
-    Instance(Rc<Instance>),
-    Array(Vec<Rc<Instance>>),
+    Instance(Rc<LoweredInstance>),
+    Array(Vec<Rc<LoweredInstance>>),
     /// So many blocks whose tensors are stacked along a first axis.
-    Stack(usize, Rc<Instance>),
+    Stack(usize, Rc<LoweredInstance>),
     /// An optional parameter or input that is not there.
     Absent,
 }
 
 /// A module with its constants given and its parameters declared.
 #[derive(Clone, Debug)]
-pub(super) struct Instance {
+pub(super) struct LoweredInstance {
     pub(super) item: ItemRef,
     pub(super) given: BTreeMap<String, Const>,
-    pub(super) entries: BTreeMap<String, Entry>,
+    pub(super) entries: BTreeMap<String, FrameEntry>,
     /// Where it stands, such as `blocks[3].attention`.
     pub(super) path: String,
 }
 
 /// The names of one module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Frame {
+pub(super) struct ModuleFrame {
     pub(super) file: usize,
     pub(super) constants: BTreeMap<String, Const>,
     /// What `*` stands for.
-    pub(super) lead: Option<Vec<usize>>,
-    pub(super) entries: BTreeMap<String, Entry>,
+    pub(super) variadic_dims: Option<Vec<usize>>,
+    pub(super) entries: BTreeMap<String, FrameEntry>,
     /// What the module saves and recomputes.
-    pub(super) lists: Lists,
+    pub(super) lists: SaveLists,
     /// Where the instance stands; a module that is called with its weights has no place.
     pub(super) path: Option<String>,
     /// Which declaration.
     pub(super) item: Option<ItemRef>,
     /// Constants that follow from the number of positions, in decoding; whether they are that number.
-    pub(super) timed: BTreeMap<String, bool>,
+    pub(super) position_dependent: BTreeMap<String, bool>,
 }
 
-impl Names for Frame {
+impl NameResolver for ModuleFrame {
     fn value(&self, name: &str) -> Option<Const> {
         self.constants.get(name).cloned()
     }
@@ -63,18 +63,18 @@ impl Names for Frame {
         self.entries.contains_key(name)
     }
 
-    fn given(&self, name: &str) -> Option<bool> {
-        self.entries.get(name).map(|entry| !matches!(entry, Entry::Absent))
+    fn is_present(&self, name: &str) -> Option<bool> {
+        self.entries.get(name).map(|entry| !matches!(entry, FrameEntry::Absent))
     }
 
-    fn assumed(&self, _condition: &str) -> Option<bool> {
+    fn assumed_truth(&self, _condition: &str) -> Option<bool> {
         None
     }
 }
 
-impl Frame {
-    pub(super) fn new(file: usize, constants: BTreeMap<String, Const>) -> Frame {
-        Frame { file, constants, ..Frame::default() }
+impl ModuleFrame {
+    pub(super) fn new(file: usize, constants: BTreeMap<String, Const>) -> ModuleFrame {
+        ModuleFrame { file, constants, ..ModuleFrame::default() }
     }
 
     /// The value of a constant expression.
@@ -118,7 +118,7 @@ impl Frame {
     /// Parameters that were not given take their default (E012 without one).
     pub(super) fn defaults(&mut self, view: &ModuleView<'_>, at: Span) -> Result<()> {
         for word in view.words() {
-            self.constants.entry(word.to_string()).or_insert_with(|| Const::Word(word.to_string()));
+            self.constants.entry(word.to_string()).or_insert_with(|| Const::Identifier(word.to_string()));
         }
         for param in &view.header {
             let Param::Named { name, default, .. } = param else {
@@ -130,28 +130,28 @@ impl Frame {
             let Some(default) = default else {
                 let owner = &view.decl.name.name;
                 let missing = Diagnostic::new(Code::E012, at, format!("`{owner}` needs `{}`", name.name))
-                    .label("not given, and nothing decides it")
-                    .also(name.span, "declared here");
+                    .with_label("not given, and nothing decides it")
+                    .with_secondary(name.span, "declared here");
                 return Err(Box::new(missing));
             };
             let value = match default.as_name() {
-                Some(word) if self.value(word).is_none() => Const::Word(word.to_string()),
+                Some(word) if self.value(word).is_none() => Const::Identifier(word.to_string()),
                 _ => self.constant(default)?,
             };
-            self.note_time(&name.name, default);
+            self.mark_position_dependent(&name.name, default);
             self.constants.insert(name.name.clone(), value);
         }
         Ok(())
     }
 
     /// Evaluates `let:`. Before inputs are known, what depends on their sizes is left for the second time (`last`).
-    pub(super) fn lets(&mut self, view: &ModuleView<'_>, last: bool) -> Result<()> {
+    pub(super) fn eval_lets(&mut self, view: &ModuleView<'_>, last: bool) -> Result<()> {
         for item in &view.lets {
             if let LetItem::Bind { name, value } = item {
                 match self.constant(value) {
                     Ok(found) => {
                         fits_32_bits(&name.name, &found, value.span)?;
-                        self.note_time(&name.name, value);
+                        self.mark_position_dependent(&name.name, value);
                         self.constants.insert(name.name.clone(), found);
                     }
                     // A size of an input is not there yet; anything else won't become right later.
@@ -162,7 +162,7 @@ impl Frame {
         }
         for (condition, message) in constraints(view) {
             if matches!(eval(condition, self), Ok(Const::Bool(Ternary::Known(false)))) {
-                let message = format!("{message}{}", self.told(view, condition));
+                let message = format!("{message}{}", self.parameter_values_text(view, condition));
                 return fail(Code::E027, condition.span, message, "does not hold for these sizes");
             }
         }
@@ -170,7 +170,7 @@ impl Frame {
     }
 
     /// The values of the parameters that a condition follows from.
-    fn told(&self, view: &ModuleView<'_>, condition: &Expr) -> String {
+    fn parameter_values_text(&self, view: &ModuleView<'_>, condition: &Expr) -> String {
         let (mut open, mut seen) = (vec![condition], BTreeMap::new());
         while let Some(expr) = open.pop() {
             for name in crate::template::names(expr) {
@@ -188,10 +188,10 @@ impl Frame {
     }
 
     /// Whether a constant with this value follows from the number of positions.
-    fn note_time(&mut self, name: &str, value: &Expr) {
+    fn mark_position_dependent(&mut self, name: &str, value: &Expr) {
         let mut found = BTreeMap::new();
-        self.pass_time(value, name, &mut found);
-        self.timed.extend(found);
+        self.propagate_position_dependence(value, name, &mut found);
+        self.position_dependent.extend(found);
     }
 
     /// The shape that a tensor type has with the constants known so far.
@@ -206,7 +206,7 @@ impl Frame {
         for dim in dims {
             match dim {
                 DimExpr::Size(expr) => shape.push(self.size(expr)?),
-                DimExpr::Variadic(span) => match &self.lead {
+                DimExpr::Variadic(span) => match &self.variadic_dims {
                     Some(lead) => shape.extend(lead),
                     None => return fail(Code::E003, *span, "`*` has no meaning here", "nothing decides it"),
                 },
@@ -217,16 +217,16 @@ impl Frame {
     }
 
     /// Reads sizes off a tensor: plain names that mean nothing yet get the size that stands at their place.
-    pub(super) fn learn(&mut self, ty: &TypeExpr, shape: &[usize]) {
+    pub(super) fn infer_sizes(&mut self, ty: &TypeExpr, shape: &[usize]) {
         let dims = match &ty.kind {
             TypeKind::Tensor { dims, .. } => dims,
-            TypeKind::Optional(inner) => return self.learn(inner, shape),
+            TypeKind::Optional(inner) => return self.infer_sizes(inner, shape),
             _ => return,
         };
         let (skip, dims) = match dims.first() {
             Some(DimExpr::Variadic(_)) => {
                 let skip = shape.len().saturating_sub(dims.len() - 1);
-                self.lead.get_or_insert_with(|| shape[..skip].to_vec());
+                self.variadic_dims.get_or_insert_with(|| shape[..skip].to_vec());
                 (skip, &dims[1..])
             }
             _ => (0, &dims[..]),
@@ -242,7 +242,7 @@ impl Frame {
     }
 
     /// Whether a tensor has its declared shape (E004).
-    pub(super) fn expect(&self, name: &str, ty: &TypeExpr, shape: &[usize], at: Span) -> Result<()> {
+    pub(super) fn check_shape(&self, name: &str, ty: &TypeExpr, shape: &[usize], at: Span) -> Result<()> {
         if matches!(ty.kind, TypeKind::Tuple(_) | TypeKind::Each { .. } | TypeKind::Named { .. }) {
             return Ok(());
         }
@@ -251,8 +251,8 @@ impl Frame {
             return Ok(());
         }
         let found = Diagnostic::new(Code::E004, at, format!("`{name}` does not have its declared shape"))
-            .label(format!("this is {shape:?}"))
-            .also(ty.span, format!("declared as {want:?}"));
+            .with_label(format!("this is {shape:?}"))
+            .with_secondary(ty.span, format!("declared as {want:?}"));
         Err(Box::new(found))
     }
 }

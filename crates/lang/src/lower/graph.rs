@@ -1,19 +1,19 @@
 //! Graphs of one module: statements in the order of their data, operands, indices, results.
 
-use super::annotate::Known;
-use super::annotations::{Notes, find};
-use super::checkpoint::{Lists, wanted};
-use super::declare::stated;
-use super::frame::{Entry, Frame, Instance, io_name};
-use super::quantized_types::{check_scaling_alone, is_few};
-use super::recipe::{Format, Recipe};
+use super::annotate::FrameNames;
+use super::annotations::{AnnotationArgs, find};
+use super::checkpoint::{SaveLists, requested_region};
+use super::declare::declared_dtype;
+use super::frame::{FrameEntry, ModuleFrame, LoweredInstance, io_name};
+use super::quantized_types::{check_scaling_alone, is_low_precision_dtype};
+use super::recipe::{TensorFormat, PrecisionRecipe};
 use super::rope_table::RopeTable;
-use super::sequence::Kind;
-use super::{Lowerer, MAX_STATEMENTS, Result, fail, misfit, too_large, unsupported};
+use super::sequence::SequenceDependence;
+use super::{Lowerer, MAX_STATEMENTS, Result, fail, op_error, too_large, unsupported};
 use crate::ast::{
-    Annotation, Call, Expr, ExprKind, Flow, IndexItem, IoTensor, Path, Pattern, Source, Statement, Step, StepKind,
+    Annotation, Call, Expr, ExprKind, Flow, IndexItem, IoTensor, Path, Pattern, FlowSource, Statement, FlowStep, StepKind,
 };
-use crate::check::{Place, graph_uses};
+use crate::check::{AnnotationTarget, graph_uses};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::ModuleView;
 use crate::span::Span;
@@ -23,29 +23,29 @@ use std::rc::Rc;
 use transform::LowPrecision;
 
 /// The precision outside of a statement, and the roundings before it.
-type Outer = (Option<transform::FewBits>, bool, usize);
+type OuterPrecision = (Option<transform::MatmulRounding>, bool, usize);
 
 /// Something given to an operation.
 #[derive(Clone, Debug)]
-pub(super) enum Operand {
+pub(super) enum LoweredOperand {
     Tensor(Value),
     Table(Rc<RopeTable>),
     /// Gradients of a module's parameters, which go where they belong by themselves.
     Gradients,
     /// An array of modules, as `moe_experts` takes it.
-    Experts(Vec<Rc<Instance>>),
+    Experts(Vec<Rc<LoweredInstance>>),
     /// An optional tensor that was not given, by its name.
     Absent(String),
 }
 
-impl Operand {
+impl LoweredOperand {
     pub(super) fn tensor(&self, span: Span) -> Result<Value> {
         match self {
-            Operand::Tensor(value) => Ok(*value),
-            Operand::Table(_) => unsupported(span, "a table of rotations outside of `rope`"),
-            Operand::Gradients => unsupported(span, "reading the gradients of a module's parameters"),
-            Operand::Absent(name) => fail(Code::E003, span, format!("`{name}` is None here"), "a tensor is needed"),
-            Operand::Experts(_) => {
+            LoweredOperand::Tensor(value) => Ok(*value),
+            LoweredOperand::Table(_) => unsupported(span, "a table of rotations outside of `rope`"),
+            LoweredOperand::Gradients => unsupported(span, "reading the gradients of a module's parameters"),
+            LoweredOperand::Absent(name) => fail(Code::E003, span, format!("`{name}` is None here"), "a tensor is needed"),
+            LoweredOperand::Experts(_) => {
                 fail(Code::E003, span, "an array of modules is not a tensor", "call one, or a stack")
             }
         }
@@ -56,14 +56,14 @@ impl Lowerer<'_> {
     /// Runs an instance on its inputs; an input may be missing if it is optional.
     pub(super) fn run_instance(
         &mut self,
-        instance: &Instance,
+        instance: &LoweredInstance,
         inputs: Vec<Option<Value>>,
         at: Span,
     ) -> Result<Vec<Value>> {
         let Some(view) = ModuleView::new(self.program, instance.item) else {
             return fail(Code::E002, at, "not a module", "");
         };
-        let mut frame = Frame::new(instance.item.file, instance.given.clone());
+        let mut frame = ModuleFrame::new(instance.item.file, instance.given.clone());
         frame.entries = instance.entries.clone();
         frame.path = Some(instance.path.clone());
         let path = std::mem::replace(&mut self.path, instance.path.clone());
@@ -76,25 +76,25 @@ impl Lowerer<'_> {
     pub(super) fn run_module(
         &mut self,
         view: &ModuleView<'_>,
-        mut frame: Frame,
+        mut frame: ModuleFrame,
         mut inputs: Vec<Option<Value>>,
         at: Span,
     ) -> Result<Vec<Value>> {
         self.enter(at)?;
-        (frame.lists, frame.item) = (Lists::of(view), Some(view.item));
+        (frame.lists, frame.item) = (SaveLists::of(view), Some(view.item));
         self.bind_inputs(view, &mut frame, &mut inputs, at)?;
         let outer = (self.compute, self.output, self.profile.clone(), self.trace_level.clone());
         let outer_few = (self.few, self.own_precision);
-        let notes: Vec<Annotation> = view.notes.iter().map(|(note, _)| (*note).clone()).collect();
-        self.valid(&notes, Place::Declaration, &frame)?;
+        let notes: Vec<Annotation> = view.annotations.iter().map(|(note, _)| (*note).clone()).collect();
+        self.recheck_annotations(&notes, AnnotationTarget::Declaration, &frame)?;
         if let (Some(recipe), 1) = (self.options.recipe, self.depth) {
-            self.follow(&recipe, view.decl.name.span, true);
+            self.apply_recipe(&recipe, view.decl.name.span, true);
         }
-        self.declared(view, &frame)?;
+        self.apply_declaration_annotations(view, &frame)?;
         // A backward that was written for wide products would multiply in full.
         let written = self.options.custom_backward && self.options.decode.is_none() && self.few.is_none();
         let outputs = if written && view.backward.is_some() {
-            self.with_written_backward(view, &frame, &inputs, at)
+            self.with_custom_backward(view, &frame, &inputs, at)
         } else {
             self.run_body(view, &mut frame)
         };
@@ -107,15 +107,15 @@ impl Lowerer<'_> {
     fn bind_inputs(
         &mut self,
         view: &ModuleView<'_>,
-        frame: &mut Frame,
+        frame: &mut ModuleFrame,
         inputs: &mut [Option<Value>],
         at: Span,
     ) -> Result<()> {
         if view.pattern.is_some() && view.forward.inputs.is_empty() {
             if let [Some(x)] = &*inputs {
-                frame.entries.insert("in".to_string(), Entry::Tensor(*x));
+                frame.entries.insert("in".to_string(), FrameEntry::Tensor(*x));
             }
-            return frame.lets(view, true);
+            return frame.eval_lets(view, true);
         }
         let optional = |i: usize| {
             let slot = view.forward.inputs[i];
@@ -131,49 +131,49 @@ impl Lowerer<'_> {
         for (index, slot) in view.forward.inputs.iter().enumerate() {
             let mut value = inputs.get(index).copied().flatten();
             if let Some(given) = value {
-                value = Some(self.as_declared(slot, given, frame)?);
+                value = Some(self.cast_to_declared(slot, given, frame)?);
                 inputs[index] = value;
             }
             if let (Some(value), Some(ty)) = (value, &slot.ty) {
-                frame.learn(ty, &self.b.graph.ty(value).shape);
+                frame.infer_sizes(ty, &self.b.graph.ty(value).shape);
                 self.learn_time(frame, ty, value);
             }
-            let entry = value.map_or(Entry::Absent, Entry::Tensor);
+            let entry = value.map_or(FrameEntry::Absent, FrameEntry::Tensor);
             frame.entries.insert(io_name(slot, "in"), entry);
         }
         frame.defaults(view, at)?;
         for slot in &view.forward.inputs {
-            self.valid(&slot.annotations, Place::Input, frame)?;
+            self.recheck_annotations(&slot.annotations, AnnotationTarget::Input, frame)?;
         }
         let skipped = view.forward.inputs.iter().filter_map(|slot| {
             let note = slot.annotations.iter().find(|note| note.name.name == "gradient")?;
             Some((io_name(slot, "in"), note))
         });
         for (name, note) in skipped {
-            if let (Some(Entry::Tensor(value)), None) = (frame.entries.get(&name).cloned(), &view.backward) {
+            if let (Some(FrameEntry::Tensor(value)), None) = (frame.entries.get(&name).cloned(), &view.backward) {
                 let value = self.gradient(note, value, frame)?;
-                frame.entries.insert(name, Entry::Tensor(value));
+                frame.entries.insert(name, FrameEntry::Tensor(value));
             }
         }
-        frame.lets(view, true)?;
+        frame.eval_lets(view, true)?;
         for (slot, value) in view.forward.inputs.iter().zip(&*inputs) {
             if let (Some(ty), Some(value)) = (&slot.ty, value) {
-                frame.expect(&io_name(slot, "in"), ty, &self.b.graph.ty(*value).shape, at)?;
+                frame.check_shape(&io_name(slot, "in"), ty, &self.b.graph.ty(*value).shape, at)?;
             }
         }
         Ok(())
     }
 
     /// A tensor in the dtype that its declaration gives: `[B, T, bf16]`, or `@dtype(bf16)` behind it.
-    fn as_declared(&mut self, slot: &IoTensor, value: Value, frame: &Frame) -> Result<Value> {
+    fn cast_to_declared(&mut self, slot: &IoTensor, value: Value, frame: &ModuleFrame) -> Result<Value> {
         let notes: Vec<&Annotation> = slot.annotations.iter().collect();
         if let Some(note) = find(&notes, "dtype") {
-            check_scaling_alone(&notes, note.word("type").is_some_and(|name| LowPrecision::named(&name).is_some()))?;
-            return self.converted(value, &notes, frame);
+            check_scaling_alone(&notes, note.word("type").is_some_and(|name| LowPrecision::from_name(&name).is_some()))?;
+            return self.convert_dtype(value, &notes, frame);
         }
-        let name = slot.ty.as_ref().and_then(stated);
+        let name = slot.ty.as_ref().and_then(declared_dtype);
         let few =
-            name.filter(|name| is_few(&name.name)).and_then(|name| Some((LowPrecision::named(&name.name)?, name)));
+            name.filter(|name| is_low_precision_dtype(&name.name)).and_then(|name| Some((LowPrecision::from_name(&name.name)?, name)));
         check_scaling_alone(&notes, few.is_some())?;
         if let Some((few, name)) = few {
             if self.format_of(value) == Some(few) || !self.b.graph.ty(value).dtype.is_float() {
@@ -182,38 +182,38 @@ impl Lowerer<'_> {
             if find(&notes, "scaling").is_none() {
                 let found =
                     Diagnostic::new(Code::E015, name.span, format!("nothing becomes {} without a word", few.name()))
-                        .label("the tensor that is given is not quantised")
-                        .hint("write `@scaling(per_tensor)` behind it, or `quantize` before");
+                        .with_label("the tensor that is given is not quantised")
+                        .with_hint("write `@scaling(per_tensor)` behind it, or `quantize` before");
                 return Err(Box::new(found));
             }
-            let how = self.rounding(few, &notes, &Known(frame), name.span)?;
-            self.emulates(name.span, &format!("rounded to {}, and kept in f32", how.words()));
-            return self.quantized(value, &how, name.span);
+            let how = self.rounding(few, &notes, &FrameNames(frame), name.span)?;
+            self.note_emulated(name.span, &format!("rounded to {}, and kept in f32", how.describe()));
+            return self.quantize_value(value, &how, name.span);
         }
         let Some(name) = name else { return Ok(value) };
-        let want = super::declare::dtype_named(&name.name, name.span)?;
+        let want = super::declare::parse_dtype(&name.name, name.span)?;
         let have = self.b.graph.ty(value).dtype;
         match have == want || !have.is_float() || !want.is_float() {
             true => Ok(value),
-            false => (self.b.cast(value, want)).map_err(|e| misfit(&e, name.span, "the declared dtype")),
+            false => (self.b.cast(value, want)).map_err(|e| op_error(&e, name.span, "the declared dtype")),
         }
     }
 
     /// Lowers the forward graph, in a region of its own where its memory annotations ask for one.
-    fn run_body(&mut self, view: &ModuleView<'_>, frame: &mut Frame) -> Result<Vec<Value>> {
+    fn run_body(&mut self, view: &ModuleView<'_>, frame: &mut ModuleFrame) -> Result<Vec<Value>> {
         let Some(region) = self.body_region(view) else {
             return self.run_plain_body(view, frame);
         };
         let at = view.decl.name.span;
         let values = self.recomputed(frame, &[], region, at, |l, frame, _| {
             let values = l.run_plain_body(view, frame)?;
-            Ok(values.into_iter().map(Operand::Tensor).collect())
+            Ok(values.into_iter().map(LoweredOperand::Tensor).collect())
         })?;
         values.iter().map(|value| value.tensor(at)).collect()
     }
 
     /// Lowers the forward graph into the current builder; names stay in the frame.
-    pub(super) fn run_plain_body(&mut self, view: &ModuleView<'_>, frame: &mut Frame) -> Result<Vec<Value>> {
+    pub(super) fn run_plain_body(&mut self, view: &ModuleView<'_>, frame: &mut ModuleFrame) -> Result<Vec<Value>> {
         if let Some(pattern) = view.pattern
             && view.forward.graph.is_none()
         {
@@ -228,9 +228,9 @@ impl Lowerer<'_> {
         for slot in &view.forward.outputs {
             let name = io_name(slot, "out");
             match frame.entries.get(&name) {
-                Some(Entry::Tensor(value)) => {
-                    let mut value = self.as_declared(slot, *value, frame)?;
-                    self.valid(&slot.annotations, Place::Result, frame)?;
+                Some(FrameEntry::Tensor(value)) => {
+                    let mut value = self.cast_to_declared(slot, *value, frame)?;
+                    self.recheck_annotations(&slot.annotations, AnnotationTarget::Result, frame)?;
                     if let Some(note) = slot.annotations.iter().find(|note| note.name.name == "gradient") {
                         value = self.gradient(note, value, frame)?;
                     }
@@ -243,7 +243,7 @@ impl Lowerer<'_> {
     }
 
     /// Runs statements as soon as what they read is there.
-    pub(super) fn statements(&mut self, statements: &[Statement], frame: &mut Frame) -> Result<()> {
+    pub(super) fn statements(&mut self, statements: &[Statement], frame: &mut ModuleFrame) -> Result<()> {
         let mut flows = Vec::new();
         self.flatten(statements, frame, &mut flows)?;
         let names = |flow: &Flow| -> Vec<String> {
@@ -274,37 +274,37 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    fn flow(&mut self, flow: &Flow, frame: &mut Frame) -> Result<()> {
+    fn flow(&mut self, flow: &Flow, frame: &mut ModuleFrame) -> Result<()> {
         self.at(flow.span);
         self.statements += 1;
         if self.statements > MAX_STATEMENTS {
             let message = format!("more than {MAX_STATEMENTS} statements in one model");
             return too_large(flow.span, message, "one of them");
         }
-        let place = if self.in_backward { Place::Backward } else { Place::Output };
-        self.valid(&flow.annotations, place, frame)?;
+        let place = if self.in_backward { AnnotationTarget::Backward } else { AnnotationTarget::Output };
+        self.recheck_annotations(&flow.annotations, place, frame)?;
         let operands = match &flow.source {
-            Source::Tensors { items, .. } => {
+            FlowSource::Tensors { items, .. } => {
                 let read = items.iter().map(|item| self.operand(item, frame));
                 read.collect::<Result<Vec<_>>>()?
             }
-            Source::Call(call) => self.call_operands(call, Vec::new(), frame)?,
-            Source::Elided(span) => return unsupported(*span, "a source left out with `...`"),
+            FlowSource::Call(call) => self.call_operands(call, Vec::new(), frame)?,
+            FlowSource::Elided(span) => return unsupported(*span, "a source left out with `...`"),
         };
         let notes: Vec<&Annotation> = flow.annotations.iter().collect();
         let source = operands.first().cloned();
         let scales = Self::scales_products(flow, &notes);
-        let own = self.precision(&notes, &Known(frame), scales)?;
+        let own = self.precision(&notes, &FrameNames(frame), scales)?;
         let outer = (self.compute, self.profile.clone());
-        let outer_few = self.take_precision(&own, flow.span);
+        let outer_few = self.enter_precision(&own, flow.span);
         self.quantizing = match scales {
             true => None,
-            false => self.scale(&notes, &Known(frame))?.map(|(_, scale)| scale),
+            false => self.scale(&notes, &FrameNames(frame))?.map(|(_, scale)| scale),
         };
         self.profile = (find(&notes, "profile").and_then(|note| note.word("name"))).or(self.profile.take());
         self.at(flow.span);
         let before = operands.clone();
-        let results = match wanted(&notes).filter(|_| self.options.decode.is_none() && self.region.is_none()) {
+        let results = match requested_region(&notes).filter(|_| self.options.decode.is_none() && self.region.is_none()) {
             Some(region) if is_stack(flow) => {
                 self.checkpoint_blocks = Some(region);
                 let results = self.steps(flow, operands, frame);
@@ -315,20 +315,20 @@ impl Lowerer<'_> {
         };
         (self.compute, self.profile) = outer;
         self.quantizing = None;
-        self.give_back(outer_few);
+        self.restore_precision(outer_few);
         let mut operands = results?;
-        self.precise(&own, outer_few, &notes, flow.span)?;
-        let computes = own.compute.is_some() || own.few.is_some();
+        self.check_precision_used(&own, outer_few, &notes, flow.span)?;
+        let computes = own.compute.is_some() || own.operand_rounding.is_some();
         let format =
-            own.output.or_else(|| computes.then(|| self.dtype_of(source.as_ref())).flatten().map(Format::Wide));
-        if let Some(format) = format.or(self.output.map(Format::Wide)) {
+            own.output.or_else(|| computes.then(|| self.dtype_of(source.as_ref())).flatten().map(TensorFormat::Native));
+        if let Some(format) = format.or(self.output.map(TensorFormat::Native)) {
             for operand in &mut operands {
                 self.given_format(operand, format, own.output.is_some(), flow.span)?;
             }
         }
-        self.noted(flow, &before, &operands, frame);
+        self.record_trace(flow, &before, &operands, frame);
         let source = match source {
-            Some(Operand::Tensor(value)) => Some(value),
+            Some(LoweredOperand::Tensor(value)) => Some(value),
             _ => None,
         };
         let accumulates = flow.steps.last().is_some_and(accumulates);
@@ -337,94 +337,94 @@ impl Lowerer<'_> {
             let Some(operand) = operands.get(index) else {
                 return fail(Code::E003, item.span, "more names than results", "nothing is left for this");
             };
-            self.valid(&item.annotations, if self.in_backward { Place::Backward } else { Place::Item }, frame)?;
+            self.recheck_annotations(&item.annotations, if self.in_backward { AnnotationTarget::Backward } else { AnnotationTarget::Item }, frame)?;
             let own: Vec<&Annotation> = item.annotations.iter().collect();
             let said = find(&own, "dtype").and_then(|note| note.word("type"));
-            check_scaling_alone(&own, said.is_some_and(|name| LowPrecision::named(&name).is_some()))?;
-            if let (Some(note), false) = (item.annotations.first(), matches!(operand, Operand::Tensor(_))) {
+            check_scaling_alone(&own, said.is_some_and(|name| LowPrecision::from_name(&name).is_some()))?;
+            if let (Some(note), false) = (item.annotations.first(), matches!(operand, LoweredOperand::Tensor(_))) {
                 let message = format!("`@{}` on something that is no tensor", note.name.name);
                 return fail(Code::E008, note.span, message, "has no effect");
             }
             let entry = match operand {
-                Operand::Table(table) => Entry::Table(table.clone()),
-                Operand::Gradients | Operand::Absent(_) => Entry::Absent,
-                Operand::Experts(all) => Entry::Array(all.clone()),
-                Operand::Tensor(value) => {
+                LoweredOperand::Table(table) => FrameEntry::Table(table.clone()),
+                LoweredOperand::Gradients | LoweredOperand::Absent(_) => FrameEntry::Absent,
+                LoweredOperand::Experts(all) => FrameEntry::Array(all.clone()),
+                LoweredOperand::Tensor(value) => {
                     let notes: Vec<&Annotation> = item.annotations.iter().chain(&flow.annotations).collect();
-                    let mut value = self.annotated(&path.to_string(), *value, &notes, source, frame)?;
-                    if accumulates && let Some(Entry::Tensor(sum)) = frame.entries.get(&path.to_string()) {
-                        value = (self.b.add(*sum, value)).map_err(|e| misfit(&e, item.span, "accumulate"))?;
+                    let mut value = self.apply_annotations(&path.to_string(), *value, &notes, source, frame)?;
+                    if accumulates && let Some(FrameEntry::Tensor(sum)) = frame.entries.get(&path.to_string()) {
+                        value = (self.b.add(*sum, value)).map_err(|e| op_error(&e, item.span, "accumulate"))?;
                     }
-                    Entry::Tensor(value)
+                    FrameEntry::Tensor(value)
                 }
             };
             frame.entries.insert(path.to_string(), entry);
         }
         for item in &flow.dest.items {
             let Some(name) = item.name.as_ref().map(Path::to_string) else { continue };
-            if let Some(Entry::Tensor(value)) = frame.entries.get(&name) {
+            if let Some(FrameEntry::Tensor(value)) = frame.entries.get(&name) {
                 let notes: Vec<&Annotation> = item.annotations.iter().chain(&flow.annotations).collect();
-                self.watched(&name, *value, &notes, frame)?;
+                self.record_observers(&name, *value, &notes, frame)?;
             }
         }
         Ok(())
     }
 
     /// Computes from here on as a statement says; gives what was before, and how many roundings there were.
-    fn take_precision(&mut self, own: &Recipe, span: Span) -> Outer {
+    fn enter_precision(&mut self, own: &PrecisionRecipe, span: Span) -> OuterPrecision {
         let outer = (self.few, self.own_precision, self.rounded);
         if own.compute.is_some() {
             (self.compute, self.few, self.own_precision) = (own.compute, None, true);
         }
-        if let Some(few) = own.few {
+        if let Some(few) = own.operand_rounding {
             (self.compute, self.few, self.own_precision) = (None, Some(few), true);
-            self.emulates_products(span, &few);
+            self.note_emulated_products(span, &few);
         }
         outer
     }
 
-    fn give_back(&mut self, (few, own, _): Outer) {
+    fn restore_precision(&mut self, (few, own, _): OuterPrecision) {
         (self.few, self.own_precision) = (few, own);
     }
 
     /// A statement that is to compute in few bits has something that can.
-    fn precise(&self, own: &Recipe, (.., before): Outer, notes: &[&Annotation], span: Span) -> Result<()> {
-        if own.few.is_none() || self.rounded > before {
+    fn check_precision_used(&self, own: &PrecisionRecipe, (.., before): OuterPrecision, notes: &[&Annotation], span: Span) -> Result<()> {
+        if own.operand_rounding.is_none() || self.rounded > before {
             return Ok(());
         }
         let note = find(notes, "precision").or_else(|| find(notes, "scaling"));
         let found =
             Diagnostic::new(Code::E008, note.map_or(span, |note| note.span), "nothing here computes in few bits")
-                .label("products, sums and norms do")
-                .hint("write `@dtype(fp8_e4m3)` to round a result, or leave it out");
+                .with_label("products, sums and norms do")
+                .with_hint("write `@dtype(fp8_e4m3)` to round a result, or leave it out");
         Err(Box::new(found))
     }
 
     /// A result in a format; one of a recipe leaves what is quantised alone.
-    fn given_format(&mut self, operand: &mut Operand, format: Format, said: bool, span: Span) -> Result<()> {
-        let Operand::Tensor(value) = operand else { return Ok(()) };
+    fn given_format(&mut self, operand: &mut LoweredOperand, format: TensorFormat, said: bool, span: Span) -> Result<()> {
+        let LoweredOperand::Tensor(value) = operand else { return Ok(()) };
         if !self.b.graph.ty(*value).dtype.is_float() || !said && self.format_of(*value).is_some() {
             return Ok(());
         }
         match format {
-            Format::Wide(dtype) => {
-                *value = self.b.cast(*value, dtype).map_err(|e| misfit(&e, span, "@precision"))?;
+            TensorFormat::Native(dtype) => {
+                *value = self.b.cast(*value, dtype).map_err(|e| op_error(&e, span, "@precision"))?;
             }
-            Format::Few(how) => *value = self.quantized(*value, &how, span)?,
+            TensorFormat::LowPrecision(how) => *value = self.quantize_value(*value, &how, span)?,
         }
         Ok(())
     }
 
-    fn dtype_of(&self, operand: Option<&Operand>) -> Option<ir::DType> {
+    fn dtype_of(&self, operand: Option<&LoweredOperand>) -> Option<ir::DType> {
         match operand {
-            Some(Operand::Tensor(value)) if self.format_of(*value).is_some() => Some(self.options.dtype),
-            Some(Operand::Tensor(value)) => Some(self.b.graph.ty(*value).dtype).filter(|dtype| dtype.is_float()),
+            Some(LoweredOperand::Tensor(value)) if self.format_of(*value).is_some() => Some(self.options.dtype),
+            Some(LoweredOperand::Tensor(value)) => Some(self.b.graph.ty(*value).dtype).filter(|dtype| dtype.is_float()),
             _ => None,
         }
     }
 
     /// The steps of a flow, each on the results of the one before.
-    fn steps(&mut self, flow: &Flow, mut operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
+    fn steps(&mut self, flow: &Flow, mut operands: Vec<LoweredOperand>, frame: &mut ModuleFrame) -> Result<Vec<LoweredOperand>> {
         for (index, step) in flow.steps.iter().enumerate() {
             let concat = matches!(&step.kind, StepKind::Call(call) if call.callee.path.to_string() == "concat");
             if index > 0 && !concat {
@@ -435,50 +435,50 @@ impl Lowerer<'_> {
         Ok(operands)
     }
 
-    fn step(&mut self, step: &Step, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
+    fn step(&mut self, step: &FlowStep, operands: Vec<LoweredOperand>, frame: &mut ModuleFrame) -> Result<Vec<LoweredOperand>> {
         if step.annotations.is_empty() {
-            return self.plain_step(step, operands, frame);
+            return self.step_in_precision(step, operands, frame);
         }
-        self.valid(&step.annotations, Place::Step, frame)?;
+        self.recheck_annotations(&step.annotations, AnnotationTarget::Step, frame)?;
         let notes: Vec<&Annotation> = step.annotations.iter().collect();
         let quantizes = matches!(&step.kind, StepKind::Call(call) if call.callee.path.to_string() == "quantize");
         let few = find(&notes, "dtype")
             .and_then(|note| note.word("type"))
-            .is_some_and(|name| LowPrecision::named(&name).is_some());
+            .is_some_and(|name| LowPrecision::from_name(&name).is_some());
         let scales = !quantizes && !few;
-        let own = self.precision(&notes, &Known(frame), scales)?;
-        let computes = own.compute.is_some() || own.few.is_some();
+        let own = self.precision(&notes, &FrameNames(frame), scales)?;
+        let computes = own.compute.is_some() || own.operand_rounding.is_some();
         let source = computes.then(|| self.dtype_of(operands.first())).flatten();
         let outer = (self.compute, self.quantizing);
-        let scale = self.scale(&notes, &Known(frame))?.map(|(_, scale)| scale);
-        let outer_few = self.take_precision(&own, step.span);
+        let scale = self.scale(&notes, &FrameNames(frame))?.map(|(_, scale)| scale);
+        let outer_few = self.enter_precision(&own, step.span);
         self.quantizing = scale.filter(|_| !scales).or(outer.1);
-        let results = self.plain_step(step, operands, frame);
+        let results = self.step_in_precision(step, operands, frame);
         (self.compute, self.quantizing) = outer;
-        self.give_back(outer_few);
+        self.restore_precision(outer_few);
         let mut results = results?;
-        self.precise(&own, outer_few, &notes, step.span)?;
+        self.check_precision_used(&own, outer_few, &notes, step.span)?;
         for operand in &mut results {
-            if let Some(format) = own.output.or(source.map(Format::Wide)) {
+            if let Some(format) = own.output.or(source.map(TensorFormat::Native)) {
                 self.given_format(operand, format, own.output.is_some(), step.span)?;
             }
-            let Operand::Tensor(value) = operand else { continue };
-            *value = self.converted(*value, &notes, frame)?;
+            let LoweredOperand::Tensor(value) = operand else { continue };
+            *value = self.convert_dtype(*value, &notes, frame)?;
             if let Some(note) = find(&notes, "gradient") {
                 *value = self.gradient(note, *value, frame)?;
             }
-            *value = self.divided(&notes, *value, frame)?;
+            *value = self.mark_sharding(&notes, *value, frame)?;
             *value = self.barrier(&notes, *value)?;
         }
         Ok(results)
     }
 
-    fn plain_step(&mut self, step: &Step, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
+    fn step_in_precision(&mut self, step: &FlowStep, operands: Vec<LoweredOperand>, frame: &mut ModuleFrame) -> Result<Vec<LoweredOperand>> {
         let results = match &step.kind {
             StepKind::Call(call) => self.call_operands(call, operands, frame)?,
             StepKind::Shape(dims) => {
                 let want = dims.iter().map(|dim| frame.size(dim)).collect::<Result<Vec<_>>>()?;
-                if let Some(Operand::Tensor(value)) = operands.first() {
+                if let Some(LoweredOperand::Tensor(value)) = operands.first() {
                     let found = self.b.graph.ty(*value).shape.to_vec();
                     if found != want {
                         let label = format!("the tensor here is {found:?}");
@@ -491,37 +491,37 @@ impl Lowerer<'_> {
         Ok(results)
     }
 
-    fn call_operands(&mut self, call: &Call, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
+    fn call_operands(&mut self, call: &Call, operands: Vec<LoweredOperand>, frame: &mut ModuleFrame) -> Result<Vec<LoweredOperand>> {
         if let Some(results) = self.backward_call(call, &operands, frame)? {
             return Ok(results);
         }
         let values = self.call(call, operands, frame)?;
-        Ok(values.into_iter().map(Operand::Tensor).collect())
+        Ok(values.into_iter().map(LoweredOperand::Tensor).collect())
     }
 
     /// A tensor as it is written: a name, a member of an instance, an index.
-    pub(super) fn operand(&mut self, expr: &Expr, frame: &Frame) -> Result<Operand> {
+    pub(super) fn operand(&mut self, expr: &Expr, frame: &ModuleFrame) -> Result<LoweredOperand> {
         if let ExprKind::Index(base, items) = &expr.kind {
             let base = self.operand(base, frame)?.tensor(expr.span)?;
-            return self.indexed(base, items, frame, expr.span).map(Operand::Tensor);
+            return self.indexed(base, items, frame, expr.span).map(LoweredOperand::Tensor);
         }
         let Some(path) = expr.peel().as_path() else {
             return unsupported(expr.span, "this operand");
         };
         match self.entry(&path, frame) {
-            Some(Entry::Tensor(value)) => Ok(Operand::Tensor(value)),
-            Some(Entry::Table(table)) => Ok(Operand::Table(table)),
-            Some(Entry::Absent) => Ok(Operand::Absent(path.to_string())),
+            Some(FrameEntry::Tensor(value)) => Ok(LoweredOperand::Tensor(value)),
+            Some(FrameEntry::Table(table)) => Ok(LoweredOperand::Table(table)),
+            Some(FrameEntry::Absent) => Ok(LoweredOperand::Absent(path.to_string())),
             // `(d_y, saved.x, mlp) -> mlp.backward()` names the module once more.
-            Some(Entry::Instance(_)) if self.in_backward => Ok(Operand::Gradients),
-            Some(Entry::Array(experts)) => Ok(Operand::Experts(experts)),
-            Some(Entry::Instance(_) | Entry::Stack(..)) => unsupported(expr.span, "a module given as a tensor"),
+            Some(FrameEntry::Instance(_)) if self.in_backward => Ok(LoweredOperand::Gradients),
+            Some(FrameEntry::Array(experts)) => Ok(LoweredOperand::Experts(experts)),
+            Some(FrameEntry::Instance(_) | FrameEntry::Stack(..)) => unsupported(expr.span, "a module given as a tensor"),
             None => fail(Code::E002, expr.span, format!("no tensor named `{path}`"), "not defined here"),
         }
     }
 
     /// What a dotted name stands for.
-    pub(super) fn entry(&self, path: &Path, frame: &Frame) -> Option<Entry> {
+    pub(super) fn entry(&self, path: &Path, frame: &ModuleFrame) -> Option<FrameEntry> {
         if let Some(entry) = frame.entries.get(&path.to_string()) {
             return Some(entry.clone());
         }
@@ -529,7 +529,7 @@ impl Lowerer<'_> {
         let mut entry = frame.entries.get(&parts.next()?.name)?.clone();
         for part in parts {
             entry = match entry {
-                Entry::Instance(instance) => instance.entries.get(&part.name)?.clone(),
+                FrameEntry::Instance(instance) => instance.entries.get(&part.name)?.clone(),
                 _ => return None,
             };
         }
@@ -537,8 +537,8 @@ impl Lowerer<'_> {
     }
 
     /// An index or slice. `table[0:T]` has the rows of the positions at hand, in decoding too.
-    fn indexed(&mut self, base: Value, items: &[IndexItem], frame: &Frame, span: Span) -> Result<Value> {
-        let value = self.plainly_indexed(base, items, frame, span)?;
+    fn indexed(&mut self, base: Value, items: &[IndexItem], frame: &ModuleFrame, span: Span) -> Result<Value> {
+        let value = self.static_index(base, items, frame, span)?;
         let timed = items.iter().any(|item| match item {
             IndexItem::At(e) => frame.mentions_time(e),
             IndexItem::Slice { start, end, .. } => start.iter().chain(end).any(|e| frame.mentions_time(e)),
@@ -549,26 +549,26 @@ impl Lowerer<'_> {
             axis = l.is_row_slice(base, items, frame);
             axis.is_some()
         };
-        if !self.shifted(by_position) {
+        if !self.counts_from_position(by_position) {
             if timed {
-                self.tag_mixed(&[value], "a slice by the length of the sequence");
+                self.set_cross_position(&[value], "a slice by the length of the sequence");
             }
             return Ok(value);
         }
         // Elsewhere the axis is the one that is cut short.
         let (whole, part) = (self.b.graph.ty(base).shape.clone(), self.b.graph.ty(value).shape.clone());
         let axis = axis.or_else(|| (0..whole.len()).find(|&a| sliced_to_end(items, a))).unwrap_or(0);
-        self.bound(whole[axis], part[axis], span)?;
+        self.limit_positions(whole[axis], part[axis], span)?;
         let Some(position) = self.position else { return Ok(value) };
-        let fault = |e: ir::Error| misfit(&e, span, "index");
+        let fault = |e: ir::Error| op_error(&e, span, "index");
         let zero = self.b.scalar(ir::DType::I32, 0.0).map_err(fault)?;
         let starts: Vec<Value> = (0..whole.len()).map(|a| if a == axis { position } else { zero }).collect();
         let rows = self.b.dynamic_slice(base, &starts, &part).map_err(fault)?;
-        self.tag(rows, Kind::rows(axis));
+        self.set_dependence(rows, SequenceDependence::rows(axis));
         Ok(rows)
     }
 
-    fn plainly_indexed(&mut self, base: Value, items: &[IndexItem], frame: &Frame, span: Span) -> Result<Value> {
+    fn static_index(&mut self, base: Value, items: &[IndexItem], frame: &ModuleFrame, span: Span) -> Result<Value> {
         let shape = self.b.graph.ty(base).shape.to_vec();
         let (mut start, mut limit) = (vec![0; shape.len()], shape.clone());
         let is_ellipsis = |item: &IndexItem| matches!(item, IndexItem::At(e) if e.kind == ExprKind::Ellipsis);
@@ -615,13 +615,13 @@ impl Lowerer<'_> {
             .collect();
         (self.b.slice(base, &start, &limit, &vec![1; shape.len()]))
             .and_then(|v| self.b.reshape(v, &kept))
-            .map_err(|e| misfit(&e, span, "index"))
+            .map_err(|e| op_error(&e, span, "index"))
     }
 
     /// `x + f(norm(x))` one after the other, or all from the same `x`.
-    fn residual_pattern(&mut self, pattern: &Pattern, frame: &Frame) -> Result<Vec<Value>> {
+    fn residual_pattern(&mut self, pattern: &Pattern, frame: &ModuleFrame) -> Result<Vec<Value>> {
         let span = pattern.kind.span;
-        let Some(Entry::Tensor(mut x)) = frame.entries.get("in").cloned() else {
+        let Some(FrameEntry::Tensor(mut x)) = frame.entries.get("in").cloned() else {
             return fail(Code::E003, span, "a residual pattern takes one tensor", "");
         };
         let parallel = pattern.kind.name == "parallel_residual";
@@ -629,7 +629,7 @@ impl Lowerer<'_> {
         for sublayer in &pattern.sublayers {
             let mut y = if parallel { first } else { x };
             for path in sublayer {
-                let Some(Entry::Instance(instance)) = self.entry(path, frame) else {
+                let Some(FrameEntry::Instance(instance)) = self.entry(path, frame) else {
                     return fail(Code::E002, path.span(), format!("`{path}` is not a module here"), "");
                 };
                 let results = self.run_instance(&instance, vec![Some(y)], path.span())?;
@@ -638,12 +638,12 @@ impl Lowerer<'_> {
                     None => return fail(Code::E003, path.span(), format!("`{path}` has no result"), ""),
                 }
             }
-            x = (self.b.add(x, y)).map_err(|e| misfit(&e, span, "residual addition"))?;
+            x = (self.b.add(x, y)).map_err(|e| op_error(&e, span, "residual addition"))?;
         }
         Ok(vec![x])
     }
 
-    fn flatten<'s>(&mut self, statements: &'s [Statement], frame: &Frame, flows: &mut Vec<&'s Flow>) -> Result<()> {
+    fn flatten<'s>(&mut self, statements: &'s [Statement], frame: &ModuleFrame, flows: &mut Vec<&'s Flow>) -> Result<()> {
         for statement in statements {
             match statement {
                 Statement::Flow(flow) => flows.push(flow),
@@ -670,11 +670,11 @@ fn sliced_to_end(items: &[IndexItem], axis: usize) -> bool {
 
 /// Whether a flow is a stack of blocks and nothing else: a checkpoint there means one for each block.
 fn is_stack(flow: &Flow) -> bool {
-    matches!(&flow.steps[..], [Step { kind: StepKind::Call(call), .. }] if call.callee.path.to_string() == "StackedBlocks")
+    matches!(&flow.steps[..], [FlowStep { kind: StepKind::Call(call), .. }] if call.callee.path.to_string() == "StackedBlocks")
 }
 
 /// Whether a step adds to what its destination already holds.
-fn accumulates(step: &Step) -> bool {
+fn accumulates(step: &FlowStep) -> bool {
     let StepKind::Call(Call { args: Some(args), .. }) = &step.kind else {
         return false;
     };

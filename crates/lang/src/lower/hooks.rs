@@ -3,8 +3,8 @@
 //! A hook that modifies or replaces is traced into the graph, so it is differentiated and fused like the rest. An
 //! observer costs one more output of the graph. A point where nobody is registered costs nothing.
 
-use super::annotations::{Notes, text};
-use super::{Lowerer, Result, misfit};
+use super::annotations::{AnnotationArgs, text};
+use super::{Lowerer, Result, op_error};
 use crate::ast::Annotation;
 use crate::span::Span;
 use ir::{Builder, GraphBuilder, Type, Value};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Which layer of a stack a hook stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layer {
+pub enum LayerIndex {
     /// This one.
     Number(usize),
     /// Whichever runs: an i32 scalar of the graph, where the stack is a scan.
@@ -21,68 +21,68 @@ pub enum Layer {
 
 /// Where a hook is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct HookSite {
     /// The name of the point, such as `AfterQKVProjection`.
     pub point: String,
     /// The module and the tensor, such as `blocks[3].attention.qkv`.
     pub path: String,
     /// The layer, inside a stack of blocks.
-    pub layer: Option<Layer>,
+    pub layer: Option<LayerIndex>,
 }
 
 /// Writes a tensor anew; the result must have the tensor's type.
-pub type Rewrite = dyn Fn(&mut Builder, Value, &Site) -> ir::Result<Value> + Send + Sync;
+pub type RewriteFn = dyn Fn(&mut Builder, Value, &HookSite) -> ir::Result<Value> + Send + Sync;
 
 /// What is registered at a point.
 #[derive(Clone)]
-enum Action {
+enum HookAction {
     Observe,
-    Rewrite(Arc<Rewrite>),
+    Rewrite(Arc<RewriteFn>),
 }
 
 #[derive(Clone)]
-struct Hook {
+struct RegisteredHook {
     point: String,
     priority: i64,
-    action: Action,
+    action: HookAction,
 }
 
 /// Everything registered, in the order of priority: smaller numbers first, equal ones as registered.
 #[derive(Clone, Default)]
-pub struct Hooks {
-    list: Vec<Hook>,
+pub struct HookRegistry {
+    list: Vec<RegisteredHook>,
 }
 
-impl std::fmt::Debug for Hooks {
+impl std::fmt::Debug for HookRegistry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let points = self.list.iter().map(|hook| (&hook.point, hook.priority));
         f.debug_list().entries(points).finish()
     }
 }
 
-impl Hooks {
+impl HookRegistry {
     /// Nothing registered.
-    pub fn new() -> Hooks {
-        Hooks::default()
+    pub fn new() -> HookRegistry {
+        HookRegistry::default()
     }
 
     /// The tensor at a point becomes an output of the graph.
-    pub fn observe(self, point: &str) -> Hooks {
-        self.with(point, 0, Action::Observe)
+    pub fn observe(self, point: &str) -> HookRegistry {
+        self.with(point, 0, HookAction::Observe)
     }
 
     /// The tensor at a point is replaced by what `rewrite` makes of it. The point must be declared with `mode=modify` or
     /// `mode=replace`.
-    pub fn rewrite<F>(self, point: &str, priority: i64, rewrite: F) -> Hooks
+    pub fn rewrite<F>(self, point: &str, priority: i64, rewrite: F) -> HookRegistry
     where
-        F: Fn(&mut Builder, Value, &Site) -> ir::Result<Value> + Send + Sync + 'static,
+        F: Fn(&mut Builder, Value, &HookSite) -> ir::Result<Value> + Send + Sync + 'static,
     {
-        self.with(point, priority, Action::Rewrite(Arc::new(rewrite)))
+        self.with(point, priority, HookAction::Rewrite(Arc::new(rewrite)))
     }
 
-    fn with(mut self, point: &str, priority: i64, action: Action) -> Hooks {
+    fn with(mut self, point: &str, priority: i64, action: HookAction) -> HookRegistry {
         let at = self.list.partition_point(|hook| hook.priority <= priority);
-        self.list.insert(at, Hook { point: point.to_string(), priority, action });
+        self.list.insert(at, RegisteredHook { point: point.to_string(), priority, action });
         self
     }
 
@@ -93,7 +93,7 @@ impl Hooks {
 
 /// What a further output of a lowered graph shows.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Shown {
+pub enum ObservationKind {
     /// The tensor at an observed point.
     Hook(String),
     /// What `@probe` captures: `stats` are mean, deviation, smallest, largest and norm; `histogram` is the smallest, the
@@ -124,7 +124,7 @@ pub enum Shown {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// What it shows.
-    pub shown: Shown,
+    pub kind: ObservationKind,
     /// The module and the tensor.
     pub path: String,
     /// The layer, inside a stack of blocks that is not a scan; with a scan, all layers are stacked along the first axis.
@@ -134,44 +134,44 @@ pub struct Observation {
 }
 
 impl Lowerer<'_> {
-    pub(super) fn site(&self, point: &str, name: &str) -> Site {
+    pub(super) fn site(&self, point: &str, name: &str) -> HookSite {
         let path = match self.path.as_str() {
             "" => name.to_string(),
             path => format!("{path}.{name}"),
         };
-        Site { point: point.to_string(), path, layer: self.layer }
+        HookSite { point: point.to_string(), path, layer: self.layer }
     }
 
     /// Adds an output for onlookers.
-    pub(super) fn show(&mut self, shown: Shown, name: &str, value: Value) {
+    pub(super) fn add_observation(&mut self, shown: ObservationKind, name: &str, value: Value) {
         let site = self.site("", name);
         let layer = match site.layer {
-            Some(Layer::Number(layer)) => Some(layer),
+            Some(LayerIndex::Number(layer)) => Some(layer),
             _ => None,
         };
         let ty = self.b.graph.ty(value).clone();
-        self.observed.push((Observation { shown, path: site.path, layer, ty }, value));
+        self.observed.push((Observation { kind: shown, path: site.path, layer, ty }, value));
     }
 
     /// Calls whatever is registered at a point.
-    pub(super) fn hooked(&mut self, note: &Annotation, name: &str, value: Value) -> Result<Value> {
+    pub(super) fn call_hooks(&mut self, note: &Annotation, name: &str, value: Value) -> Result<Value> {
         let Some(point) = note.argument("point").and_then(text) else { return Ok(value) };
         let may_change = matches!(note.word("mode").as_deref(), Some("modify" | "replace"));
         let mut value = value;
         for hook in self.options.hooks.list.iter().filter(|hook| hook.point == point) {
             match &hook.action {
-                Action::Observe => self.show(Shown::Hook(point.clone()), name, value),
-                Action::Rewrite(_) if !may_change => {
+                HookAction::Observe => self.add_observation(ObservationKind::Hook(point.clone()), name, value),
+                HookAction::Rewrite(_) if !may_change => {
                     let message = format!("a hook at `{point}` wants to change an observed tensor");
                     let label = "declared for observers";
                     let hint = format!("declare it as `@hook({point}, mode=modify)`");
-                    let found = super::Diagnostic::new(super::Code::E008, note.span, message).label(label).hint(hint);
+                    let found = super::Diagnostic::new(super::Code::E008, note.span, message).with_label(label).with_hint(hint);
                     return Err(Box::new(found));
                 }
-                Action::Rewrite(rewrite) => {
+                HookAction::Rewrite(rewrite) => {
                     let site = self.site(&point, name);
                     let before = self.b.graph.ty(value).clone();
-                    value = rewrite(&mut self.b, value, &site).map_err(|e| misfit(&e, note.span, &point))?;
+                    value = rewrite(&mut self.b, value, &site).map_err(|e| op_error(&e, note.span, &point))?;
                     self.changed += 1;
                     let after = self.b.graph.ty(value).clone();
                     if after != before {
@@ -186,7 +186,7 @@ impl Lowerer<'_> {
     }
 
     /// A graph's outputs for onlookers, added to its others while it is made; afterwards they are values outside.
-    pub(super) fn with_observed<T>(&mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, Seen)> {
+    pub(super) fn with_observed<T>(&mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, ObservedValues)> {
         let outer = std::mem::take(&mut self.observed);
         let result = part(self);
         let seen = std::mem::replace(&mut self.observed, outer);
@@ -194,7 +194,7 @@ impl Lowerer<'_> {
     }
 
     /// Observations of an inner graph, by the values that stand for them outside.
-    pub(super) fn seen_outside(&mut self, seen: Seen, values: &[Value]) {
+    pub(super) fn import_observations(&mut self, seen: ObservedValues, values: &[Value]) {
         let outside = seen.into_iter().zip(values);
         self.observed.extend(outside.map(|((observation, _), value)| {
             let ty = self.b.graph.ty(*value).clone();
@@ -209,21 +209,21 @@ impl Lowerer<'_> {
         };
         let mut found = super::Diagnostic::new(super::Code::E002, at, format!("no hook point `{point}` here"));
         found = match crate::suggest::closest(point, self.points.iter().map(String::as_str)) {
-            Some(close) => found.hint(format!("did you mean `{close}`?")),
-            None => found.label("nothing declares it with `@hook`"),
+            Some(close) => found.with_hint(format!("did you mean `{close}`?")),
+            None => found.with_label("nothing declares it with `@hook`"),
         };
         Err(Box::new(found))
     }
 }
 
 /// Observations with the values of the graph they were made in.
-pub(super) type Seen = Vec<(Observation, Value)>;
+pub(super) type ObservedValues = Vec<(Observation, Value)>;
 
 impl Observation {
     /// What a probe of gradients captures, out of the gradient of its input.
-    pub fn of_gradient(&self, b: &mut Builder, gradient: Value) -> ir::Result<Value> {
-        match &self.shown {
-            Shown::Probe { capture: what, .. } if what == "grad_stats" => {
+    pub fn capture_gradient(&self, b: &mut Builder, gradient: Value) -> ir::Result<Value> {
+        match &self.kind {
+            ObservationKind::Probe { capture: what, .. } if what == "grad_stats" => {
                 Ok(capture(b, gradient, "stats")?.unwrap_or(gradient))
             }
             _ => Ok(gradient),

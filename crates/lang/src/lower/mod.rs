@@ -30,21 +30,21 @@ mod sizes;
 mod stack;
 
 use crate::ast::{Expr, LetItem, Param, WeightPath, WeightSpec};
-use crate::consteval::Value as Const;
+use crate::consteval::ConstValue as Const;
 use crate::diagnostic::{Code, Diagnostic};
-use crate::resolve::{ItemRef, ModuleView, Program};
+use crate::resolve::{ItemRef, ModuleView, ModuleProgram};
 use crate::span::Span;
-use checkpoint::Region;
-use frame::Frame;
+use checkpoint::RecomputeRegion;
+use frame::ModuleFrame;
 use ir::{Builder, DType, Graph, GraphBuilder, Loc, Type, Value};
 use rope_table::RopeTable;
-use sequence::{Kind, SequenceAnalysis};
+use sequence::{SequenceDependence, SequenceAnalysis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What may be chosen about a lowering.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LowerOptions {
     /// The dtype of parameters and activations that declare none.
     pub dtype: DType,
     /// Lower one step of decoding, with caches for this many positions.
@@ -54,7 +54,7 @@ pub struct Options {
     /// Make arrays of blocks one parameter per tensor, stacked along a first axis, and run them by a scan.
     pub scan: bool,
     /// What is registered at the points of `@hook`.
-    pub hooks: Hooks,
+    pub hooks: HookRegistry,
     /// Probes, and traces of values, become outputs.
     pub probes: bool,
     /// Asserts become outputs.
@@ -64,17 +64,17 @@ pub struct Options {
     /// Paths of optional parameters, and names of optional inputs, that are `None`.
     pub absent: BTreeSet<String>,
     /// A recipe in the place of the model's own; annotations of operations beat it.
-    pub recipe: Option<Recipe>,
+    pub recipe: Option<PrecisionRecipe>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for LowerOptions {
+    fn default() -> LowerOptions {
+        LowerOptions {
             dtype: DType::F32,
             decode: None,
             custom_backward: true,
             scan: false,
-            hooks: Hooks::new(),
+            hooks: HookRegistry::new(),
             probes: false,
             asserts: false,
             training: false,
@@ -100,7 +100,7 @@ pub struct Parameter {
     /// The largest norm of its gradient.
     pub grad_clip: Option<f64>,
     /// What it starts as.
-    pub init: Init,
+    pub init: ParamInit,
     /// Whether an `@adapter` brought it: a checkpoint of the base model does not have it.
     pub adapter: bool,
     /// How `@shard` divides it over devices.
@@ -108,7 +108,7 @@ pub struct Parameter {
     /// Whether it is a stack of those of several blocks, along a first axis.
     pub stacked: bool,
     /// The few bits that it is stored in: what the graph rounds it to where it reads it.
-    pub few: Option<transform::Rounding>,
+    pub rounding: Option<transform::Rounding>,
 }
 
 /// A strategy of `@shard` (§7.6.1) for a parameter.
@@ -128,7 +128,7 @@ pub enum Shard {
 
 impl Shard {
     /// The strategy of a name; `sequence` and `batch` are of activations.
-    pub fn named(name: &str) -> Option<Shard> {
+    pub fn from_name(name: &str) -> Option<Shard> {
         match name {
             "column" => Some(Shard::Column),
             "row" => Some(Shard::Row),
@@ -150,20 +150,20 @@ impl Parameter {
             lr_scale: 1.0,
             wd_scale: 1.0,
             grad_clip: None,
-            init: Init::Usual,
+            init: ParamInit::Default,
             adapter: false,
             shard: None,
             stacked: false,
-            few: None,
+            rounding: None,
         }
     }
 }
 
 /// First values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Init {
+pub enum ParamInit {
     /// As its name and shape suggest.
-    Usual,
+    Default,
     /// An adapter's second half, so that it starts without effect.
     Zeros,
     /// Factors that start without effect.
@@ -201,15 +201,15 @@ pub struct Lowered {
     /// Types of the caches of a decoding step: inputs behind the position, and outputs behind the others.
     pub caches: Vec<Type>,
     /// Outputs for onlookers, behind all others.
-    pub observed: Vec<Observation>,
+    pub observations: Vec<Observation>,
     /// Probes of gradients: inputs behind all others that are to be zero, and whose gradients are the tensors'.
-    pub tapped: Vec<Observation>,
+    pub gradient_probes: Vec<Observation>,
     /// Histories of delayed scaling, inputs behind those, zero at first; only for training. Their gradients are their next values.
-    pub states: Vec<Type>,
+    pub amax_histories: Vec<Type>,
     /// Whether the very last input is a key of what is random, `u32[2]`, which every run should change.
-    pub keyed: bool,
+    pub needs_rng: bool,
     /// Points of `@hook` that the graph has.
-    pub points: Vec<String>,
+    pub hook_points: Vec<String>,
     /// Lines of `@trace`, in the order of the graph.
     pub trace: Vec<String>,
     /// Statements with `@fuse` or `@fuse_required`.
@@ -223,30 +223,30 @@ pub struct Lowered {
     /// Formats that no device here computes in, each with its place and how it is emulated.
     pub emulated: Vec<String>,
     /// How ranks sum gradients, as `@comm` in backward graphs says.
-    pub summing: Summing,
+    pub grad_reduction: GradReductionOptions,
 }
 
 /// How ranks sum gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summing {
+pub struct GradReductionOptions {
     /// Bytes that go together: the smallest `bucket_size`.
-    pub bucket: Option<usize>,
+    pub bucket_bytes: Option<usize>,
     /// Whether ranks wait for each sum (`async=false`) instead of computing meanwhile.
-    pub waits: bool,
+    pub synchronous: bool,
 }
 
-pub(crate) use declare::takes_word;
+pub(crate) use declare::accepts_word;
 pub use dropout::dropout;
-pub use hooks::{Hooks, Layer, Observation, Rewrite, Shown, Site};
+pub use hooks::{HookRegistry, LayerIndex, Observation, RewriteFn, ObservationKind, HookSite};
 pub use primitives::mean_cross_entropy;
-pub(crate) use quantized_types::is_few;
-pub use recipe::{Format, POLICIES, Recipe};
-pub(crate) use recipe::{Nothing, STRATEGIES};
+pub(crate) use quantized_types::is_low_precision_dtype;
+pub use recipe::{TensorFormat, POLICIES, PrecisionRecipe};
+pub(crate) use recipe::{NoNames, STRATEGIES};
 pub use sizes::{check_given, constant, input_types};
 
 /// What a model's graph says about the sequences that it takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct SequenceLimits {
     /// Why each new token needs the whole sequence again; none where a step of decoding gives the same.
     pub not_incremental: Option<String>,
     /// The smallest table that is read by the ids given: ids are below it.
@@ -262,15 +262,15 @@ pub type Result<T> = std::result::Result<T, Box<Diagnostic>>;
 
 /// Lowers a declaration for the given parameters and input types.
 pub fn lower(
-    program: &Program,
+    program: &ModuleProgram,
     item: ItemRef,
     given: &BTreeMap<String, Const>,
     inputs: &[Type],
-    options: &Options,
+    options: &LowerOptions,
 ) -> Result<Lowered> {
     let view = view(program, item)?;
     let time = match options.decode {
-        Some(_) => Some(trial(&view, program, given, inputs, options)?.0.repeated()),
+        Some(_) => Some(trace_decode_step(&view, program, given, inputs, options)?.0.replay()),
         None => None,
     };
     let mut lowerer = Lowerer { time: time.clone(), ..Lowerer::new(program, options) };
@@ -284,16 +284,16 @@ pub fn lower(
 
 /// What the graph of a declaration says about the sequences that it takes.
 pub fn limits(
-    program: &Program,
+    program: &ModuleProgram,
     item: ItemRef,
     given: &BTreeMap<String, Const>,
     inputs: &[Type],
-    options: &Options,
-) -> Result<Limits> {
-    Ok(trial(&view(program, item)?, program, given, inputs, options)?.1)
+    options: &LowerOptions,
+) -> Result<SequenceLimits> {
+    Ok(trace_decode_step(&view(program, item)?, program, given, inputs, options)?.1)
 }
 
-fn view(program: &Program, item: ItemRef) -> Result<ModuleView<'_>> {
+fn view(program: &ModuleProgram, item: ItemRef) -> Result<ModuleView<'_>> {
     ModuleView::new(program, item).ok_or_else(|| {
         let span = Span::new(program.files[0].id, 0, 0);
         Box::new(Diagnostic::new(Code::E002, span, "nothing to lower: not a module or model"))
@@ -301,13 +301,13 @@ fn view(program: &Program, item: ItemRef) -> Result<ModuleView<'_>> {
 }
 
 /// Lowers a step of decoding with a number of positions that can be told from other sizes.
-fn trial(
+fn trace_decode_step(
     view: &ModuleView<'_>,
-    program: &Program,
+    program: &ModuleProgram,
     given: &BTreeMap<String, Const>,
     inputs: &[Type],
-    options: &Options,
-) -> Result<(SequenceAnalysis, Limits)> {
+    options: &LowerOptions,
+) -> Result<(SequenceAnalysis, SequenceLimits)> {
     let mut tried = sequence::TRIALS.iter().map(|&steps| trial_of(steps, view, program, given, inputs, options));
     let first = tried.next().unwrap_or_else(|| Ok(Default::default()));
     first.or_else(|found| tried.find_map(Result::ok).ok_or(found))
@@ -316,26 +316,26 @@ fn trial(
 fn trial_of(
     steps: usize,
     view: &ModuleView<'_>,
-    program: &Program,
+    program: &ModuleProgram,
     given: &BTreeMap<String, Const>,
     inputs: &[Type],
-    options: &Options,
-) -> Result<(SequenceAnalysis, Limits)> {
+    options: &LowerOptions,
+) -> Result<(SequenceAnalysis, SequenceLimits)> {
     let mut inputs = inputs.to_vec();
     inputs.iter_mut().filter_map(|ty| ty.shape.get_mut(1)).for_each(|size| *size = steps);
-    let options = Options { decode: Some(steps), ..options.clone() };
-    let mut lowerer = Lowerer { time: Some(SequenceAnalysis::trial()), ..Lowerer::new(program, &options) };
+    let options = LowerOptions { decode: Some(steps), ..options.clone() };
+    let mut lowerer = Lowerer { time: Some(SequenceAnalysis::new_trial()), ..Lowerer::new(program, &options) };
     let mut lowered = lowerer.run(view, given, &inputs)?;
     if !lowerer.adapters_found.is_empty() {
         let adapters = std::mem::take(&mut lowerer.adapters_found);
-        let time = Some(SequenceAnalysis::trial());
+        let time = Some(SequenceAnalysis::new_trial());
         lowerer = Lowerer { adapters: Some(adapters), time, ..Lowerer::new(program, &options) };
         lowered = lowerer.run(view, given, &inputs)?;
     }
     let time = lowerer.time.take().unwrap_or_default();
     let classes = lowered.graph.outputs().first().and_then(|out| lowered.graph.ty(*out).shape.last().copied());
-    let limits = Limits {
-        not_incremental: time.why_mixed().map(String::from),
+    let limits = SequenceLimits {
+        not_incremental: time.cross_position_reason().map(String::from),
         vocabulary: lowerer.vocabulary,
         max_positions: lowerer.max_positions,
         classes,
@@ -360,8 +360,8 @@ fn too_large<T>(span: Span, message: String, label: &str) -> Result<T> {
 type TableRows = (RopeTable, usize, (Value, Value));
 
 struct Lowerer<'a> {
-    program: &'a Program,
-    options: &'a Options,
+    program: &'a ModuleProgram,
+    options: &'a LowerOptions,
     b: Builder,
     params: Vec<Parameter>,
     tied: Vec<(String, String)>,
@@ -386,25 +386,25 @@ struct Lowerer<'a> {
     vocabulary: Option<usize>,
     depth: usize,
     /// The next stack computes each block again in backward.
-    checkpoint_blocks: Option<Region>,
+    checkpoint_blocks: Option<RecomputeRegion>,
     /// What surrounds the statement at hand.
-    region: Option<Region>,
+    region: Option<RecomputeRegion>,
     /// The instance at hand.
     path: String,
-    layer: Option<Layer>,
+    layer: Option<LayerIndex>,
     /// Primitives compute in this dtype.
     compute: Option<DType>,
     /// Products compute in few bits.
-    few: Option<transform::FewBits>,
+    few: Option<transform::MatmulRounding>,
     /// The statement at hand has a precision of its own, which no recipe changes.
     own_precision: bool,
     /// What the recipe of the whole model does to products.
-    whole: Option<transform::FewBits>,
+    whole: Option<transform::MatmulRounding>,
     /// Whether there are quantised tensors, and how many roundings there are.
     quantizes: bool,
     rounded: usize,
     /// What `@scaling` says to the `quantize` of the statement at hand.
-    quantizing: Option<recipe::Scale>,
+    quantizing: Option<recipe::ScalingStrategy>,
     emulated: Vec<String>,
     /// Results of statements get this dtype.
     output: Option<DType>,
@@ -416,24 +416,24 @@ struct Lowerer<'a> {
     in_backward: bool,
     /// How often something changed the forward graph in a way that no written backward knows.
     changed: usize,
-    observed: hooks::Seen,
+    observed: hooks::ObservedValues,
     points: BTreeSet<String>,
     trace: Vec<String>,
     fusions: Vec<Fusion>,
     profiled: Vec<String>,
     profiled_memory: BTreeSet<String>,
     ignored: Vec<String>,
-    summing: Summing,
+    summing: GradReductionOptions,
     /// Adapters to declare, and adapters met before they were declared.
-    adapters: Option<Vec<adapter::Declared>>,
-    adapters_found: Vec<adapter::Declared>,
+    adapters: Option<Vec<adapter::DeclaredAdapter>>,
+    adapters_found: Vec<adapter::DeclaredAdapter>,
     /// Inputs that go behind all others.
-    taps: hooks::Seen,
+    taps: hooks::ObservedValues,
     key: Option<Value>,
 }
 
 impl<'a> Lowerer<'a> {
-    fn new(program: &'a Program, options: &'a Options) -> Lowerer<'a> {
+    fn new(program: &'a ModuleProgram, options: &'a LowerOptions) -> Lowerer<'a> {
         Lowerer {
             program,
             options,
@@ -477,7 +477,7 @@ impl<'a> Lowerer<'a> {
             profiled: Vec::new(),
             profiled_memory: BTreeSet::new(),
             ignored: Vec::new(),
-            summing: Summing::default(),
+            summing: GradReductionOptions::default(),
             adapters: None,
             adapters_found: Vec::new(),
             taps: Vec::new(),
@@ -489,10 +489,10 @@ impl<'a> Lowerer<'a> {
 impl Lowerer<'_> {
     fn run(&mut self, view: &ModuleView<'_>, given: &BTreeMap<String, Const>, inputs: &[Type]) -> Result<Lowered> {
         self.ties = ties(view);
-        let mut frame = Frame::new(view.item.file, given.clone());
+        let mut frame = ModuleFrame::new(view.item.file, given.clone());
         frame.defaults(view, view.decl.name.span)?;
-        frame.lets(view, false)?;
-        let instance = self.declare(view, &frame, "", &declare::Traits::default())?;
+        frame.eval_lets(view, false)?;
+        let instance = self.declare(view, &frame, "", &declare::ParameterDefaults::default())?;
         let values: Vec<Value> = inputs.iter().map(|ty| self.b.graph.input(ty.clone())).collect();
         let all = view.forward.inputs.iter().map(|t| frame::io_name(t, "in"));
         let (mut names, mut there): (Vec<String>, Vec<bool>) = (Vec::new(), Vec::new());
@@ -509,8 +509,8 @@ impl Lowerer<'_> {
         if self.options.decode.is_some() {
             let position = self.b.graph.input(Type::new(DType::I32, &[]));
             self.position = Some(position);
-            values.iter().for_each(|value| self.tag(*value, Kind::rows(1)));
-            self.tag_mixed(&[position], "the position");
+            values.iter().for_each(|value| self.set_dependence(*value, SequenceDependence::rows(1)));
+            self.set_cross_position(&[position], "the position");
         }
         self.ids = values.clone();
         // Optional inputs that are not given keep their places.
@@ -522,7 +522,7 @@ impl Lowerer<'_> {
             given.pop();
         }
         let mut outputs = self.run_instance(&instance, given, view.decl.name.span)?;
-        self.conclude(&outputs);
+        self.check_outputs(&outputs);
         let caches: Vec<Type> = self.caches.iter().map(|(v, _)| self.b.graph.ty(*v).clone()).collect();
         outputs.extend(self.caches.iter().map(|(_, out)| *out));
         let (observed, values): (Vec<_>, Vec<_>) = std::mem::take(&mut self.observed).into_iter().unzip();
@@ -533,35 +533,35 @@ impl Lowerer<'_> {
         let keyed = self.key.is_some();
         let last: Vec<Value> = taps.into_iter().chain(self.key.take()).collect();
         let at = view.decl.name.span;
-        let fault = |e: ir::Error| misfit(&e, at, &view.decl.name.name);
-        let mut graph = with_last(graph, &last).map_err(fault)?;
+        let fault = |e: ir::Error| op_error(&e, at, &view.decl.name.name);
+        let mut graph = move_inputs_last(graph, &last).map_err(fault)?;
         if let Some(few) = &self.whole {
-            graph = transform::few_bits(&graph, few).map_err(fault)?;
+            graph = transform::round_matmuls(&graph, few).map_err(fault)?;
         }
         let (mut states, mut keyed) = (Vec::new(), keyed);
         if self.options.training {
             let key = keyed.then(|| graph.inputs().len() - 1);
             let made = transform::with_state(&graph, key).map_err(fault)?;
-            (graph, states, keyed) = (made.graph, made.states, made.keyed);
+            (graph, states, keyed) = (made.graph, made.amax_histories, made.needs_rng);
         }
         Ok(Lowered {
             graph,
-            tapped,
-            states,
-            keyed,
+            gradient_probes: tapped,
+            amax_histories: states,
+            needs_rng: keyed,
             params: std::mem::take(&mut self.params),
             tied: std::mem::take(&mut self.tied),
             inputs: names,
             outputs: results,
             caches,
-            observed,
-            points: std::mem::take(&mut self.points).into_iter().collect(),
+            observations: observed,
+            hook_points: std::mem::take(&mut self.points).into_iter().collect(),
             trace: std::mem::take(&mut self.trace),
             fusions: std::mem::take(&mut self.fusions),
             profiled: std::mem::take(&mut self.profiled),
             profiled_memory: std::mem::take(&mut self.profiled_memory),
             ignored: std::mem::take(&mut self.ignored),
-            summing: self.summing,
+            grad_reduction: self.summing,
             emulated: std::mem::take(&mut self.emulated),
         })
     }
@@ -596,7 +596,7 @@ fn ties(view: &ModuleView<'_>) -> Vec<(WeightPath, WeightPath)> {
 }
 
 /// The graph with some of its inputs behind the others.
-fn with_last(graph: Graph, last: &[Value]) -> ir::Result<Graph> {
+fn move_inputs_last(graph: Graph, last: &[Value]) -> ir::Result<Graph> {
     if last.is_empty() {
         return Ok(graph);
     }
@@ -620,12 +620,12 @@ fn param_name(param: &Param) -> Option<&str> {
 
 /// A finding as a failure.
 fn fail<T>(code: Code, span: Span, message: impl Into<String>, label: impl Into<String>) -> Result<T> {
-    Err(Box::new(Diagnostic::new(code, span, message).label(label)))
+    Err(Box::new(Diagnostic::new(code, span, message).with_label(label)))
 }
 
 /// The failure of an op of the graph: shapes or dtypes that do not fit.
-fn misfit(error: &ir::Error, span: Span, what: &str) -> Box<Diagnostic> {
-    Box::new(Diagnostic::new(Code::E004, span, format!("`{what}` does not fit")).label(error.to_string()))
+fn op_error(error: &ir::Error, span: Span, what: &str) -> Box<Diagnostic> {
+    Box::new(Diagnostic::new(Code::E004, span, format!("`{what}` does not fit")).with_label(error.to_string()))
 }
 
 fn unsupported<T>(span: Span, what: impl std::fmt::Display) -> Result<T> {

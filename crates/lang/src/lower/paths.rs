@@ -1,26 +1,26 @@
 //! Paths of parameters with placeholders, such as `blocks[{i}].attention.qkv_weight`: matching and filling in.
 
 use crate::ast::{WeightPart, WeightPath};
-use crate::consteval::{Names, eval};
+use crate::consteval::{NameResolver, eval};
 
 /// What placeholders stand for: a number, or `*` where blocks are stacked.
-pub(super) type Bound = Vec<(String, String)>;
+pub(super) type PlaceholderValues = Vec<(String, String)>;
 
 /// How a path and the name of a parameter go together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fit {
+pub(super) enum PathMatch {
     /// They don't.
     No,
     /// The path names it.
-    Yes(Bound),
+    Yes(PlaceholderValues),
     /// The path names one of the blocks that are stacked here.
     OneOfStacked,
 }
 
 /// Whether a path names a parameter.
-pub(super) fn fit(path: &WeightPath, name: &str, names: &dyn Names) -> Fit {
+pub(super) fn match_path(path: &WeightPath, name: &str, names: &dyn NameResolver) -> PathMatch {
     let mut rest = name;
-    let (mut bound, mut stacked) = (Bound::new(), false);
+    let (mut bound, mut stacked) = (PlaceholderValues::new(), false);
     for (index, part) in path.parts.iter().enumerate() {
         let next = match part {
             WeightPart::Field(field) => {
@@ -46,18 +46,18 @@ pub(super) fn fit(path: &WeightPath, name: &str, names: &dyn Names) -> Fit {
         };
         match next {
             Some(next) => rest = next,
-            None => return Fit::No,
+            None => return PathMatch::No,
         }
     }
     match (rest.is_empty(), stacked) {
-        (false, _) => Fit::No,
-        (true, true) => Fit::OneOfStacked,
-        (true, false) => Fit::Yes(bound),
+        (false, _) => PathMatch::No,
+        (true, true) => PathMatch::OneOfStacked,
+        (true, false) => PathMatch::Yes(bound),
     }
 }
 
 /// The name that a path is with its placeholders filled in; `None` if one is not bound.
-pub(super) fn filled(path: &WeightPath, bound: &Bound, names: &dyn Names) -> Option<String> {
+pub(super) fn fill_placeholders(path: &WeightPath, bound: &PlaceholderValues, names: &dyn NameResolver) -> Option<String> {
     let mut text = String::new();
     for (index, part) in path.parts.iter().enumerate() {
         match part {

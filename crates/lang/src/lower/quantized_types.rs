@@ -1,23 +1,23 @@
 //! Tensors and products in few bits (§7.4): emulated. A quantised tensor holds the numbers that its codes stand for, in f32, under a
 //! name that says what it is; who reads it dequantises it, so no scale gets lost.
 
-use super::annotations::{Notes, find};
-use super::graph::Operand;
-use super::primitives::Primitive;
-use super::recipe::{Format, Recipe, Role, Scale, named, stored};
-use super::{Lowerer, Result, fail, misfit, unsupported};
+use super::annotations::{AnnotationArgs, find};
+use super::graph::LoweredOperand;
+use super::primitives::PrimitiveCall;
+use super::recipe::{TensorFormat, PrecisionRecipe, OperandRole, ScalingStrategy, parse_format, stored};
+use super::{Lowerer, Result, fail, op_error, unsupported};
 use crate::ast::{Annotation, Flow, Ident, StepKind};
-use crate::consteval::Names;
+use crate::consteval::NameResolver;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use ir::ops::{Dot, Name, RaggedDot};
 use ir::{DType, GraphBuilder, Op, Type, Value};
-use transform::{AS_WRITTEN, FewBits, LowPrecision, Rounding, Scaling};
+use transform::{KEEP_PRECISION, MatmulRounding, LowPrecision, Rounding, Scaling};
 
 /// Names of quantised values begin so.
-const QUANTIZED: &str = "quantized ";
+const QUANTIZED_PREFIX: &str = "quantized ";
 /// Those of weights that are stored in few bits.
-const STORED: &str = "stored ";
+const STORED_PREFIX: &str = "stored ";
 
 /// Products, which compute with quantised operands exactly.
 const PRODUCTS: &[&str] = &["matmul", "batched_matmul", "weight_grad", "grouped_gemm"];
@@ -37,26 +37,26 @@ const SUMS: &[&str] = &[
 
 impl Lowerer<'_> {
     /// What annotations of a statement or an operation say of its precision. `scales` says whether `@scaling` is about products.
-    pub(super) fn precision(&self, notes: &[&Annotation], names: &dyn Names, scales: bool) -> Result<Recipe> {
-        let mut own = Recipe::default();
+    pub(super) fn precision(&self, notes: &[&Annotation], names: &dyn NameResolver, scales: bool) -> Result<PrecisionRecipe> {
+        let mut own = PrecisionRecipe::default();
         if let Some(note) = find(notes, "precision") {
-            let format = |key: &str| -> Result<Option<Format>> {
+            let format = |key: &str| -> Result<Option<TensorFormat>> {
                 match note.argument(key).and_then(|expr| Some((super::annotations::text(expr)?, expr.span))) {
                     None => Ok(None),
-                    Some((name, span)) => named(&name, span).map(Some),
+                    Some((name, span)) => parse_format(&name, span).map(Some),
                 }
             };
-            if note.argument("accumulate").is_some() && format("accumulate")? != Some(Format::Wide(DType::F32)) {
+            if note.argument("accumulate").is_some() && format("accumulate")? != Some(TensorFormat::Native(DType::F32)) {
                 return unsupported(note.span, "a sum in another format than fp32");
             }
             own = match note.word("policy") {
-                Some(policy) => match Recipe::policy(&policy) {
+                Some(policy) => match PrecisionRecipe::policy(&policy) {
                     Some(policy) => policy,
                     None => return unsupported(note.span, format!("the precision policy `{policy}`")),
                 },
                 None => {
                     let compute = format("compute")?;
-                    if let Some(Format::Wide(dtype)) = compute
+                    if let Some(TensorFormat::Native(dtype)) = compute
                         && !dtype.is_float()
                     {
                         return fail(
@@ -66,8 +66,8 @@ impl Lowerer<'_> {
                             "",
                         );
                     }
-                    let few = compute.and_then(Format::few).map(FewBits::new);
-                    Recipe { compute: compute.and_then(Format::wide), few, output: format("output")?, ..own }
+                    let few = compute.and_then(TensorFormat::rounding).map(MatmulRounding::new);
+                    PrecisionRecipe { compute: compute.and_then(TensorFormat::native_dtype), operand_rounding: few, output: format("output")?, ..own }
                 }
             };
         }
@@ -77,12 +77,12 @@ impl Lowerer<'_> {
             return fail(Code::E008, note.span, "`@scaling` of what is not quantised", label);
         }
         let usual = if self.in_backward { LowPrecision::E5M2 } else { LowPrecision::E4M3 };
-        let few = own.few.or(self.few).or(self.whole).unwrap_or(FewBits::new(Rounding::new(usual)));
-        let on = |how: Rounding, role: Role| Scale::on(Some(&scale), Rounding { delay: None, ..how }, role, note.span);
-        own.few = Some(FewBits {
-            left: on(few.left, Role::Activation)?,
-            right: on(few.right, Role::Weight)?,
-            backward: few.backward.map(|how| on(how, Role::Activation)).transpose()?,
+        let few = own.operand_rounding.or(self.few).or(self.whole).unwrap_or(MatmulRounding::new(Rounding::new(usual)));
+        let on = |how: Rounding, role: OperandRole| ScalingStrategy::rounding_with_scales(Some(&scale), Rounding { delayed_scaling: None, ..how }, role, note.span);
+        own.operand_rounding = Some(MatmulRounding {
+            lhs: on(few.lhs, OperandRole::Activation)?,
+            rhs: on(few.rhs, OperandRole::Weight)?,
+            cotangent: few.cotangent.map(|how| on(how, OperandRole::Activation)).transpose()?,
             ..few
         });
         Ok(own)
@@ -92,16 +92,16 @@ impl Lowerer<'_> {
     pub(super) fn scale<'n>(
         &self,
         notes: &[&'n Annotation],
-        names: &dyn Names,
-    ) -> Result<Option<(&'n Annotation, Scale)>> {
+        names: &dyn NameResolver,
+    ) -> Result<Option<(&'n Annotation, ScalingStrategy)>> {
         let Some(note) = find(notes, "scaling") else { return Ok(None) };
         let strategy = note.word("strategy").unwrap_or_default();
-        let scale = Scale::read(&strategy, note.span, names, |key| note.argument(key))?;
-        if self.in_backward && matches!(scale, Scale::Delayed { .. }) {
+        let scale = ScalingStrategy::read(&strategy, note.span, names, |key| note.argument(key))?;
+        if self.in_backward && matches!(scale, ScalingStrategy::Delayed { .. }) {
             let found =
                 Diagnostic::new(Code::L001, note.span, "delayed scaling in a written backward is not supported yet")
-                    .label("its history would be lost")
-                    .hint("write `dynamic`, or leave the backward out: the policy fp8_hybrid rounds gradients itself");
+                    .with_label("its history would be lost")
+                    .with_hint("write `dynamic`, or leave the backward out: the policy fp8_hybrid rounds gradients itself");
             return Err(Box::new(found));
         }
         Ok(Some((note, scale)))
@@ -115,7 +115,7 @@ impl Lowerer<'_> {
         });
         let converts = find(notes, "dtype")
             .and_then(|note| note.word("type"))
-            .is_some_and(|name| LowPrecision::named(&name).is_some());
+            .is_some_and(|name| LowPrecision::from_name(&name).is_some());
         !quantizes && !converts
     }
 
@@ -124,11 +124,11 @@ impl Lowerer<'_> {
         &self,
         few: LowPrecision,
         notes: &[&Annotation],
-        names: &dyn Names,
+        names: &dyn NameResolver,
         span: Span,
     ) -> Result<Rounding> {
         let scale = self.scale(notes, names)?;
-        Scale::on(scale.as_ref().map(|(_, scale)| scale), Rounding::new(few), Role::Alone, span)
+        ScalingStrategy::rounding_with_scales(scale.as_ref().map(|(_, scale)| scale), Rounding::new(few), OperandRole::Standalone, span)
     }
 
     /// How a parameter is stored, where annotations say so.
@@ -136,14 +136,14 @@ impl Lowerer<'_> {
         &self,
         notes: &[&Annotation],
         declared: Option<&Ident>,
-        names: &dyn Names,
-    ) -> Result<Option<Format>> {
+        names: &dyn NameResolver,
+    ) -> Result<Option<TensorFormat>> {
         let said = match find(notes, "dtype") {
             Some(note) => note.word("type").map(|name| (name, note.span)),
             None => find(notes, "precision").and_then(|note| Some((note.word("storage")?, note.span))),
         };
         let said =
-            said.or_else(|| declared.filter(|name| is_few(&name.name)).map(|name| (name.name.clone(), name.span)));
+            said.or_else(|| declared.filter(|name| is_low_precision_dtype(&name.name)).map(|name| (name.name.clone(), name.span)));
         let scale = self.scale(notes, names)?;
         let Some((name, span)) = said else {
             return match scale {
@@ -151,19 +151,19 @@ impl Lowerer<'_> {
                 None => Ok(None),
             };
         };
-        Ok(Some(match (named(&name, span)?, scale) {
-            (Format::Few(plain), scale) => Format::Few(stored(plain, scale.as_ref().map(|(_, scale)| scale), span)?),
-            (Format::Wide(_), Some((note, _))) => return not_quantized(note),
+        Ok(Some(match (parse_format(&name, span)?, scale) {
+            (TensorFormat::LowPrecision(plain), scale) => TensorFormat::LowPrecision(stored(plain, scale.as_ref().map(|(_, scale)| scale), span)?),
+            (TensorFormat::Native(_), Some((note, _))) => return not_quantized(note),
             (wide, None) => wide,
         }))
     }
 
     /// A tensor in few bits: what its codes stand for, in f32.
-    pub(super) fn quantized(&mut self, value: Value, how: &Rounding, span: Span) -> Result<Value> {
+    pub(super) fn quantize_value(&mut self, value: Value, how: &Rounding, span: Span) -> Result<Value> {
         if self.format_of(value) == Some(how.format) {
             return Ok(value);
         }
-        self.rounded_under(value, how, QUANTIZED, span)
+        self.rounded_under(value, how, QUANTIZED_PREFIX, span)
     }
 
     fn rounded_under(&mut self, value: Value, how: &Rounding, under: &str, span: Span) -> Result<Value> {
@@ -174,16 +174,16 @@ impl Lowerer<'_> {
         }
         let axis = ty.rank().saturating_sub(1);
         let name = Name::new(format!("{under}{}", how.format.name()));
-        let made = transform::rounded(&mut self.b, value, axis, how).and_then(|y| self.b.one(name.into(), &[y]));
+        let made = transform::round_operand(&mut self.b, value, axis, how).and_then(|y| self.b.one(name.into(), &[y]));
         self.quantizes = true;
-        self.changed_by_few(how);
-        made.map_err(|e| misfit(&e, span, "quantize"))
+        self.mark_state_changed(how);
+        made.map_err(|e| op_error(&e, span, "quantize"))
     }
 
     /// A history is state that no written backward hands on.
-    fn changed_by_few(&mut self, how: &Rounding) {
+    fn mark_state_changed(&mut self, how: &Rounding) {
         self.rounded += 1;
-        if how.delay.is_some() {
+        if how.delayed_scaling.is_some() {
             self.changed += 1;
         }
     }
@@ -192,57 +192,57 @@ impl Lowerer<'_> {
     /// something else than a product reads it. Of stacked ones, each is by itself.
     pub(super) fn read_stored(&mut self, value: Value, how: &Rounding, stacked: bool, span: Span) -> Result<Value> {
         let shape = self.b.graph.ty(value).shape.to_vec();
-        if !(stacked && how.scaling == Scaling::Tensor) {
-            return self.rounded_under(value, how, STORED, span);
+        if !(stacked && how.scaling == Scaling::PerTensor) {
+            return self.rounded_under(value, how, STORED_PREFIX, span);
         }
         let rest: usize = shape[1..].iter().product();
-        let fault = |e: ir::Error| misfit(&e, span, "@dtype");
+        let fault = |e: ir::Error| op_error(&e, span, "@dtype");
         let rows = self.b.reshape(value, &[shape[0], rest]).map_err(fault)?;
-        let rows = transform::rounded(&mut self.b, rows, 1, &how.scaled(Scaling::Rows)).map_err(fault)?;
+        let rows = transform::round_operand(&mut self.b, rows, 1, &how.with_scaling(Scaling::PerRow)).map_err(fault)?;
         let whole = self.b.reshape(rows, &shape).map_err(fault)?;
         self.quantizes = true;
         self.rounded += 1;
-        let name = Name::new(format!("{STORED}{}", how.format.name()));
+        let name = Name::new(format!("{STORED_PREFIX}{}", how.format.name()));
         self.b.one(name.into(), &[whole]).map_err(fault)
     }
 
     /// What a value is quantised to, if it is.
     pub(super) fn format_of(&self, value: Value) -> Option<LowPrecision> {
-        self.marked(value).map(|(few, _)| few)
+        self.quantized_format(value).map(|(few, _)| few)
     }
 
     /// The format of a quantised value, and whether it is a stored weight.
-    fn marked(&self, value: Value) -> Option<(LowPrecision, bool)> {
+    fn quantized_format(&self, value: Value) -> Option<(LowPrecision, bool)> {
         if !self.quantizes {
             return None;
         }
         let Op::Name(name) = &self.b.graph.node_of(value)?.op else { return None };
-        match name.name.strip_prefix(QUANTIZED) {
-            Some(format) => Some((LowPrecision::named(format)?, false)),
-            None => Some((LowPrecision::named(name.name.strip_prefix(STORED)?)?, true)),
+        match name.name.strip_prefix(QUANTIZED_PREFIX) {
+            Some(format) => Some((LowPrecision::from_name(format)?, false)),
+            None => Some((LowPrecision::from_name(name.name.strip_prefix(STORED_PREFIX)?)?, true)),
         }
     }
 
     /// Dequantises operands: to the widest of the others, or the model's dtype. Products take them as they are, in f32; the dtype
     /// that their result is to have is returned.
-    pub(super) fn dequantized(&mut self, p: &mut Primitive) -> Result<Option<DType>> {
+    pub(super) fn dequantized(&mut self, p: &mut PrimitiveCall) -> Result<Option<DType>> {
         if !self.quantizes || matches!(p.name, "quantize" | "dequantize") {
             return Ok(None);
         }
         let (mut widest, mut any): (Option<DType>, bool) = (None, false);
-        for operand in p.slots.iter().flatten().chain(p.named.values()) {
-            let Operand::Tensor(value) = operand else { continue };
+        for operand in p.operands.iter().flatten().chain(p.named.values()) {
+            let LoweredOperand::Tensor(value) = operand else { continue };
             let dtype = self.b.graph.ty(*value).dtype;
-            match self.marked(*value) {
+            match self.quantized_format(*value) {
                 Some((few @ (LowPrecision::Int8 | LowPrecision::Int4), false)) => {
                     let found =
                         Diagnostic::new(Code::E015, p.span, format!("`{}` cannot take {} here", p.name, few.name()))
-                            .label("whole numbers are not dequantised without a word")
-                            .hint("write `x -> dequantize() -> y`, and use `y`");
+                            .with_label("whole numbers are not dequantised without a word")
+                            .with_hint("write `x -> dequantize() -> y`, and use `y`");
                     return Err(Box::new(found));
                 }
                 Some(_) => any = true,
-                None if dtype.is_float() => widest = Some(widest.map_or(dtype, |w| super::call::wider(w, dtype))),
+                None if dtype.is_float() => widest = Some(widest.map_or(dtype, |w| super::call::wider_dtype(w, dtype))),
                 None => {}
             }
         }
@@ -251,9 +251,9 @@ impl Lowerer<'_> {
         }
         let target = widest.unwrap_or(self.options.dtype);
         let product = PRODUCTS.contains(&p.name);
-        for operand in p.slots.iter_mut().flatten().chain(p.named.values_mut()) {
-            let Operand::Tensor(value) = operand else { continue };
-            let quantized = self.marked(*value).is_some();
+        for operand in p.operands.iter_mut().flatten().chain(p.named.values_mut()) {
+            let LoweredOperand::Tensor(value) = operand else { continue };
+            let quantized = self.quantized_format(*value).is_some();
             let dtype = match product {
                 true if self.b.graph.ty(*value).dtype.is_float() => DType::F32,
                 false if quantized => target,
@@ -261,41 +261,41 @@ impl Lowerer<'_> {
             };
             // A conversion to the dtype at hand leaves no trace of what a product has to know.
             if self.b.graph.ty(*value).dtype != dtype {
-                *value = self.b.cast(*value, dtype).map_err(|e| misfit(&e, p.span, "dequantize"))?;
+                *value = self.b.cast(*value, dtype).map_err(|e| op_error(&e, p.span, "dequantize"))?;
             }
         }
         Ok(product.then_some(target))
     }
 
     /// Rounds the operand of a sum or a norm in a statement that computes in few bits.
-    pub(super) fn rounded_sum(&mut self, p: &mut Primitive) -> Result<()> {
+    pub(super) fn round_sum_operand(&mut self, p: &mut PrimitiveCall) -> Result<()> {
         let Some(few) = self.few.filter(|_| self.own_precision && SUMS.contains(&p.name)) else { return Ok(()) };
-        let Some(Some(Operand::Tensor(value))) = p.slots.first_mut() else { return Ok(()) };
+        let Some(Some(LoweredOperand::Tensor(value))) = p.operands.first_mut() else { return Ok(()) };
         let ty: Type = self.b.graph.ty(*value).clone();
         if !ty.dtype.is_float() || ty.rank() == 0 {
             return Ok(());
         }
-        let fault = |e: ir::Error| misfit(&e, p.span, "@precision");
-        let rounded = transform::rounded(&mut self.b, *value, ty.rank() - 1, &few.left).map_err(fault)?;
+        let fault = |e: ir::Error| op_error(&e, p.span, "@precision");
+        let rounded = transform::round_operand(&mut self.b, *value, ty.rank() - 1, &few.lhs).map_err(fault)?;
         *value = self.b.cast(rounded, ty.dtype).map_err(fault)?;
-        self.changed_by_few(&few.left);
+        self.mark_state_changed(&few.lhs);
         Ok(())
     }
 
     /// A product as the statement at hand computes it.
-    pub(super) fn product(&mut self, dot: Dot, x: Value, w: Value) -> ir::Result<Value> {
+    pub(super) fn matmul(&mut self, dot: Dot, x: Value, w: Value) -> ir::Result<Value> {
         let Some(few) = self.few else {
             let y = self.b.one(dot.into(), &[x, w])?;
             return match self.own_precision && self.whole.is_some() {
-                true => self.b.one(Name::new(AS_WRITTEN).into(), &[y]),
+                true => self.b.one(Name::new(KEEP_PRECISION).into(), &[y]),
                 false => Ok(y),
             };
         };
         let axis = |contract: &[usize], rank: usize| contract.first().copied().unwrap_or(rank.saturating_sub(1));
         let (left, right) =
             (axis(&dot.lhs_contract, self.b.ty(x).rank()), axis(&dot.rhs_contract, self.b.ty(w).rank()));
-        let x = self.rounded_operand(x, left, &few.left)?;
-        let w = self.rounded_operand(w, right, &few.right)?;
+        let x = self.round_operand(x, left, &few.lhs)?;
+        let w = self.round_operand(w, right, &few.rhs)?;
         self.rounded += 1;
         let y = transform::rounded_product(&mut self.b, &dot, x, w, &few)?;
         // What follows decides the dtype of the result; inside a module it is that of its operands.
@@ -306,20 +306,20 @@ impl Lowerer<'_> {
     }
 
     /// A product of rows in groups with matrices `[groups, in, out]`, or `[groups, out, in]` that are to be turned, likewise.
-    pub(super) fn grouped(&mut self, x: Value, w: Value, offsets: Value, turned: bool) -> ir::Result<Value> {
+    pub(super) fn grouped_matmul(&mut self, x: Value, w: Value, offsets: Value, turned: bool) -> ir::Result<Value> {
         let matrices = |l: &mut Self, w: Value| if turned { l.b.permute(w, &[0, 2, 1]) } else { Ok(w) };
         let dot = RaggedDot::rows(self.b.ty(x).dtype);
         let Some(few) = self.few else {
             let w = matrices(self, w)?;
             let y = self.b.one(dot.into(), &[x, w, offsets])?;
             return match self.own_precision && self.whole.is_some() {
-                true => self.b.one(Name::new(AS_WRITTEN).into(), &[y]),
+                true => self.b.one(Name::new(KEEP_PRECISION).into(), &[y]),
                 false => Ok(y),
             };
         };
         let last = self.b.ty(x).rank().saturating_sub(1);
-        let x = self.rounded_operand(x, last, &few.left)?;
-        let w = self.rounded_operand(w, if turned { 2 } else { 1 }, &few.right)?;
+        let x = self.round_operand(x, last, &few.lhs)?;
+        let w = self.round_operand(w, if turned { 2 } else { 1 }, &few.rhs)?;
         let w = matrices(self, w)?;
         self.rounded += 1;
         let y = transform::rounded_groups(&mut self.b, &dot, [x, w, offsets], &few)?;
@@ -329,19 +329,19 @@ impl Lowerer<'_> {
         }
     }
 
-    fn rounded_operand(&mut self, value: Value, axis: usize, how: &Rounding) -> ir::Result<Value> {
+    fn round_operand(&mut self, value: Value, axis: usize, how: &Rounding) -> ir::Result<Value> {
         match self.format_of(value) {
             // It is what its codes stand for already.
             Some(format) if format == how.format => Ok(value),
             _ => {
-                self.changed_by_few(how);
-                transform::rounded(&mut self.b, value, axis, how)
+                self.mark_state_changed(how);
+                transform::round_operand(&mut self.b, value, axis, how)
             }
         }
     }
 
     /// A line for `explain`: what is computed in another way than it is written.
-    pub(super) fn emulates(&mut self, span: Span, what: &str) {
+    pub(super) fn note_emulated(&mut self, span: Span, what: &str) {
         let file = self.program.sources.file(span.file);
         let place = file.line_column(span.start);
         let line = format!("{}:{}: {what}", file.name(), place.line);
@@ -351,27 +351,27 @@ impl Lowerer<'_> {
     }
 
     /// The line for products in few bits.
-    pub(super) fn emulates_products(&mut self, span: Span, few: &FewBits) {
-        let mut what = format!("operands of products are rounded to {}", few.left.words());
-        if few.left != few.right {
-            what = format!("{what}, weights to {}", few.right.words());
+    pub(super) fn note_emulated_products(&mut self, span: Span, few: &MatmulRounding) {
+        let mut what = format!("operands of products are rounded to {}", few.lhs.describe());
+        if few.lhs != few.rhs {
+            what = format!("{what}, weights to {}", few.rhs.describe());
         }
-        if let Some(backward) = &few.backward {
-            what = format!("{what}, gradients to {}", backward.words());
+        if let Some(backward) = &few.cotangent {
+            what = format!("{what}, gradients to {}", backward.describe());
         }
-        self.emulates(span, &format!("{what}, and multiplied in f32"));
+        self.note_emulated(span, &format!("{what}, and multiplied in f32"));
     }
 }
 
 /// Whether a dtype of a declaration is one of few bits; whole numbers of 8 bits stand for themselves there.
-pub(crate) fn is_few(name: &str) -> bool {
-    name != "int8" && LowPrecision::named(name).is_some()
+pub(crate) fn is_low_precision_dtype(name: &str) -> bool {
+    name != "int8" && LowPrecision::from_name(name).is_some()
 }
 
 fn not_quantized<T>(note: &Annotation) -> Result<T> {
     let found = Diagnostic::new(Code::E008, note.span, "`@scaling` of what is not quantised")
-        .label("no format of few bits stands beside it")
-        .hint("write `@dtype(fp8_e4m3) @scaling(...)`, or leave it out");
+        .with_label("no format of few bits stands beside it")
+        .with_hint("write `@dtype(fp8_e4m3) @scaling(...)`, or leave it out");
     Err(Box::new(found))
 }
 
@@ -385,14 +385,14 @@ pub(super) fn check_scaling_alone(notes: &[&Annotation], few: bool) -> Result<()
 
 impl Lowerer<'_> {
     /// `quantize()`: with what `@scaling` of its statement says.
-    pub(super) fn quantize(&mut self, p: &Primitive, x: Value) -> Result<Vec<Value>> {
+    pub(super) fn quantize(&mut self, p: &PrimitiveCall, x: Value) -> Result<Vec<Value>> {
         let name = p.text("dtype").unwrap_or("fp8_e4m3");
-        match named(name, p.span)? {
-            Format::Wide(dtype) => self.b.cast(x, dtype).map(|y| vec![y]).map_err(|e| misfit(&e, p.span, "quantize")),
-            Format::Few(plain) => {
-                let how = Scale::on(self.quantizing.as_ref(), plain, Role::Alone, p.span)?;
-                self.emulates(p.span, &format!("rounded to {}, and kept in f32", how.words()));
-                Ok(vec![self.quantized(x, &how, p.span)?])
+        match parse_format(name, p.span)? {
+            TensorFormat::Native(dtype) => self.b.cast(x, dtype).map(|y| vec![y]).map_err(|e| op_error(&e, p.span, "quantize")),
+            TensorFormat::LowPrecision(plain) => {
+                let how = ScalingStrategy::rounding_with_scales(self.quantizing.as_ref(), plain, OperandRole::Standalone, p.span)?;
+                self.note_emulated(p.span, &format!("rounded to {}, and kept in f32", how.describe()));
+                Ok(vec![self.quantize_value(x, &how, p.span)?])
             }
         }
     }

@@ -1,13 +1,13 @@
 //! Recipes and policies (§7.4.2, §7.4.4): what they decide for a whole compilation or for one operation.
 
 use super::{Result, fail};
-use crate::ast::{Expr, ExprKind, Recipe as Declared};
-use crate::consteval::{Names, Ternary, Value as Const, eval};
+use crate::ast::{Expr, ExprKind, RecipeDecl as Declared};
+use crate::consteval::{NameResolver, Ternary, ConstValue as Const, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use crate::suggest::closest;
 use ir::DType;
-use transform::{DelayedScaling, FewBits, LowPrecision, Rounding, Scaling};
+use transform::{DelayedScaling, MatmulRounding, LowPrecision, Rounding, Scaling};
 
 /// The policies of `@precision`.
 pub const POLICIES: &[&str] = &["fp32", "bf16", "fp16", "fp8_hybrid", "fp8_pure", "fp4"];
@@ -20,76 +20,76 @@ const FP4_BLOCKS: (&[usize], &[usize]) = (&[1, 16, 32], &[16, 32]);
 
 /// A dtype of the language: one that computes, or one of few bits with its scales.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Format {
+pub enum TensorFormat {
     /// A dtype of the graph.
-    Wide(DType),
+    Native(DType),
     /// Few bits.
-    Few(Rounding),
+    LowPrecision(Rounding),
 }
 
-impl Format {
-    pub(super) fn wide(self) -> Option<DType> {
+impl TensorFormat {
+    pub(super) fn native_dtype(self) -> Option<DType> {
         match self {
-            Format::Wide(dtype) => Some(dtype),
-            Format::Few(_) => None,
+            TensorFormat::Native(dtype) => Some(dtype),
+            TensorFormat::LowPrecision(_) => None,
         }
     }
 
-    pub(super) fn few(self) -> Option<Rounding> {
+    pub(super) fn rounding(self) -> Option<Rounding> {
         match self {
-            Format::Few(how) => Some(how),
-            Format::Wide(_) => None,
+            TensorFormat::LowPrecision(how) => Some(how),
+            TensorFormat::Native(_) => None,
         }
     }
 }
 
 /// What is decided about operations: of a recipe, of a policy, or of one annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Recipe {
+pub struct PrecisionRecipe {
     /// What primitives compute in.
     pub compute: Option<DType>,
     /// What products round their operands and cotangents to.
-    pub few: Option<FewBits>,
+    pub operand_rounding: Option<MatmulRounding>,
     /// What results become.
-    pub output: Option<Format>,
+    pub output: Option<TensorFormat>,
     /// How weights are stored.
-    pub stored: Option<Format>,
+    pub stored: Option<TensorFormat>,
     /// Bits of each of the optimiser's moments: 8 or 32.
     pub optimizer_bits: Option<u32>,
 }
 
-impl Recipe {
+impl PrecisionRecipe {
     /// A policy by its name; for one operation its results have the dtype that §7.4.2 says.
-    pub fn policy(name: &str) -> Option<Recipe> {
+    pub fn policy(name: &str) -> Option<PrecisionRecipe> {
         let (e4m3, e5m2) = (Rounding::new(LowPrecision::E4M3), Rounding::new(LowPrecision::E5M2));
-        let wide = |dtype| Recipe { compute: Some(dtype), output: Some(Format::Wide(dtype)), ..Recipe::default() };
-        let few = |few, output| Recipe { few: Some(few), output: Some(output), ..Recipe::default() };
-        let bf16 = Format::Wide(DType::BF16);
+        let wide = |dtype| PrecisionRecipe { compute: Some(dtype), output: Some(TensorFormat::Native(dtype)), ..PrecisionRecipe::default() };
+        let few = |few, output| PrecisionRecipe { operand_rounding: Some(few), output: Some(output), ..PrecisionRecipe::default() };
+        let bf16 = TensorFormat::Native(DType::BF16);
         Some(match name {
             "fp32" => wide(DType::F32),
             "bf16" => wide(DType::BF16),
             "fp16" => wide(DType::F16),
-            "fp8_hybrid" => few(FewBits::new(e4m3).backward(e5m2), bf16),
-            "fp8_pure" => few(FewBits::new(e4m3).backward(e4m3), Format::Few(e4m3)),
-            "fp4" => few(FewBits::new(Rounding::new(LowPrecision::E2M1)), bf16),
+            "fp8_hybrid" => few(MatmulRounding::new(e4m3).with_cotangent_rounding(e5m2), bf16),
+            "fp8_pure" => few(MatmulRounding::new(e4m3).with_cotangent_rounding(e4m3), TensorFormat::LowPrecision(e4m3)),
+            "fp4" => few(MatmulRounding::new(Rounding::new(LowPrecision::E2M1)), bf16),
             _ => return None,
         })
     }
 
     /// A policy for a whole model: products compute as it says, and results keep the model's dtype.
-    pub fn of_policy(name: &str) -> Option<Recipe> {
-        let policy = Recipe::policy(name)?;
-        Some(match (policy.few, policy.output) {
-            (Some(few), Some(Format::Few(output))) => {
-                Recipe { few: Some(FewBits { output: Some(output), ..few }), output: None, ..policy }
+    pub fn model_policy(name: &str) -> Option<PrecisionRecipe> {
+        let policy = PrecisionRecipe::policy(name)?;
+        Some(match (policy.operand_rounding, policy.output) {
+            (Some(few), Some(TensorFormat::LowPrecision(output))) => {
+                PrecisionRecipe { operand_rounding: Some(MatmulRounding { output: Some(output), ..few }), output: None, ..policy }
             }
-            (Some(_), _) => Recipe { output: None, ..policy },
+            (Some(_), _) => PrecisionRecipe { output: None, ..policy },
             (None, _) => policy,
         })
     }
 
     /// What a declaration says. Its settings are known by then, each of its own kind.
-    pub fn of(recipe: &Declared) -> Result<Recipe> {
+    pub fn from_decl(recipe: &Declared) -> Result<PrecisionRecipe> {
         let find =
             |key: &str| recipe.entries.iter().find(|(name, _)| name.name == key).map(|(name, value)| (name, value));
         let scale = match find("scaling_strategy") {
@@ -102,7 +102,7 @@ impl Recipe {
                     })
                     .map(|(_, value)| value)
                 };
-                Some(Scale::read(&strategy, value.span, &Nothing, get)?)
+                Some(ScalingStrategy::read(&strategy, value.span, &NoNames, get)?)
             }
             None => None,
         };
@@ -126,15 +126,15 @@ impl Recipe {
                 "sums are taken in fp32",
             );
         }
-        let mut made = Recipe::default();
+        let mut made = PrecisionRecipe::default();
         let forward = format("forward_activation_dtype")?;
         let backward = format("backward_gradient_dtype")?;
         match forward {
-            Some((word, at)) => match named(word, at)? {
-                Format::Wide(dtype) => {
+            Some((word, at)) => match parse_format(word, at)? {
+                TensorFormat::Native(dtype) => {
                     made.compute = Some(dtype);
                     if let Some((other, at)) = backward.filter(|(other, _)| *other != word) {
-                        let what = if LowPrecision::named(other).is_some() {
+                        let what = if LowPrecision::from_name(other).is_some() {
                             "gradients in few bits need activations in few bits"
                         } else {
                             "a recipe whose gradients have another dtype than its activations is not supported yet"
@@ -142,57 +142,57 @@ impl Recipe {
                         return fail(Code::L001, at, what, format!("activations are {word}"));
                     }
                 }
-                Format::Few(plain) => {
-                    let scaled = |plain: Rounding, role: Role| Scale::on(scale.as_ref(), plain, role, at);
-                    let both = FewBits::new(plain);
-                    let mut few = FewBits {
-                        left: scaled(both.left, Role::Activation)?,
-                        right: scaled(both.right, Role::Weight)?,
+                TensorFormat::LowPrecision(plain) => {
+                    let scaled = |plain: Rounding, role: OperandRole| ScalingStrategy::rounding_with_scales(scale.as_ref(), plain, role, at);
+                    let both = MatmulRounding::new(plain);
+                    let mut few = MatmulRounding {
+                        lhs: scaled(both.lhs, OperandRole::Activation)?,
+                        rhs: scaled(both.rhs, OperandRole::Weight)?,
                         ..both
                     };
                     if let Some((word, at)) = backward {
-                        few.backward = match named(word, at)? {
-                            Format::Few(plain) => Some(Scale::on(scale.as_ref(), plain, Role::Activation, at)?),
-                            Format::Wide(_) => None,
+                        few.cotangent = match parse_format(word, at)? {
+                            TensorFormat::LowPrecision(plain) => Some(ScalingStrategy::rounding_with_scales(scale.as_ref(), plain, OperandRole::Activation, at)?),
+                            TensorFormat::Native(_) => None,
                         };
                     }
-                    made.few = Some(few);
+                    made.operand_rounding = Some(few);
                 }
             },
             None => {
-                if let Some((word, at)) = backward.filter(|(word, _)| LowPrecision::named(word).is_some()) {
+                if let Some((word, at)) = backward.filter(|(word, _)| LowPrecision::from_name(word).is_some()) {
                     let label = "give `forward_activation_dtype` too";
                     return fail(Code::E008, at, format!("gradients in {word} need activations in few bits"), label);
                 }
             }
         }
         if let Some((word, at)) = format("output_dtype")? {
-            match (named(word, at)?, &mut made.few) {
-                (Format::Few(plain), Some(few)) => {
-                    few.output = Some(Scale::on(scale.as_ref(), plain, Role::Activation, at)?)
+            match (parse_format(word, at)?, &mut made.operand_rounding) {
+                (TensorFormat::LowPrecision(plain), Some(few)) => {
+                    few.output = Some(ScalingStrategy::rounding_with_scales(scale.as_ref(), plain, OperandRole::Activation, at)?)
                 }
-                (Format::Wide(dtype), Some(few)) => few.wide = Some(dtype),
-                (format @ Format::Wide(_), None) => made.output = Some(format),
-                (Format::Few(_), None) => {
+                (TensorFormat::Native(dtype), Some(few)) => few.output_dtype = Some(dtype),
+                (format @ TensorFormat::Native(_), None) => made.output = Some(format),
+                (TensorFormat::LowPrecision(_), None) => {
                     let label = "give `forward_activation_dtype` in few bits too";
                     return fail(Code::E008, at, format!("results in {word} need products in few bits"), label);
                 }
             }
         }
         if let Some((word, at)) = format("weight_storage_dtype")? {
-            made.stored = Some(match named(word, at)? {
-                Format::Few(plain) => Format::Few(stored(plain, None, at)?),
+            made.stored = Some(match parse_format(word, at)? {
+                TensorFormat::LowPrecision(plain) => TensorFormat::LowPrecision(stored(plain, None, at)?),
                 wide => wide,
             });
         }
-        if let (Some((name, _)), None) = (find("scaling_strategy"), made.few) {
+        if let (Some((name, _)), None) = (find("scaling_strategy"), made.operand_rounding) {
             let label = "nothing here is in few bits";
             return fail(Code::E008, name.span, "`scaling_strategy` has no meaning here", label);
         }
         if let Some((name, value)) = find("stochastic_rounding")
-            && matches!(eval(value, &Nothing), Ok(Const::Bool(Ternary::Known(true))))
+            && matches!(eval(value, &NoNames), Ok(Const::Bool(Ternary::Known(true))))
         {
-            match made.few.as_mut().and_then(|few| few.backward.as_mut()) {
+            match made.operand_rounding.as_mut().and_then(|few| few.cotangent.as_mut()) {
                 Some(backward) => backward.stochastic = true,
                 None => {
                     let label = "give `backward_gradient_dtype` in few bits";
@@ -201,7 +201,7 @@ impl Recipe {
             }
         }
         if let Some((_, value)) = find("optimizer_bits") {
-            match eval(value, &Nothing).ok().and_then(|v| v.as_int()) {
+            match eval(value, &NoNames).ok().and_then(|v| v.as_int()) {
                 Some(bits @ (8 | 32)) => made.optimizer_bits = Some(bits as u32),
                 _ => {
                     return fail(
@@ -218,9 +218,9 @@ impl Recipe {
 }
 
 /// No names at all: settings are literals.
-pub(crate) struct Nothing;
+pub(crate) struct NoNames;
 
-impl Names for Nothing {
+impl NameResolver for NoNames {
     fn value(&self, _name: &str) -> Option<Const> {
         None
     }
@@ -229,25 +229,25 @@ impl Names for Nothing {
         false
     }
 
-    fn assumed(&self, _condition: &str) -> Option<bool> {
+    fn assumed_truth(&self, _condition: &str) -> Option<bool> {
         None
     }
 }
 
 /// The format with this name in the language; few bits with scales of the tensor at hand.
-pub(super) fn named(name: &str, span: Span) -> Result<Format> {
+pub(super) fn parse_format(name: &str, span: Span) -> Result<TensorFormat> {
     Ok(match name {
-        "fp32" => Format::Wide(DType::F32),
-        "bf16" => Format::Wide(DType::BF16),
-        "fp16" => Format::Wide(DType::F16),
-        "int32" => Format::Wide(DType::I32),
-        _ => match LowPrecision::named(name) {
-            Some(few) => Format::Few(Rounding::new(few)),
+        "fp32" => TensorFormat::Native(DType::F32),
+        "bf16" => TensorFormat::Native(DType::BF16),
+        "fp16" => TensorFormat::Native(DType::F16),
+        "int32" => TensorFormat::Native(DType::I32),
+        _ => match LowPrecision::from_name(name) {
+            Some(few) => TensorFormat::LowPrecision(Rounding::new(few)),
             None => {
                 let mut unknown = Diagnostic::new(Code::E015, span, format!("no dtype named `{name}`"))
-                    .label(format!("known are {}", crate::ast::DTYPE_NAMES.join(", ")));
+                    .with_label(format!("known are {}", crate::ast::DTYPE_NAMES.join(", ")));
                 if let Some(close) = closest(name, crate::ast::DTYPE_NAMES.iter().copied()) {
-                    unknown = unknown.hint(format!("did you mean `{close}`?"));
+                    unknown = unknown.with_hint(format!("did you mean `{close}`?"));
                 }
                 return Err(Box::new(unknown));
             }
@@ -264,16 +264,16 @@ fn text(value: &Expr) -> Option<&str> {
 
 /// What a tensor is to its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum OperandRole {
     Activation,
     Weight,
     /// Neither: a tensor by itself.
-    Alone,
+    Standalone,
 }
 
 /// `@scaling`, or the settings of a recipe that mean the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Scale {
+pub(super) enum ScalingStrategy {
     PerTensor { margin: f64, dynamic: bool },
     PerChannel { margin: f64 },
     PerToken { margin: f64 },
@@ -281,14 +281,14 @@ pub(super) enum Scale {
     Delayed { margin: f64, delay: DelayedScaling },
 }
 
-impl Scale {
+impl ScalingStrategy {
     /// A strategy with its arguments, which have been checked where they are constants.
     pub(super) fn read<'e>(
         strategy: &str,
         span: Span,
-        names: &dyn Names,
+        names: &dyn NameResolver,
         get: impl Fn(&str) -> Option<&'e Expr>,
-    ) -> Result<Scale> {
+    ) -> Result<ScalingStrategy> {
         let number = |key: &str| -> Result<Option<f64>> {
             let Some(expr) = get(key) else { return Ok(None) };
             match eval(expr, names) {
@@ -306,8 +306,8 @@ impl Scale {
         };
         let margin = number("margin")?.unwrap_or(0.0);
         Ok(match strategy {
-            "per_channel" => Scale::PerChannel { margin },
-            "per_token" => Scale::PerToken { margin },
+            "per_channel" => ScalingStrategy::PerChannel { margin },
+            "per_token" => ScalingStrategy::PerToken { margin },
             "per_block" => {
                 let (rows, columns) = match get("block_size").map(|expr| (expr, &expr.peel().kind)) {
                     None => (32, 32),
@@ -318,19 +318,19 @@ impl Scale {
                         return fail(Code::E008, expr.span, "`block_size` is two sizes", "write `(32, 32)`");
                     }
                 };
-                Scale::PerBlock { margin, rows, columns }
+                ScalingStrategy::PerBlock { margin, rows, columns }
             }
             "delayed" => {
                 let history = get("history_len").map_or(Ok(16), |expr| size(expr, "a history"))?;
                 let interval = get("update_interval").map_or(Ok(1), |expr| size(expr, "an interval"))?;
-                Scale::Delayed { margin, delay: DelayedScaling { history, interval } }
+                ScalingStrategy::Delayed { margin, delay: DelayedScaling { history, interval } }
             }
-            "per_tensor" | "dynamic" => Scale::PerTensor { margin, dynamic: strategy == "dynamic" },
+            "per_tensor" | "dynamic" => ScalingStrategy::PerTensor { margin, dynamic: strategy == "dynamic" },
             other => {
                 let mut unknown = Diagnostic::new(Code::E008, span, format!("no scaling strategy `{other}`"))
-                    .label(format!("expected one of {}", STRATEGIES.join(", ")));
+                    .with_label(format!("expected one of {}", STRATEGIES.join(", ")));
                 if let Some(close) = closest(other, STRATEGIES.iter().copied()) {
-                    unknown = unknown.hint(format!("did you mean `{close}`?"));
+                    unknown = unknown.with_hint(format!("did you mean `{close}`?"));
                 }
                 return Err(Box::new(unknown));
             }
@@ -339,71 +339,71 @@ impl Scale {
 
     fn strategy(&self) -> &'static str {
         match self {
-            Scale::PerTensor { dynamic: true, .. } => "dynamic",
-            Scale::PerTensor { .. } => "per_tensor",
-            Scale::PerChannel { .. } => "per_channel",
-            Scale::PerToken { .. } => "per_token",
-            Scale::PerBlock { .. } => "per_block",
-            Scale::Delayed { .. } => "delayed",
+            ScalingStrategy::PerTensor { dynamic: true, .. } => "dynamic",
+            ScalingStrategy::PerTensor { .. } => "per_tensor",
+            ScalingStrategy::PerChannel { .. } => "per_channel",
+            ScalingStrategy::PerToken { .. } => "per_token",
+            ScalingStrategy::PerBlock { .. } => "per_block",
+            ScalingStrategy::Delayed { .. } => "delayed",
         }
     }
 
     /// A rounding with these scales: those of channels are the weights', those of tokens the activations'.
-    pub(super) fn on(scale: Option<&Scale>, plain: Rounding, role: Role, span: Span) -> Result<Rounding> {
+    pub(super) fn rounding_with_scales(scale: Option<&ScalingStrategy>, plain: Rounding, role: OperandRole, span: Span) -> Result<Rounding> {
         let Some(scale) = scale else { return Ok(plain) };
         let few = plain.format;
         let blocks_only = |what: &str| {
             let found = Diagnostic::new(Code::E008, span, format!("{} has scales of blocks, not {what}", few.name()))
-                .label("one scale for many numbers of 4 bits leaves nothing of the small ones")
-                .hint("write `per_block`, with `block_size=(1, 16)`, `(16, 16)` or `(32, 32)`");
+                .with_label("one scale for many numbers of 4 bits leaves nothing of the small ones")
+                .with_hint("write `per_block`, with `block_size=(1, 16)`, `(16, 16)` or `(32, 32)`");
             Err(Box::new(found))
         };
         let fp4 = few == LowPrecision::E2M1;
         Ok(match *scale {
             // What the tensor at hand asks for, in the blocks that the format needs.
-            Scale::PerTensor { margin, dynamic: true } if fp4 => Rounding { margin, ..plain },
-            _ if fp4 && !matches!(scale, Scale::PerBlock { .. }) => return blocks_only(scale.strategy()),
-            Scale::PerTensor { margin, .. } => Rounding { scaling: Scaling::Tensor, margin, ..plain },
-            Scale::PerChannel { margin } => {
-                let scaling = if role == Role::Activation { Scaling::Tensor } else { Scaling::Rows };
+            ScalingStrategy::PerTensor { margin, dynamic: true } if fp4 => Rounding { margin, ..plain },
+            _ if fp4 && !matches!(scale, ScalingStrategy::PerBlock { .. }) => return blocks_only(scale.strategy()),
+            ScalingStrategy::PerTensor { margin, .. } => Rounding { scaling: Scaling::PerTensor, margin, ..plain },
+            ScalingStrategy::PerChannel { margin } => {
+                let scaling = if role == OperandRole::Activation { Scaling::PerTensor } else { Scaling::PerRow };
                 Rounding { scaling, margin, ..plain }
             }
-            Scale::PerToken { margin } => {
-                let scaling = if role == Role::Weight { Scaling::Tensor } else { Scaling::Rows };
+            ScalingStrategy::PerToken { margin } => {
+                let scaling = if role == OperandRole::Weight { Scaling::PerTensor } else { Scaling::PerRow };
                 Rounding { scaling, margin, ..plain }
             }
-            Scale::PerBlock { margin, rows, columns } => {
+            ScalingStrategy::PerBlock { margin, rows, columns } => {
                 if fp4 && !(FP4_BLOCKS.0.contains(&rows) && FP4_BLOCKS.1.contains(&columns)) {
                     let found = Diagnostic::new(
                         Code::E008,
                         span,
                         format!("{} has no blocks of {rows} by {columns}", few.name()),
                     )
-                    .label("machines have rows of 1, 16 or 32, and columns of 16 or 32")
-                    .hint("write `block_size=(32, 32)`, `(16, 16)`, `(1, 16)` or `(1, 32)`");
+                    .with_label("machines have rows of 1, 16 or 32, and columns of 16 or 32")
+                    .with_hint("write `block_size=(32, 32)`, `(16, 16)`, `(1, 16)` or `(1, 32)`");
                     return Err(Box::new(found));
                 }
-                Rounding { scaling: Scaling::Blocks(rows, columns), margin, ..plain }
+                Rounding { scaling: Scaling::PerBlock(rows, columns), margin, ..plain }
             }
-            Scale::Delayed { margin, delay } => {
-                Rounding { scaling: Scaling::Tensor, margin, delay: Some(delay), ..plain }
+            ScalingStrategy::Delayed { margin, delay } => {
+                Rounding { scaling: Scaling::PerTensor, margin, delayed_scaling: Some(delay), ..plain }
             }
         })
     }
 }
 
 /// How a weight is stored: without a word, with a scale for each row, and for groups where numbers have 4 bits.
-pub(super) fn stored(plain: Rounding, scale: Option<&Scale>, span: Span) -> Result<Rounding> {
-    if let Some(Scale::Delayed { .. }) = scale {
+pub(super) fn stored(plain: Rounding, scale: Option<&ScalingStrategy>, span: Span) -> Result<Rounding> {
+    if let Some(ScalingStrategy::Delayed { .. }) = scale {
         return fail(Code::E008, span, "a weight is scaled by what it is, not by what it was", "write `per_channel`");
     }
     let usual = match plain.format {
-        LowPrecision::E2M1 => Scaling::Blocks(1, 16),
-        LowPrecision::Int4 => Scaling::Blocks(1, 32),
-        _ => Scaling::Rows,
+        LowPrecision::E2M1 => Scaling::PerBlock(1, 16),
+        LowPrecision::Int4 => Scaling::PerBlock(1, 32),
+        _ => Scaling::PerRow,
     };
     match scale {
-        None => Ok(plain.scaled(usual)),
-        some => Scale::on(some, plain, Role::Weight, span),
+        None => Ok(plain.with_scaling(usual)),
+        some => ScalingStrategy::rounding_with_scales(some, plain, OperandRole::Weight, span),
     }
 }

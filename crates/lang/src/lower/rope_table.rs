@@ -3,10 +3,10 @@
 //! Frequencies and angles are rounded to f32 where HuggingFace rounds them, so that long positions agree.
 
 use super::call::constant_arguments;
-use super::frame::Frame;
+use super::frame::ModuleFrame;
 use super::{Result, fail};
 use crate::ast::{Expr, ExprKind};
-use crate::consteval::Value as Const;
+use crate::consteval::ConstValue as Const;
 use crate::diagnostic::Code;
 use ir::Literal;
 use std::collections::BTreeMap;
@@ -18,12 +18,12 @@ pub(super) struct RopeTable {
     /// Features that are rotated.
     pub(super) dim: usize,
     theta: f64,
-    scaling: Scaling,
+    scaling: RopeScaling,
 }
 
 /// How frequencies are changed for sequences longer than those of training.
 #[derive(Clone, Debug, PartialEq)]
-enum Scaling {
+enum RopeScaling {
     None,
     Linear { factor: f64 },
     Dynamic { factor: f64, original: f64 },
@@ -62,12 +62,12 @@ const FIELDS: &[(&str, Option<&str>)] = &[
 
 impl RopeTable {
     /// A plain table.
-    pub(super) fn plain(dim: usize, theta: f64) -> RopeTable {
-        RopeTable { dim, theta, scaling: Scaling::None }
+    pub(super) fn unscaled(dim: usize, theta: f64) -> RopeTable {
+        RopeTable { dim, theta, scaling: RopeScaling::None }
     }
 
     /// The table that an entry of `constants:` computes.
-    pub(super) fn of(expr: &Expr, frame: &Frame) -> Result<RopeTable> {
+    pub(super) fn of(expr: &Expr, frame: &ModuleFrame) -> Result<RopeTable> {
         let unknown = || {
             fail(Code::E014, expr.span, "no such table", "precompute_rope_freqs and precompute_yarn_freqs are known")
         };
@@ -79,14 +79,14 @@ impl RopeTable {
             Some("precompute_yarn_freqs") => {
                 let names = ["max_seq", "dim", "factor", "theta"];
                 let mut values = constant_arguments(args, &names, frame)?;
-                values.insert("scaling".to_string(), Const::Word("yarn".to_string()));
+                values.insert("scaling".to_string(), Const::Identifier("yarn".to_string()));
                 values
             }
             _ => return unknown(),
         };
         if let Some(Const::List(fields)) = values.get("scaling").cloned() {
             values.remove("scaling");
-            if let Err(name) = unfold(&fields, &mut values) {
+            if let Err(name) = expand_fields(&fields, &mut values) {
                 let label = format!("known are {}", ARGUMENTS.join(", "));
                 return fail(Code::E003, expr.span, format!("no setting `{name}` of rotations"), label);
             }
@@ -109,11 +109,11 @@ impl RopeTable {
             given => given,
         };
         let scaling = match values.get("scaling") {
-            None | Some(Const::None) => Scaling::None,
-            Some(Const::Str(word) | Const::Word(word)) => match word.as_str() {
-                "default" | "none" => Scaling::None,
-                "linear" => Scaling::Linear { factor },
-                "dynamic" => Scaling::Dynamic { factor, original },
+            None | Some(Const::None) => RopeScaling::None,
+            Some(Const::Str(word) | Const::Identifier(word)) => match word.as_str() {
+                "default" | "none" => RopeScaling::None,
+                "linear" => RopeScaling::Linear { factor },
+                "dynamic" => RopeScaling::Dynamic { factor, original },
                 "yarn" => {
                     let place = |turns: f64| dim * (original / (turns * 2.0 * PI)).ln() / (2.0 * theta.ln());
                     let (mut low, mut high) = (place(number("beta_fast", 32.0)), place(number("beta_slow", 1.0)));
@@ -125,7 +125,7 @@ impl RopeTable {
                     let (all, one) = (number("mscale_all_dim", 0.0), number("mscale", 0.0));
                     let usual = if all != 0.0 && one != 0.0 { warmth(one) / warmth(all) } else { warmth(1.0) };
                     let high = if low == high { high + 0.001 } else { high };
-                    Scaling::Yarn { factor: stretch, low, high, attention: attention(usual) }
+                    RopeScaling::Yarn { factor: stretch, low, high, attention: attention(usual) }
                 }
                 "longrope" | "su" => {
                     let list = |name: &str| numbers(&values, name).filter(|list| 2 * list.len() == dim as usize);
@@ -134,9 +134,9 @@ impl RopeTable {
                         return fail(Code::E003, expr.span, "rotations without their factors", label);
                     };
                     let usual = if stretch <= 1.0 { 1.0 } else { (1.0 + stretch.ln() / original.ln()).sqrt() };
-                    Scaling::Long { original, short, long, attention: attention(usual) }
+                    RopeScaling::Long { original, short, long, attention: attention(usual) }
                 }
-                "llama3" => Scaling::Llama3 {
+                "llama3" => RopeScaling::Llama3 {
                     factor,
                     original,
                     low: number("low_freq_factor", 1.0),
@@ -159,22 +159,22 @@ impl RopeTable {
         let plain = |theta: f64, i: usize| 1.0 / theta.powf(2.0 * i as f64 / dim);
         let all = |f: &dyn Fn(usize) -> f64| (0..half).map(|i| f(i) as f32).collect();
         match &self.scaling {
-            Scaling::None => all(&|i| plain(self.theta, i)),
-            Scaling::Linear { factor } => all(&|i| plain(self.theta, i) / factor),
-            Scaling::Dynamic { factor, original } => {
+            RopeScaling::None => all(&|i| plain(self.theta, i)),
+            RopeScaling::Linear { factor } => all(&|i| plain(self.theta, i) / factor),
+            RopeScaling::Dynamic { factor, original } => {
                 let stretch = factor * (length as f64).max(*original) / original - (factor - 1.0);
                 let theta = self.theta * stretch.powf(dim / (dim - 2.0));
                 all(&|i| plain(theta, i))
             }
-            Scaling::Yarn { factor, low, high, .. } => all(&|i| {
+            RopeScaling::Yarn { factor, low, high, .. } => all(&|i| {
                 let ramp = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
                 plain(self.theta, i) * (ramp / factor + 1.0 - ramp)
             }),
-            Scaling::Long { original, short, long, .. } => {
+            RopeScaling::Long { original, short, long, .. } => {
                 let factors = if length as f64 > *original { long } else { short };
                 all(&|i| plain(self.theta, i) / factors[i])
             }
-            Scaling::Llama3 { factor, original, low, high } => all(&|i| {
+            RopeScaling::Llama3 { factor, original, low, high } => all(&|i| {
                 let f = plain(self.theta, i);
                 let wavelength = 2.0 * PI / f;
                 if wavelength > original / low {
@@ -191,7 +191,7 @@ impl RopeTable {
 
     /// Whether frequencies depend on how long a sequence is.
     fn depends_on_length(&self) -> bool {
-        matches!(self.scaling, Scaling::Dynamic { .. } | Scaling::Long { .. })
+        matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::Long { .. })
     }
 
     /// Cosines and sines of the first `rows` positions, `[rows, dim/2]` each. `together` positions come at once; a later
@@ -199,7 +199,7 @@ impl RopeTable {
     pub(super) fn rows(&self, rows: usize, together: usize) -> (Literal, Literal) {
         let first = self.frequencies(together);
         let scale = match self.scaling {
-            Scaling::Yarn { attention, .. } | Scaling::Long { attention, .. } => attention,
+            RopeScaling::Yarn { attention, .. } | RopeScaling::Long { attention, .. } => attention,
             _ => 1.0,
         };
         let mut angles: Vec<f32> = Vec::with_capacity(rows * first.len());
@@ -218,7 +218,7 @@ impl RopeTable {
 }
 
 /// Adds pairs of a name and a value to the arguments; gives the name that is not known.
-fn unfold(fields: &[Const], values: &mut BTreeMap<String, Const>) -> std::result::Result<(), String> {
+fn expand_fields(fields: &[Const], values: &mut BTreeMap<String, Const>) -> std::result::Result<(), String> {
     for field in fields {
         let Const::List(pair) = field else { return Err(field.to_string()) };
         let [Const::Str(name), value] = &pair[..] else { return Err(field.to_string()) };

@@ -10,7 +10,7 @@
 //! Kinds can't be told where the axis of positions has size 1, so a lowering for decoding comes after a trial with
 //! more of them ([`TRIALS`]), whose choices it repeats.
 
-use super::frame::Frame;
+use super::frame::ModuleFrame;
 use super::{Lowerer, fail};
 use crate::ast::{BinaryOp, DimExpr, Expr, ExprKind, IndexItem, TypeExpr, TypeKind};
 use crate::diagnostic::Code;
@@ -25,7 +25,7 @@ pub(super) const TRIALS: [usize; 5] = [61, 13, 5, 3, 2];
 
 /// How a value depends on the sequence.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum SequenceDependence {
     /// Not at all; along the axes marked here all elements are equal.
     Invariant(Vec<bool>),
     /// Row `t` along the axis belongs to position `t`; or, after `moe_permute` by these choices, to some position.
@@ -36,13 +36,13 @@ pub(super) enum Kind {
     CrossPosition(Rc<str>),
 }
 
-impl Kind {
-    pub(super) fn rows(axis: usize) -> Kind {
-        Kind::PerPosition(axis, None)
+impl SequenceDependence {
+    pub(super) fn rows(axis: usize) -> SequenceDependence {
+        SequenceDependence::PerPosition(axis, None)
     }
 
-    fn fixed(ty: &Type) -> Kind {
-        Kind::Invariant(vec![false; ty.rank()])
+    fn fixed(ty: &Type) -> SequenceDependence {
+        SequenceDependence::Invariant(vec![false; ty.rank()])
     }
 }
 
@@ -50,7 +50,7 @@ impl Kind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SequenceAnalysis {
     trial: bool,
-    kinds: Vec<Option<Kind>>,
+    kinds: Vec<Option<SequenceDependence>>,
     /// Nodes whose results have kinds.
     seen: usize,
     /// Whether to count from the position, each time that was a question.
@@ -60,16 +60,16 @@ pub(super) struct SequenceAnalysis {
 }
 
 impl SequenceAnalysis {
-    pub(super) fn trial() -> SequenceAnalysis {
+    pub(super) fn new_trial() -> SequenceAnalysis {
         SequenceAnalysis { trial: true, ..SequenceAnalysis::default() }
     }
 
     /// The choices of a trial, to be repeated.
-    pub(super) fn repeated(self) -> SequenceAnalysis {
+    pub(super) fn replay(self) -> SequenceAnalysis {
         SequenceAnalysis { shifts: self.shifts, mixed: self.mixed, ..SequenceAnalysis::default() }
     }
 
-    pub(super) fn why_mixed(&self) -> Option<&str> {
+    pub(super) fn cross_position_reason(&self) -> Option<&str> {
         self.mixed.as_deref()
     }
 }
@@ -80,7 +80,7 @@ impl Lowerer<'_> {
     }
 
     /// Says what a value is, whatever its op suggests.
-    pub(super) fn tag(&mut self, value: Value, kind: Kind) {
+    pub(super) fn set_dependence(&mut self, value: Value, kind: SequenceDependence) {
         if !self.in_trial() {
             return;
         }
@@ -91,13 +91,13 @@ impl Lowerer<'_> {
     }
 
     /// Says that values depend on more than one position.
-    pub(super) fn tag_mixed(&mut self, values: &[Value], what: &str) {
+    pub(super) fn set_cross_position(&mut self, values: &[Value], what: &str) {
         let reason = self.reason(what);
-        values.iter().for_each(|value| self.tag(*value, Kind::CrossPosition(reason.clone())));
+        values.iter().for_each(|value| self.set_dependence(*value, SequenceDependence::CrossPosition(reason.clone())));
     }
 
     /// The kind of a value, in a trial.
-    pub(super) fn kind(&mut self, value: Value) -> Option<Kind> {
+    pub(super) fn kind(&mut self, value: Value) -> Option<SequenceDependence> {
         let time = self.time.as_mut().filter(|time| time.trial)?;
         let graph = &self.b.graph;
         time.kinds.resize(graph.num_values(), None);
@@ -107,19 +107,19 @@ impl Lowerer<'_> {
     }
 
     /// Whether each value has its rows along the axis; the first reason why not, where it is one.
-    pub(super) fn all_rows(&mut self, values: &[(Value, usize)], what: &str) -> Kind {
+    pub(super) fn all_rows(&mut self, values: &[(Value, usize)], what: &str) -> SequenceDependence {
         for (value, axis) in values {
             match self.kind(*value) {
-                Some(Kind::PerPosition(found, None)) if found == *axis => {}
-                Some(Kind::CrossPosition(why)) => return Kind::CrossPosition(why),
+                Some(SequenceDependence::PerPosition(found, None)) if found == *axis => {}
+                Some(SequenceDependence::CrossPosition(why)) => return SequenceDependence::CrossPosition(why),
                 _ => return self.mixed(what),
             }
         }
-        Kind::rows(values.first().map_or(0, |(_, axis)| *axis))
+        SequenceDependence::rows(values.first().map_or(0, |(_, axis)| *axis))
     }
 
     /// Whether something counts positions: decided by a trial, then repeated.
-    pub(super) fn shifted(&mut self, decide: impl FnOnce(&mut Self) -> bool) -> bool {
+    pub(super) fn counts_from_position(&mut self, decide: impl FnOnce(&mut Self) -> bool) -> bool {
         if self.position.is_none() || self.time.is_none() {
             return false;
         }
@@ -132,7 +132,7 @@ impl Lowerer<'_> {
     }
 
     /// Everything depends on the length of the sequence.
-    pub(super) fn mix(&mut self, what: &str) {
+    pub(super) fn mark_all_cross_position(&mut self, what: &str) {
         let reason = self.reason(what);
         if let Some(time) = self.time.as_mut().filter(|time| time.trial) {
             time.mixed.get_or_insert(reason);
@@ -140,12 +140,12 @@ impl Lowerer<'_> {
     }
 
     /// Concludes a trial: the first result is read row by row.
-    pub(super) fn conclude(&mut self, outputs: &[Value]) {
+    pub(super) fn check_outputs(&mut self, outputs: &[Value]) {
         let Some(&first) = outputs.first() else { return };
         let rank = self.b.graph.ty(first).rank();
         let reason = match self.kind(first) {
-            Some(Kind::PerPosition(axis, None)) if axis + 2 == rank => return,
-            Some(Kind::CrossPosition(why)) => why,
+            Some(SequenceDependence::PerPosition(axis, None)) if axis + 2 == rank => return,
+            Some(SequenceDependence::CrossPosition(why)) => why,
             Some(_) => "its first result has no row for each position".into(),
             None => return,
         };
@@ -155,8 +155,8 @@ impl Lowerer<'_> {
     }
 
     /// A kind that mixes positions for this reason.
-    pub(super) fn mixed(&self, what: &str) -> Kind {
-        Kind::CrossPosition(self.reason(what))
+    pub(super) fn mixed(&self, what: &str) -> SequenceDependence {
+        SequenceDependence::CrossPosition(self.reason(what))
     }
 
     fn reason(&self, what: &str) -> Rc<str> {
@@ -164,7 +164,7 @@ impl Lowerer<'_> {
     }
 
     /// Which names of a type's sizes are numbers of positions.
-    pub(super) fn learn_time(&mut self, frame: &mut Frame, ty: &TypeExpr, value: Value) {
+    pub(super) fn learn_time(&mut self, frame: &mut ModuleFrame, ty: &TypeExpr, value: Value) {
         if !self.in_trial() {
             return;
         }
@@ -183,31 +183,31 @@ impl Lowerer<'_> {
             let DimExpr::Size(expr) = dim else { continue };
             let Some(name) = expr.as_name() else { continue };
             let counts = match &kind {
-                Kind::PerPosition(own, order) if *own == axis => Some(order.is_none()),
-                Kind::CrossPosition(_) => Some(false),
+                SequenceDependence::PerPosition(own, order) if *own == axis => Some(order.is_none()),
+                SequenceDependence::CrossPosition(_) => Some(false),
                 _ => None,
             };
             if let Some(exact) = counts {
-                frame.timed.entry(name.to_string()).and_modify(|old| *old &= exact).or_insert(exact);
+                frame.position_dependent.entry(name.to_string()).and_modify(|old| *old &= exact).or_insert(exact);
             }
         }
     }
 
     /// The axis of a shape that has a row for each position; none where no size has to do with them.
-    pub(super) fn time_axis(&mut self, shape: &Expr, frame: &Frame) -> TimeAxis {
+    pub(super) fn time_axis(&mut self, shape: &Expr, frame: &ModuleFrame) -> PositionAxis {
         if !self.in_trial() || !frame.mentions_time(shape) {
-            return TimeAxis::None;
+            return PositionAxis::None;
         }
-        let ExprKind::List(items) = &shape.peel().kind else { return TimeAxis::Unclear };
+        let ExprKind::List(items) = &shape.peel().kind else { return PositionAxis::Unknown };
         let mut axes = (0..items.len()).filter(|&i| frame.mentions_time(&items[i]));
         match (axes.next(), axes.next()) {
-            (Some(axis), None) if frame.counts_positions(&items[axis]) => TimeAxis::At(axis),
-            _ => TimeAxis::Unclear,
+            (Some(axis), None) if frame.counts_positions(&items[axis]) => PositionAxis::At(axis),
+            _ => PositionAxis::Unknown,
         }
     }
 
     /// `table[0:T]` on a table that has nothing to do with the sequence, and nothing else chosen.
-    pub(super) fn is_row_slice(&mut self, base: Value, items: &[IndexItem], frame: &Frame) -> Option<usize> {
+    pub(super) fn is_row_slice(&mut self, base: Value, items: &[IndexItem], frame: &ModuleFrame) -> Option<usize> {
         let mut found = None;
         for (axis, item) in items.iter().enumerate() {
             let IndexItem::Slice { start, end, .. } = item else { return None };
@@ -218,20 +218,20 @@ impl Lowerer<'_> {
                 _ => return None,
             }
         }
-        found.filter(|_| matches!(self.kind(base), Some(Kind::Invariant(_))))
+        found.filter(|_| matches!(self.kind(base), Some(SequenceDependence::Invariant(_))))
     }
 
     /// A condition that depends on the length of the sequence makes everything depend on it.
-    pub(super) fn guard(&mut self, expr: &Expr, frame: &Frame) -> super::Result<bool> {
+    pub(super) fn guard(&mut self, expr: &Expr, frame: &ModuleFrame) -> super::Result<bool> {
         if frame.mentions_time(expr) {
             self.at(expr.span);
-            self.mix("a condition on the length of the sequence");
+            self.mark_all_cross_position("a condition on the length of the sequence");
         }
         frame.condition(expr)
     }
 
     /// Notes that a table is read by position, and so bounds the length of a sequence.
-    pub(super) fn bound(&mut self, rows: usize, positions: usize, span: Span) -> super::Result<()> {
+    pub(super) fn limit_positions(&mut self, rows: usize, positions: usize, span: Span) -> super::Result<()> {
         self.max_positions = Some(self.max_positions.map_or(rows, |old| old.min(rows)));
         if positions > rows {
             let label = format!("{positions} positions, the table has {rows} rows");
@@ -243,24 +243,24 @@ impl Lowerer<'_> {
 
 /// Where a shape has its positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TimeAxis {
+pub(super) enum PositionAxis {
     /// Nowhere.
     None,
     /// Along this axis, and they are all of it.
     At(usize),
     /// In some other way.
-    Unclear,
+    Unknown,
 }
 
-impl Frame {
+impl ModuleFrame {
     /// Whether an expression reads a size that follows from the number of positions.
     pub(super) fn mentions_time(&self, expr: &Expr) -> bool {
-        if self.timed.is_empty() {
+        if self.position_dependent.is_empty() {
             return false;
         }
         let any = |list: &[Expr]| list.iter().any(|e| self.mentions_time(e));
         match &expr.kind {
-            ExprKind::Name(name) => self.timed.contains_key(name),
+            ExprKind::Name(name) => self.position_dependent.contains_key(name),
             ExprKind::Attr(base, _) | ExprKind::Unary(_, base) | ExprKind::Paren(base) | ExprKind::Spread(base) => {
                 self.mentions_time(base)
             }
@@ -297,7 +297,7 @@ impl Frame {
     /// Whether an expression is the number of positions at any length: `T`, `B * T` where `B` is 1.
     pub(super) fn counts_positions(&self, expr: &Expr) -> bool {
         match &expr.peel().kind {
-            ExprKind::Name(name) => self.timed.get(name) == Some(&true),
+            ExprKind::Name(name) => self.position_dependent.get(name) == Some(&true),
             ExprKind::Binary(BinaryOp::Mul, a, b) => {
                 let one = |e: &Expr| !self.mentions_time(e) && self.constant(e).is_ok_and(|v| v.as_int() == Some(1));
                 (self.counts_positions(a) && one(b)) || (one(a) && self.counts_positions(b))
@@ -307,7 +307,7 @@ impl Frame {
     }
 
     /// A constant that got this expression's value has to do with positions if the expression has.
-    pub(super) fn pass_time(&self, expr: &Expr, to: &str, inner: &mut BTreeMap<String, bool>) {
+    pub(super) fn propagate_position_dependence(&self, expr: &Expr, to: &str, inner: &mut BTreeMap<String, bool>) {
         if self.mentions_time(expr) {
             inner.insert(to.to_string(), self.counts_positions(expr));
         }
@@ -322,19 +322,19 @@ fn reason(what: &str, loc: &Loc) -> Rc<str> {
 }
 
 /// Gives kinds to the results of all nodes from `from` on that have none.
-fn classify(graph: &Graph, kinds: &mut [Option<Kind>], from: usize) {
+fn classify(graph: &Graph, kinds: &mut [Option<SequenceDependence>], from: usize) {
     for &input in graph.inputs() {
-        kinds[input.0 as usize].get_or_insert_with(|| Kind::fixed(graph.ty(input)));
+        kinds[input.0 as usize].get_or_insert_with(|| SequenceDependence::fixed(graph.ty(input)));
     }
     for node in &graph.nodes()[from..] {
-        let args: Vec<(Kind, &Type)> = node
+        let args: Vec<(SequenceDependence, &Type)> = node
             .args
             .iter()
-            .map(|arg| (kinds[arg.0 as usize].clone().unwrap_or(Kind::fixed(graph.ty(*arg))), graph.ty(*arg)))
+            .map(|arg| (kinds[arg.0 as usize].clone().unwrap_or(SequenceDependence::fixed(graph.ty(*arg))), graph.ty(*arg)))
             .collect();
         let outs: Vec<&Type> = node.outs.iter().map(|out| graph.ty(*out)).collect();
         let found = results(&node.op, &args, &outs).unwrap_or_else(|| {
-            let why = Kind::CrossPosition(reason(&format!("`{}` over several positions", node.op.name()), &node.loc));
+            let why = SequenceDependence::CrossPosition(reason(&format!("`{}` over several positions", node.op.name()), &node.loc));
             vec![why; outs.len()]
         });
         for (out, kind) in node.outs.iter().zip(found) {
@@ -344,8 +344,8 @@ fn classify(graph: &Graph, kinds: &mut [Option<Kind>], from: usize) {
 }
 
 /// Kinds of an op's results; none where it mixes rows.
-fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>> {
-    if let Some((mixed, _)) = args.iter().find(|(kind, _)| matches!(kind, Kind::CrossPosition(_))) {
+fn results(op: &Op, args: &[(SequenceDependence, &Type)], outs: &[&Type]) -> Option<Vec<SequenceDependence>> {
+    if let Some((mixed, _)) = args.iter().find(|(kind, _)| matches!(kind, SequenceDependence::CrossPosition(_))) {
         return Some(vec![mixed.clone(); outs.len()]);
     }
     let meaning = op.semantics();
@@ -357,35 +357,35 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
         classify(body, &mut kinds, 0);
         return body.outputs().iter().map(|out| kinds[out.0 as usize].clone()).collect();
     }
-    if args.iter().all(|(kind, _)| matches!(kind, Kind::Invariant(_))) {
-        return Some(outs.iter().map(|out| Kind::Invariant(uniform(op, &meaning, args, out))).collect());
+    if args.iter().all(|(kind, _)| matches!(kind, SequenceDependence::Invariant(_))) {
+        return Some(outs.iter().map(|out| SequenceDependence::Invariant(uniform(op, &meaning, args, out))).collect());
     }
     if let Op::RaggedDot(dot) = op {
         return match args {
-            [(Kind::PerPosition(0, Some(order)), _), (Kind::Invariant(_), _), (Kind::Offsets(own), _)]
+            [(SequenceDependence::PerPosition(0, Some(order)), _), (SequenceDependence::Invariant(_), _), (SequenceDependence::Offsets(own), _)]
                 if order == own && dot.mode == RaggedMode::Rows && dot.batch == 0 =>
             {
-                Some(vec![Kind::PerPosition(0, Some(*order))])
+                Some(vec![SequenceDependence::PerPosition(0, Some(*order))])
             }
             _ => None,
         };
     }
     let rows = args.iter().find_map(|(kind, _)| match kind {
-        Kind::PerPosition(axis, order) => Some((*axis, *order)),
+        SequenceDependence::PerPosition(axis, order) => Some((*axis, *order)),
         _ => None,
     });
     let (axis, order) = rows?;
     let same = |at: usize| {
         args.iter().all(|(kind, ty)| match kind {
-            Kind::PerPosition(axis, own) => (*axis, *own) == (at, order),
-            Kind::Invariant(uniform) => ty.rank() == 0 || uniform.get(at) == Some(&true),
+            SequenceDependence::PerPosition(axis, own) => (*axis, *own) == (at, order),
+            SequenceDependence::Invariant(uniform) => ty.rank() == 0 || uniform.get(at) == Some(&true),
             _ => false,
         })
     };
-    let at = |axis: usize| Some(vec![Kind::PerPosition(axis, order); outs.len()]);
+    let at = |axis: usize| Some(vec![SequenceDependence::PerPosition(axis, order); outs.len()]);
     let (ty, out) = (args.first()?.1, outs.first()?);
     let first_only =
-        matches!(&args[0].0, Kind::PerPosition(..)) && args[1..].iter().all(|(k, _)| matches!(k, Kind::Invariant(_)));
+        matches!(&args[0].0, SequenceDependence::PerPosition(..)) && args[1..].iter().all(|(k, _)| matches!(k, SequenceDependence::Invariant(_)));
     let less = |gone: &[usize]| axis - gone.iter().filter(|&&g| g < axis).count();
     match (&meaning, op) {
         (Semantics::Elementwise(_), _) => {
@@ -405,7 +405,7 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
         (Semantics::View(view), _) if first_only => {
             let whole = |to: usize| out.shape.get(to) == Some(&ty.shape[axis]);
             let to = match view {
-                View::Reshape => place_of(axis, ty, out)?,
+                View::Reshape => axis_after_reshape(axis, ty, out)?,
                 View::Permute(perm) => perm.iter().position(|&from| from == axis)?,
                 View::Broadcast(dims) => dims[axis],
                 View::Slice(start, stride) if start[axis] == 0 && stride[axis] == 1 => axis,
@@ -435,7 +435,7 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
             };
             let mut found = None;
             for side in 0..2 {
-                if let Kind::PerPosition(axis, own) = &args[side].0 {
+                if let SequenceDependence::PerPosition(axis, own) = &args[side].0 {
                     let place = place(side, *axis)?;
                     if *own != order || found.is_some_and(|other| other != place) {
                         return None;
@@ -446,8 +446,8 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
             let to = found?;
             // Rows along a batch axis meet the same row of the other side, which has to have it, or be alike in all.
             let other_fits = |side: usize| match &args[side].0 {
-                Kind::Invariant(uniform) => sides[side].0.get(to).is_none_or(|&axis| uniform[axis]),
-                Kind::PerPosition(..) => true,
+                SequenceDependence::Invariant(uniform) => sides[side].0.get(to).is_none_or(|&axis| uniform[axis]),
+                SequenceDependence::PerPosition(..) => true,
                 _ => false,
             };
             if other_fits(0) && other_fits(1) { at(to) } else { None }
@@ -496,7 +496,7 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
         }
         (_, Op::Gather(gather)) => {
             // A table read by row: the batch of the indices is what is not inside a slice.
-            let [(Kind::Invariant(_), _), (Kind::PerPosition(..), indices)] = args else { return None };
+            let [(SequenceDependence::Invariant(_), _), (SequenceDependence::PerPosition(..), indices)] = args else { return None };
             if axis + 1 >= indices.rank() {
                 return None;
             }
@@ -507,16 +507,16 @@ fn results(op: &Op, args: &[(Kind, &Type)], outs: &[&Type]) -> Option<Vec<Kind>>
 }
 
 /// Where an axis is after a reshape: as many elements before it, as many along it.
-fn place_of(axis: usize, from: &Type, to: &Type) -> Option<usize> {
+fn axis_after_reshape(axis: usize, from: &Type, to: &Type) -> Option<usize> {
     let before = |ty: &Type, axis: usize| ty.shape[..axis].iter().product::<usize>();
     let wanted = (before(from, axis), from.shape[axis]);
     (0..to.rank()).find(|&a| (before(to, a), to.shape[a]) == wanted)
 }
 
 /// Along which axes all elements of a fixed result are equal.
-fn uniform(op: &Op, meaning: &Semantics, args: &[(Kind, &Type)], out: &Type) -> Vec<bool> {
+fn uniform(op: &Op, meaning: &Semantics, args: &[(SequenceDependence, &Type)], out: &Type) -> Vec<bool> {
     let of = |i: usize| match args.get(i) {
-        Some((Kind::Invariant(axes), ty)) => (axes.as_slice(), ty.shape.as_slice()),
+        Some((SequenceDependence::Invariant(axes), ty)) => (axes.as_slice(), ty.shape.as_slice()),
         _ => (&[][..], &[][..]),
     };
     let none = vec![false; out.rank()];
@@ -536,7 +536,7 @@ fn uniform(op: &Op, meaning: &Semantics, args: &[(Kind, &Type)], out: &Type) -> 
             let from = Type::new(out.dtype, shape);
             let mut found = none;
             for axis in (0..shape.len()).filter(|&a| axes[a] && shape[a] > 1) {
-                if let Some(to) = place_of(axis, &from, out) {
+                if let Some(to) = axis_after_reshape(axis, &from, out) {
                     found[to] = true;
                 }
             }

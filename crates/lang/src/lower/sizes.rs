@@ -1,12 +1,12 @@
 //! Sizes from outside: types of the inputs of a declaration, and constants of it, before it is lowered.
 
-use super::declare::dtype_named;
-use super::frame::Frame;
+use super::declare::parse_dtype;
+use super::frame::ModuleFrame;
 use super::{Result, fail};
 use crate::ast::{DimExpr, Expr, ExprKind, LetItem, Param, TypeExpr, TypeKind};
-use crate::consteval::{Names, Value as Const};
+use crate::consteval::{NameResolver, ConstValue as Const};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::resolve::{ItemRef, ModuleView, Program};
+use crate::resolve::{ItemRef, ModuleView, ModuleProgram};
 use crate::span::Span;
 use ir::{DType, Type};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Types of a declaration's inputs. Sizes may be parameters, `let` bindings and arithmetic on both; a name that nothing
 /// gives a value is asked of `free`, with its role (`batch_dim`, `seq_dim`) where `let:` gives it one, and `*` is `lead`.
 pub fn input_types(
-    program: &Program,
+    program: &ModuleProgram,
     item: ItemRef,
     given: &BTreeMap<String, Const>,
     free: &dyn Fn(&str, Option<&str>) -> Option<usize>,
@@ -22,7 +22,7 @@ pub fn input_types(
     dtype: DType,
 ) -> Result<Vec<Type>> {
     let (view, mut frame) = frame_of(program, item, given)?;
-    frame.lead = Some(lead.to_vec());
+    frame.variadic_dims = Some(lead.to_vec());
     let role = |name: &str| {
         view.lets.iter().find_map(|entry| match entry {
             LetItem::Dim { name: known, role } if known.name == name => Some(role.name.clone()),
@@ -56,15 +56,15 @@ pub fn input_types(
                     }
                     let Some(size) = free(&name, role(&name).as_deref()) else {
                         let found = Diagnostic::new(Code::E012, span, format!("the size `{name}` is not known"))
-                            .label("neither a parameter with a value nor bound by `let`")
-                            .hint(format!("give it a value: `--set {name}=..`"));
+                            .with_label("neither a parameter with a value nor bound by `let`")
+                            .with_hint(format!("give it a value: `--set {name}=..`"));
                         return Err(Box::new(found));
                     };
                     frame.constants.insert(name, Const::int(size as i64));
                 }
             }
         }
-        frame.lets(&view, !plain)?;
+        frame.eval_lets(&view, !plain)?;
     }
     let mut types = Vec::new();
     for input in &view.forward.inputs {
@@ -86,22 +86,22 @@ pub fn input_types(
 }
 
 /// The value of a constant expression of a declaration: parameters and `let` bindings count.
-pub fn constant(program: &Program, item: ItemRef, given: &BTreeMap<String, Const>, expr: &Expr) -> Result<Const> {
+pub fn constant(program: &ModuleProgram, item: ItemRef, given: &BTreeMap<String, Const>, expr: &Expr) -> Result<Const> {
     frame_of(program, item, given)?.1.constant(expr)
 }
 
 fn frame_of<'a>(
-    program: &'a Program,
+    program: &'a ModuleProgram,
     item: ItemRef,
     given: &BTreeMap<String, Const>,
-) -> Result<(ModuleView<'a>, Frame)> {
+) -> Result<(ModuleView<'a>, ModuleFrame)> {
     let Some(view) = ModuleView::new(program, item) else {
         let span = Span::new(program.files[0].id, 0, 0);
         return fail(Code::E002, span, "not a module or model", "");
     };
-    let mut frame = Frame::new(item.file, given.clone());
+    let mut frame = ModuleFrame::new(item.file, given.clone());
     frame.defaults(&view, view.decl.name.span)?;
-    frame.lets(&view, false)?;
+    frame.eval_lets(&view, false)?;
     Ok((view, frame))
 }
 
@@ -113,7 +113,7 @@ fn dtype_of(ty: &TypeExpr, default: DType) -> Result<DType> {
     match &ty.kind {
         TypeKind::Tensor { dtype: Some(name), .. } => match name.name.as_str() {
             // The model's own dtype stands for the floats that models declare.
-            "int32" | "int8" => dtype_named(&name.name, name.span),
+            "int32" | "int8" => parse_dtype(&name.name, name.span),
             _ => Ok(default),
         },
         TypeKind::Optional(inner) => dtype_of(inner, default),
@@ -151,7 +151,7 @@ fn names(expr: &Expr) -> Vec<(String, Span)> {
 /// Values for a declaration's parameters, checked: each is the name of a parameter or of a size of the inputs, and of the
 /// parameter's type. Words of an `enum` may come as strings. The error is one line with its remedy.
 pub fn check_given(
-    program: &Program,
+    program: &ModuleProgram,
     item: ItemRef,
     given: &BTreeMap<String, Const>,
 ) -> std::result::Result<BTreeMap<String, Const>, String> {
@@ -216,7 +216,7 @@ fn fitting(
         },
     };
     let word = match value {
-        Const::Str(word) | Const::Word(word) => Some(word.as_str()),
+        Const::Str(word) | Const::Identifier(word) => Some(word.as_str()),
         _ => None,
     };
     match (kind.as_str(), value) {
@@ -227,18 +227,18 @@ fn fitting(
         ("float", Const::Int(_) | Const::Float(_)) | ("bool", Const::Bool(_)) => Ok(value.clone()),
         // What looks like a number is a string where one is wanted.
         ("string", _) => Ok(match value {
-            Const::Str(_) | Const::Word(_) => value.clone(),
+            Const::Str(_) | Const::Identifier(_) => value.clone(),
             other => Const::Str(other.to_string()),
         }),
         ("enum", _) => {
             let known: Vec<&str> = words.unwrap_or_default().iter().filter_map(|arg| arg.value.as_name()).collect();
             match word.filter(|word| known.contains(word)) {
-                Some(word) => Ok(Const::Word(word.to_string())),
+                Some(word) => Ok(Const::Identifier(word.to_string())),
                 None => Err(format!("one of {}", known.join(", "))),
             }
         }
         ("dtype", _) => match word.filter(|word| crate::ast::DTYPE_NAMES.contains(word)) {
-            Some(word) => Ok(Const::Word(word.to_string())),
+            Some(word) => Ok(Const::Identifier(word.to_string())),
             None => Err(format!("a dtype, such as {}", crate::ast::DTYPE_NAMES[0])),
         },
         ("int", _) => Err("a whole number".to_string()),

@@ -1,10 +1,10 @@
 //! Stacks of blocks: one after the other, or a scan over stacked parameters.
 
-use super::checkpoint::Region;
-use super::frame::{Entry, Frame, Instance};
-use super::graph::Operand;
-use super::hooks::Layer;
-use super::{Lowerer, Result, misfit};
+use super::checkpoint::RecomputeRegion;
+use super::frame::{FrameEntry, ModuleFrame, LoweredInstance};
+use super::graph::LoweredOperand;
+use super::hooks::LayerIndex;
+use super::{Lowerer, Result, op_error};
 use crate::ast::Call;
 use crate::resolve::ModuleView;
 use ir::ops::Scan;
@@ -15,12 +15,12 @@ use std::rc::Rc;
 
 impl Lowerer<'_> {
     /// Each block takes the results of the one before; inputs beyond the results go to every block unchanged.
-    pub(super) fn stack(&mut self, call: &Call, blocks: &[Rc<Instance>], operands: Vec<Operand>) -> Result<Vec<Value>> {
+    pub(super) fn stack(&mut self, call: &Call, blocks: &[Rc<LoweredInstance>], operands: Vec<LoweredOperand>) -> Result<Vec<Value>> {
         let mut values = optional(&operands, call)?;
         let mut results = values.len();
         let outer = self.layer;
         for block in blocks {
-            self.layer = layer_of(&block.path).map(Layer::Number).or(outer);
+            self.layer = layer_of(&block.path).map(LayerIndex::Number).or(outer);
             let outputs = self.block(block, &values, call);
             self.layer = outer;
             let outputs = outputs?;
@@ -32,7 +32,7 @@ impl Lowerer<'_> {
     }
 
     /// One block, computed again in backward where that was asked for.
-    fn block(&mut self, block: &Rc<Instance>, values: &[Option<Value>], call: &Call) -> Result<Vec<Value>> {
+    fn block(&mut self, block: &Rc<LoweredInstance>, values: &[Option<Value>], call: &Call) -> Result<Vec<Value>> {
         let Some(region) = self.checkpoint_blocks.take() else {
             return self.run_instance(block, values.to_vec(), call.span);
         };
@@ -43,23 +43,23 @@ impl Lowerer<'_> {
 
     fn recomputed_block(
         &mut self,
-        block: &Rc<Instance>,
+        block: &Rc<LoweredInstance>,
         values: &[Option<Value>],
-        region: Region,
+        region: RecomputeRegion,
         call: &Call,
     ) -> Result<Vec<Value>> {
-        let mut frame = Frame::new(block.item.file, BTreeMap::new());
-        frame.entries.insert("block".to_string(), Entry::Instance(block.clone()));
-        let operands: Vec<Operand> = values.iter().flatten().copied().map(Operand::Tensor).collect();
+        let mut frame = ModuleFrame::new(block.item.file, BTreeMap::new());
+        frame.entries.insert("block".to_string(), FrameEntry::Instance(block.clone()));
+        let operands: Vec<LoweredOperand> = values.iter().flatten().copied().map(LoweredOperand::Tensor).collect();
         let there: Vec<bool> = values.iter().map(Option::is_some).collect();
         let results = self.recomputed(&frame, &operands, region, call.span, |l, frame, operands| {
             let mut inner = tensors(&operands, call)?.into_iter();
             let inputs = there.iter().map(|there| if *there { inner.next() } else { None }).collect();
             let outputs = match frame.entries.get("block").cloned() {
-                Some(Entry::Instance(block)) => l.run_instance(&block, inputs, call.span)?,
+                Some(FrameEntry::Instance(block)) => l.run_instance(&block, inputs, call.span)?,
                 _ => Vec::new(),
             };
-            Ok(outputs.into_iter().map(Operand::Tensor).collect())
+            Ok(outputs.into_iter().map(LoweredOperand::Tensor).collect())
         })?;
         tensors(&results, call)
     }
@@ -69,12 +69,12 @@ impl Lowerer<'_> {
     pub(super) fn scan(
         &mut self,
         call: &Call,
-        stacked: &Rc<Instance>,
+        stacked: &Rc<LoweredInstance>,
         count: usize,
         range: Range<usize>,
-        operands: Vec<Operand>,
+        operands: Vec<LoweredOperand>,
     ) -> Result<Vec<Value>> {
-        let fault = |e: ir::Error| misfit(&e, call.span, "StackedBlocks");
+        let fault = |e: ir::Error| op_error(&e, call.span, "StackedBlocks");
         let outputs = match ModuleView::new(self.program, stacked.item) {
             Some(view) if view.pattern.is_none() || view.forward.graph.is_some() => view.forward.outputs.len(),
             _ => 1,
@@ -86,9 +86,9 @@ impl Lowerer<'_> {
         if self.options.decode.is_some() || outputs > carries || range.is_empty() || lacks {
             let mut blocks = Vec::new();
             for index in range {
-                let taken = self.taken(stacked, &mut |b, value| layer(b, value, index)).map_err(fault)?;
+                let taken = self.replace_tensors(stacked, &mut |b, value| slice_layer(b, value, index)).map_err(fault)?;
                 let path = stacked.path.replacen("[*]", &format!("[{index}]"), 1);
-                blocks.push(Rc::new(Instance { path, ..taken }));
+                blocks.push(Rc::new(LoweredInstance { path, ..taken }));
             }
             return self.stack(call, &blocks, operands);
         }
@@ -96,7 +96,7 @@ impl Lowerer<'_> {
         // Rows of the stacked parameters, one after the other, then the number of the layer.
         let mut rows = Vec::new();
         let (first, length) = (range.start, range.len());
-        self.taken(stacked, &mut |b, value| {
+        self.replace_tensors(stacked, &mut |b, value| {
             let part = if length == count { value } else { b.slice_axis(value, 0, first, first + length)? };
             rows.push(part);
             Ok(value)
@@ -113,8 +113,8 @@ impl Lowerer<'_> {
         let carried: Vec<Value> = types[..carries].iter().map(|ty| self.b.graph.input(ty.clone())).collect();
         let own: Vec<Value> = row_types.into_iter().map(|ty| self.b.graph.input(ty)).collect();
         let mut next = own.iter();
-        let block = self.taken(stacked, &mut |_, value| Ok(next.next().copied().unwrap_or(value)));
-        self.layer = own.last().copied().map(Layer::Traced);
+        let block = self.replace_tensors(stacked, &mut |_, value| Ok(next.next().copied().unwrap_or(value)));
+        self.layer = own.last().copied().map(LayerIndex::Traced);
         let results = self.with_observed(|l| {
             let block = Rc::new(block.map_err(fault)?);
             let inputs: Vec<Option<Value>> = carried.iter().chain(&consts).copied().map(Some).collect();
@@ -130,35 +130,35 @@ impl Lowerer<'_> {
         args.extend(&values[..carries]);
         args.extend(rows);
         let found = self.b.emit(scan.into(), &args).map_err(fault)?;
-        self.seen_outside(seen, &found[carries..]);
+        self.import_observations(seen, &found[carries..]);
         Ok(found[..carries].to_vec())
     }
 
     /// The instance with every tensor replaced, in the order of their names.
-    fn taken(
+    fn replace_tensors(
         &mut self,
-        instance: &Instance,
+        instance: &LoweredInstance,
         replace: &mut dyn FnMut(&mut ir::Builder, Value) -> ir::Result<Value>,
-    ) -> ir::Result<Instance> {
+    ) -> ir::Result<LoweredInstance> {
         let mut entries = BTreeMap::new();
         for (name, entry) in &instance.entries {
             let entry = match entry {
-                Entry::Tensor(value) => Entry::Tensor(replace(&mut self.b, *value)?),
-                Entry::Instance(inner) => Entry::Instance(Rc::new(self.taken(inner, replace)?)),
-                Entry::Array(all) => {
-                    let all = all.iter().map(|one| Ok(Rc::new(self.taken(one, replace)?)));
-                    Entry::Array(all.collect::<ir::Result<_>>()?)
+                FrameEntry::Tensor(value) => FrameEntry::Tensor(replace(&mut self.b, *value)?),
+                FrameEntry::Instance(inner) => FrameEntry::Instance(Rc::new(self.replace_tensors(inner, replace)?)),
+                FrameEntry::Array(all) => {
+                    let all = all.iter().map(|one| Ok(Rc::new(self.replace_tensors(one, replace)?)));
+                    FrameEntry::Array(all.collect::<ir::Result<_>>()?)
                 }
                 other => other.clone(),
             };
             entries.insert(name.clone(), entry);
         }
-        Ok(Instance { item: instance.item, given: instance.given.clone(), entries, path: instance.path.clone() })
+        Ok(LoweredInstance { item: instance.item, given: instance.given.clone(), entries, path: instance.path.clone() })
     }
 }
 
 /// One layer of a stacked tensor.
-fn layer(b: &mut ir::Builder, value: Value, index: usize) -> ir::Result<Value> {
+fn slice_layer(b: &mut ir::Builder, value: Value, index: usize) -> ir::Result<Value> {
     let shape = b.ty(value).shape;
     let row = b.slice_axis(value, 0, index, index + 1)?;
     b.reshape(row, &shape[1..])
@@ -171,14 +171,14 @@ fn layer_of(path: &str) -> Option<usize> {
 }
 
 /// Tensors, and what optional inputs of a block are not given.
-fn optional(operands: &[Operand], call: &Call) -> Result<Vec<Option<Value>>> {
-    let value = |operand: &Operand| match operand {
-        Operand::Absent(_) => Ok(None),
+fn optional(operands: &[LoweredOperand], call: &Call) -> Result<Vec<Option<Value>>> {
+    let value = |operand: &LoweredOperand| match operand {
+        LoweredOperand::Absent(_) => Ok(None),
         operand => operand.tensor(call.span).map(Some),
     };
     operands.iter().map(value).collect()
 }
 
-fn tensors(operands: &[Operand], call: &Call) -> Result<Vec<Value>> {
+fn tensors(operands: &[LoweredOperand], call: &Call) -> Result<Vec<Value>> {
     operands.iter().map(|operand| operand.tensor(call.span)).collect()
 }

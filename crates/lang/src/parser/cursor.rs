@@ -1,6 +1,6 @@
 //! Moving through the tokens: looking, expecting, reporting, recovering.
 
-use super::{MAX_DEPTH, PResult, Parser, Reported};
+use super::{MAX_DEPTH, PResult, Parser, ErrorReported};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::lexer::{Token, TokenKind};
@@ -89,7 +89,7 @@ impl Parser<'_> {
     }
 
     /// Reports that something else should stand here.
-    pub(super) fn expected(&mut self, what: &str) -> Reported {
+    pub(super) fn expected(&mut self, what: &str) -> ErrorReported {
         let found = self.peek();
         let shown = match found.kind {
             TokenKind::Ident | TokenKind::Int | TokenKind::Float => format!("`{}`", self.text_of(found.span)),
@@ -98,12 +98,12 @@ impl Parser<'_> {
         self.error(found.span, format!("expected {what}, found {shown}"), format!("expected {what}"))
     }
 
-    pub(super) fn error(&mut self, span: Span, message: impl Into<String>, label: impl Into<String>) -> Reported {
-        self.report(Diagnostic::new(Code::E001, span, message).label(label))
+    pub(super) fn error(&mut self, span: Span, message: impl Into<String>, label: impl Into<String>) -> ErrorReported {
+        self.report(Diagnostic::new(Code::E001, span, message).with_label(label))
     }
 
     /// Reports a finding, unless its line already has one.
-    pub(super) fn report(&mut self, diagnostic: Diagnostic) -> Reported {
+    pub(super) fn report(&mut self, diagnostic: Diagnostic) -> ErrorReported {
         let text = self.text;
         let starts = self
             .line_starts
@@ -112,7 +112,7 @@ impl Parser<'_> {
         if !diagnostic.is_error() || self.bad_lines.insert(line) {
             self.diagnostics.push(diagnostic);
         }
-        Reported(())
+        ErrorReported(())
     }
 
     /// Runs `parse` one level deeper, or reports that the nesting is too deep.
@@ -203,7 +203,7 @@ impl Parser<'_> {
             } else {
                 match entry(self) {
                     Ok(node) => entries.push(node),
-                    Err(Reported(())) => self.skip_line(),
+                    Err(ErrorReported(())) => self.skip_line(),
                 }
             }
             if self.at == before {

@@ -1,9 +1,9 @@
 //! Files, imports and declarations.
 
 use super::section::section_name;
-use super::{PResult, Parser, Reported};
+use super::{PResult, Parser, ErrorReported};
 use crate::ast::{
-    Decl, DeclKind, File, Ident, Import, ImportItem, ImportNames, Item, Param, Path, Recipe, Section, SectionKind,
+    Decl, DeclKind, File, Ident, Import, ImportItem, ImportNames, Item, Param, Path, RecipeDecl, Section, SectionKind,
     Version,
 };
 use crate::diagnostic::{Code, Diagnostic};
@@ -14,7 +14,7 @@ use crate::suggest::closest;
 const ITEMS: &[&str] = &["import", "from", "module", "abstract", "block", "model", "primitive", "recipe", "topology"];
 
 /// Name, parameters and parent of a declaration.
-struct Header {
+struct DeclHeader {
     name: Ident,
     params: Option<Vec<Param>>,
     extends: Option<Path>,
@@ -45,7 +45,7 @@ impl Parser<'_> {
                 _ => match self.item() {
                     Ok(Some(item)) => items.push(item),
                     Ok(None) => {}
-                    Err(Reported(())) => self.skip_line(),
+                    Err(ErrorReported(())) => self.skip_line(),
                 },
             }
             if self.at == before {
@@ -78,9 +78,9 @@ impl Parser<'_> {
             }
             other => {
                 let mut found = Diagnostic::new(Code::E001, start, format!("unknown declaration `{other}`"))
-                    .label("expected `import`, `module`, `block`, `model`, `primitive`, `recipe` or `topology`");
+                    .with_label("expected `import`, `module`, `block`, `model`, `primitive`, `recipe` or `topology`");
                 if let Some(close) = closest(other, ITEMS.iter().copied()) {
-                    found = found.hint(format!("did you mean `{close}`?"));
+                    found = found.with_hint(format!("did you mean `{close}`?"));
                 }
                 return Err(self.report(found));
             }
@@ -104,15 +104,15 @@ impl Parser<'_> {
         if sections.is_empty() {
             self.report(
                 Diagnostic::new(Code::E001, body_span, format!("{} `{}` is empty", kind.keyword(), header.name.name))
-                    .label("expected an indented body"),
+                    .with_label("expected an indented body"),
             );
         }
-        let Header { name, params, extends } = header;
+        let DeclHeader { name, params, extends } = header;
         let attributes = if kind == DeclKind::Primitive { attributes(&sections) } else { Vec::new() };
         Ok(Some(Item::Decl(Decl { kind, name, params, extends, sections, attributes, span: self.since(start) })))
     }
 
-    fn header(&mut self, kind: DeclKind) -> PResult<Header> {
+    fn header(&mut self, kind: DeclKind) -> PResult<DeclHeader> {
         let name = self.ident("a name")?;
         let params = match (kind, self.is(TokenKind::LParen)) {
             (DeclKind::Primitive, false) => None,
@@ -123,7 +123,7 @@ impl Parser<'_> {
         };
         let extends = if self.eat_word("extends").is_some() { Some(self.path("the module to extend")?) } else { None };
         self.expect(TokenKind::Colon)?;
-        Ok(Header { name, params, extends })
+        Ok(DeclHeader { name, params, extends })
     }
 
     fn param(&mut self) -> PResult<Param> {
@@ -151,9 +151,9 @@ impl Parser<'_> {
                     |span: Span| Span { end: span.start + (name.len() as u32).min(span.end - span.start), ..span };
                 self.report(
                     Diagnostic::new(Code::E001, head(section.span), format!("section `{name}` appears twice"))
-                        .label("second one")
-                        .also(head(earlier.span), "first one")
-                        .hint("put both under one heading"),
+                        .with_label("second one")
+                        .with_secondary(head(earlier.span), "first one")
+                        .with_hint("put both under one heading"),
                 );
             }
         }
@@ -243,7 +243,7 @@ impl Parser<'_> {
             Ok(Some((key, value)))
         })?;
         let entries = entries.into_iter().flatten().collect();
-        Ok(Some(Item::Recipe(Recipe { name, topology, doc, entries, span: self.since(start) })))
+        Ok(Some(Item::Recipe(RecipeDecl { name, topology, doc, entries, span: self.since(start) })))
     }
 }
 

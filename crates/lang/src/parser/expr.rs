@@ -244,8 +244,8 @@ impl Parser<'_> {
             Ok(value) => Ok(ExprKind::Int(value)),
             Err(_) => Err(self.report(
                 Diagnostic::new(Code::E001, token.span, "number too large")
-                    .label(format!("integers go up to {}", i64::MAX))
-                    .hint("write a float, such as 1e20"),
+                    .with_label(format!("integers go up to {}", i64::MAX))
+                    .with_hint("write a float, such as 1e20"),
             )),
         }
     }

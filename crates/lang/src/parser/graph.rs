@@ -1,15 +1,15 @@
 //! Graphs. A flow is read as nodes between arrows; its first node is the source, its last the destination.
 
-use super::{PResult, Parser, Reported};
+use super::{PResult, Parser, ErrorReported};
 use crate::ast::{
-    Annotation, Call, Callee, Dest, DestItem, Expr, ExprKind, Flow, If, IndexItem, Source, Statement, Step, StepKind,
+    Annotation, Call, Callee, Dest, DestItem, Expr, ExprKind, Flow, If, IndexItem, FlowSource, Statement, FlowStep, StepKind,
 };
 use crate::diagnostic::{Code, Diagnostic};
 use crate::lexer::TokenKind;
 use crate::span::Span;
 
 /// What stands between two arrows.
-struct Node {
+struct FlowNode {
     kind: NodeKind,
     annotations: Vec<Annotation>,
     span: Span,
@@ -88,8 +88,8 @@ impl Parser<'_> {
         if nodes.len() < 2 {
             return Err(self.report(
                 Diagnostic::new(Code::E001, span, "statement moves no tensor")
-                    .label("expected `->` after this")
-                    .hint("write `source -> operation() -> destination`"),
+                    .with_label("expected `->` after this")
+                    .with_hint("write `source -> operation() -> destination`"),
             ));
         }
         let last = nodes.pop().expect("at least two");
@@ -101,7 +101,7 @@ impl Parser<'_> {
         Ok(Flow { source, steps, dest, annotations, span })
     }
 
-    fn not_an_arrow(&mut self) -> Reported {
+    fn not_an_arrow(&mut self) -> ErrorReported {
         let token = self.peek();
         let name = match token.kind {
             TokenKind::Plus => "add",
@@ -110,12 +110,12 @@ impl Parser<'_> {
         };
         self.report(
             Diagnostic::new(Code::E001, token.span, "graphs have no operators")
-                .label("expected `->`")
-                .hint(format!("write `(a, b) -> {name}() -> c`")),
+                .with_label("expected `->`")
+                .with_hint(format!("write `(a, b) -> {name}() -> c`")),
         )
     }
 
-    fn node(&mut self) -> PResult<Node> {
+    fn node(&mut self) -> PResult<FlowNode> {
         let start = self.peek().span;
         let kind = if self.eat(TokenKind::LParen).is_some() {
             NodeKind::Tuple(self.list(TokenKind::RParen, |p| Ok((p.postfix()?, p.annotations()?)))?)
@@ -123,10 +123,10 @@ impl Parser<'_> {
             NodeKind::Single(self.postfix()?)
         };
         let span = self.since(start);
-        Ok(Node { kind, annotations: self.annotations()?, span })
+        Ok(FlowNode { kind, annotations: self.annotations()?, span })
     }
 
-    fn source(&mut self, node: Node) -> PResult<Source> {
+    fn source(&mut self, node: FlowNode) -> PResult<FlowSource> {
         if let Some(annotation) = node.annotations.first() {
             return Err(self.misplaced_annotation(annotation.span));
         }
@@ -136,21 +136,21 @@ impl Parser<'_> {
                     return Err(self.misplaced_annotation(annotation.span));
                 }
                 let items = items.into_iter().map(|(item, _)| self.operand(item)).collect::<PResult<Vec<_>>>()?;
-                Ok(Source::Tensors { items, tuple: true, span: node.span })
+                Ok(FlowSource::Tensors { items, tuple: true, span: node.span })
             }
             NodeKind::Single(expr) => match expr.kind {
-                ExprKind::Ellipsis => Ok(Source::Elided(node.span)),
-                ExprKind::Call(..) => Ok(Source::Call(self.call(expr)?)),
-                _ => Ok(Source::Tensors { items: vec![self.operand(expr)?], tuple: false, span: node.span }),
+                ExprKind::Ellipsis => Ok(FlowSource::Elided(node.span)),
+                ExprKind::Call(..) => Ok(FlowSource::Call(self.call(expr)?)),
+                _ => Ok(FlowSource::Tensors { items: vec![self.operand(expr)?], tuple: false, span: node.span }),
             },
         }
     }
 
-    fn misplaced_annotation(&mut self, span: Span) -> Reported {
+    fn misplaced_annotation(&mut self, span: Span) -> ErrorReported {
         self.report(
             Diagnostic::new(Code::E001, span, "annotation on a source")
-                .label("annotations follow an operation or a destination")
-                .hint("annotate the tensor where it is made"),
+                .with_label("annotations follow an operation or a destination")
+                .with_hint("annotate the tensor where it is made"),
         )
     }
 
@@ -166,19 +166,19 @@ impl Parser<'_> {
         Err(self.error(expr.span, "expected a tensor", "name a tensor, an index of one, or `saved.name`"))
     }
 
-    fn step(&mut self, node: Node) -> PResult<Step> {
+    fn step(&mut self, node: FlowNode) -> PResult<FlowStep> {
         let kind = match node.kind {
             NodeKind::Single(Expr { kind: ExprKind::List(dims), .. }) => StepKind::Shape(dims),
             NodeKind::Single(expr) => StepKind::Call(self.call(expr)?),
             NodeKind::Tuple(_) => {
                 return Err(self.report(
                     Diagnostic::new(Code::E001, node.span, "tuple in the middle of a flow")
-                        .label("expected an operation")
-                        .hint("end the statement here and start the next one with the tuple"),
+                        .with_label("expected an operation")
+                        .with_hint("end the statement here and start the next one with the tuple"),
                 ));
             }
         };
-        Ok(Step { kind, annotations: node.annotations, span: node.span })
+        Ok(FlowStep { kind, annotations: node.annotations, span: node.span })
     }
 
     /// `matmul(w)`, `attention`, `blocks[0:8]()`, `mlp.backward()`.
@@ -199,7 +199,7 @@ impl Parser<'_> {
         }
     }
 
-    fn dest(&mut self, node: Node) -> PResult<(Dest, Vec<Annotation>)> {
+    fn dest(&mut self, node: FlowNode) -> PResult<(Dest, Vec<Annotation>)> {
         let (items, tuple) = match node.kind {
             NodeKind::Tuple(items) => (items, true),
             NodeKind::Single(expr) => (vec![(expr, Vec::new())], false),
@@ -218,12 +218,12 @@ impl Parser<'_> {
         Ok((Dest { items, tuple, span: node.span }, node.annotations))
     }
 
-    fn not_a_name(&mut self, expr: &Expr) -> Reported {
+    fn not_a_name(&mut self, expr: &Expr) -> ErrorReported {
         match expr.kind {
             ExprKind::Call(..) => self.report(
                 Diagnostic::new(Code::E001, expr.span, "flow ends in an operation")
-                    .label("its result has no name")
-                    .hint("add `-> name`, or `-> _` to ignore the result"),
+                    .with_label("its result has no name")
+                    .with_hint("add `-> name`, or `-> _` to ignore the result"),
             ),
             _ => self.error(expr.span, "expected a destination", "name the result"),
         }

@@ -89,9 +89,9 @@ pub fn expression(text: &str) -> Result<ast::Expr, String> {
 
 /// Proof that a diagnostic was issued.
 #[derive(Debug)]
-struct Reported(());
+struct ErrorReported(());
 
-type PResult<T> = Result<T, Reported>;
+type PResult<T> = Result<T, ErrorReported>;
 
 struct Parser<'a> {
     file: FileId,

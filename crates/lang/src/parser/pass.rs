@@ -1,7 +1,7 @@
 //! `forward:` and `backward:`: inputs, outputs, graph, save and recompute lists.
 
 use super::{PResult, Parser};
-use crate::ast::{Graph, Impl, IoSpec, IoTensor, NameList, NamePattern, Pass, PassItem, PassItemKind};
+use crate::ast::{Graph, KernelImpl, IoSpec, IoTensor, NameList, NamePattern, Pass, PassItem, PassItemKind};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::lexer::TokenKind;
 
@@ -52,9 +52,9 @@ impl Parser<'_> {
             }
             name => {
                 let mut found = Diagnostic::new(Code::E001, word.span, format!("unknown part `{name}:`"))
-                    .label("a pass has `in`, `out`, `inputs`, `outputs`, `graph`, `save` and `recompute`");
+                    .with_label("a pass has `in`, `out`, `inputs`, `outputs`, `graph`, `save` and `recompute`");
                 if let Some(close) = crate::suggest::closest(name, PASS_WORDS.iter().copied()) {
-                    found = found.hint(format!("did you mean `{close}:`?"));
+                    found = found.with_hint(format!("did you mean `{close}:`?"));
                 }
                 return Err(self.report(found));
             }
@@ -156,16 +156,16 @@ impl Parser<'_> {
     }
 
     /// `impl: kernel`, or `impl:` with `forward:` and `backward:` lines.
-    pub(super) fn impl_section(&mut self) -> PResult<Impl> {
+    pub(super) fn impl_section(&mut self) -> PResult<KernelImpl> {
         if !self.is(TokenKind::Newline) {
-            return Ok(Impl::Single(self.words()?));
+            return Ok(KernelImpl::Single(self.words()?));
         }
         let entries = self.block(|p| {
             let pass = p.ident("`forward:` or `backward:`")?;
             p.expect(TokenKind::Colon)?;
             Ok((pass, p.words()?))
         })?;
-        Ok(Impl::PerPass(entries))
+        Ok(KernelImpl::PerPass(entries))
     }
 
     /// The rest of the line as written, with runs of blanks made one.

@@ -60,10 +60,10 @@ impl Parser<'_> {
         let mut word = self.ident("a section such as `params:` or `forward:`")?;
         if !SECTIONS.contains(&&*word.name) && !REMARKS.contains(&&*word.name) {
             let mut found = Diagnostic::new(Code::E001, word.span, format!("unknown section `{}`", word.name))
-                .label("no section has this name");
+                .with_label("no section has this name");
             let close = closest(&word.name, SECTIONS.iter().copied());
             if let Some(close) = close {
-                found = found.hint(format!("did you mean `{close}:`?"));
+                found = found.with_hint(format!("did you mean `{close}:`?"));
             }
             let reported = self.report(found);
             match close {
@@ -128,8 +128,8 @@ impl Parser<'_> {
             let span = self.peek().span;
             return Err(self.report(
                 Diagnostic::new(Code::E001, span, "constraint without a message")
-                    .label("expected `, \"message\"`")
-                    .hint("say what is wrong when the condition is false"),
+                    .with_label("expected `, \"message\"`")
+                    .with_hint("say what is wrong when the condition is false"),
             ));
         }
         let message = self.string()?;

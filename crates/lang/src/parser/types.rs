@@ -106,8 +106,8 @@ impl Parser<'_> {
         let (dims, dtype) = self.dims()?;
         self.report(
             Diagnostic::new(Code::L101, word.span, "`Tensor[...]` is deprecated")
-                .label("not needed")
-                .hint("write the brackets alone, or `Tensor<[...]>` where that is unclear"),
+                .with_label("not needed")
+                .with_hint("write the brackets alone, or `Tensor<[...]>` where that is unclear"),
         );
         Ok(TypeKind::Tensor { dims, dtype, spelling: TensorSpelling::Brackets })
     }

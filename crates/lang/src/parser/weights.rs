@@ -91,7 +91,7 @@ impl Parser<'_> {
             }
             other => Err(self.report(
                 Diagnostic::new(Code::E001, start, format!("unknown weight mapping `{other}`"))
-                    .label("expected a string, `fuse`, `split`, `transform` or `tied_to`"),
+                    .with_label("expected a string, `fuse`, `split`, `transform` or `tied_to`"),
             )),
         }
     }

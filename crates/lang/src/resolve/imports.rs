@@ -4,9 +4,9 @@
 //! last part may be a file, a declaration in a file, or a declaration in any file of a folder.
 
 use super::loader::Loader;
-use super::lock::Lock;
+use super::lock::ModuleLock;
 use super::names;
-use super::{Entity, ItemRef, Program, ResolvedFile};
+use super::{Entity, ItemRef, ModuleProgram, ResolvedFile};
 use crate::ast::{Ident, Import, ImportNames, Item};
 use crate::check::primitives;
 use crate::diagnostic::{Code, Diagnostic};
@@ -16,20 +16,20 @@ use crate::suggest::closest;
 use std::collections::BTreeMap;
 
 /// What an imported path leads to.
-enum Target {
+enum ImportTarget {
     Item(ItemRef),
     File(usize),
     Primitive(String),
     /// `import primitives`: what is there anyway.
-    Nothing,
+    Builtin,
 }
 
-pub(super) fn load(path: &str, loader: &dyn Loader) -> Program {
-    let pinned = loader.lock().map(|text| Lock::parse(&text)).unwrap_or_default();
+pub(super) fn load(path: &str, loader: &dyn Loader) -> ModuleProgram {
+    let pinned = loader.lock().map(|text| ModuleLock::parse(&text)).unwrap_or_default();
     let mut resolver = Resolver {
         loader,
         pinned,
-        program: Program::default(),
+        program: ModuleProgram::default(),
         by_path: BTreeMap::new(),
         open: Vec::new(),
         versions: Vec::new(),
@@ -37,8 +37,8 @@ pub(super) fn load(path: &str, loader: &dyn Loader) -> Program {
     if resolver.file(path, None).is_none() {
         let id = resolver.program.sources.add(format!("{path}.module"), "");
         let at = Span::new(id, 0, 0);
-        let missing = match loader.fault(path, None) {
-            Some(fault) => Diagnostic::new(Code::L002, at, format!("`{path}.module` cannot be read")).label(fault),
+        let missing = match loader.read_error(path, None) {
+            Some(fault) => Diagnostic::new(Code::L002, at, format!("`{path}.module` cannot be read")).with_label(fault),
             None => Diagnostic::new(Code::L002, at, format!("no file `{path}.module`")),
         };
         resolver.program.diagnostics.push(missing);
@@ -51,8 +51,8 @@ pub(super) fn load(path: &str, loader: &dyn Loader) -> Program {
 
 struct Resolver<'a> {
     loader: &'a dyn Loader,
-    pinned: Lock,
-    program: Program,
+    pinned: ModuleLock,
+    program: ModuleProgram,
     by_path: BTreeMap<(String, Option<u32>), usize>,
     /// Files whose imports are being followed, outermost first.
     open: Vec<usize>,
@@ -77,8 +77,8 @@ impl Resolver<'_> {
         if parsed.file.items.is_empty() && parsed.diagnostics.is_empty() {
             self.report(
                 Diagnostic::new(Code::E001, Span::new(id, 0, 0), "nothing is declared here")
-                    .label("the file has no `module`, `block`, `model` or `primitive`")
-                    .hint("write `module Name(n: int):` and below it, indented, `forward:` with `in:`, `out:` and `graph:`"),
+                    .with_label("the file has no `module`, `block`, `model` or `primitive`")
+                    .with_hint("write `module Name(n: int):` and below it, indented, `forward:` with `in:`, `out:` and `graph:`"),
             );
         }
         self.program.diagnostics.extend(parsed.diagnostics);
@@ -118,7 +118,7 @@ impl Resolver<'_> {
                 };
                 self.check_target(file, import, &target);
                 let name = alias.as_ref().unwrap_or(import.path.last());
-                if alias.is_none() && !matches!(target, Target::Nothing) {
+                if alias.is_none() && !matches!(target, ImportTarget::Builtin) {
                     // Qualified names work besides the short one.
                     self.bind_quietly(file, &parts.join("."), &target);
                 }
@@ -133,10 +133,10 @@ impl Resolver<'_> {
                     return self.not_found(import, import.path.span(), &import.path.to_string());
                 }
                 for other in files {
-                    self.check_target(file, import, &Target::File(other));
+                    self.check_target(file, import, &ImportTarget::File(other));
                     for (name, item) in self.exports(other) {
                         let name = Ident { name, span: import.span };
-                        self.bind(file, &name, false, Target::Item(item), bound);
+                        self.bind(file, &name, false, ImportTarget::Item(item), bound);
                     }
                 }
             }
@@ -160,15 +160,15 @@ impl Resolver<'_> {
         let version = import.version.map_or(String::new(), |v| format!(" in version {}", v.major));
         let major = import.version.map(|v| v.major);
         let mut found = Diagnostic::new(Code::L002, span, format!("nothing named `{path}`{version}"))
-            .label("neither the standard library nor the project has it");
+            .with_label("neither the standard library nor the project has it");
         // The file itself, or the one that would declare the last part.
         let place = path.replace('.', "/");
         let places = [Some(place.as_str()), place.rsplit_once('/').map(|(folder, _)| folder)];
-        if let Some(fault) = places.into_iter().flatten().find_map(|place| self.loader.fault(place, major)) {
-            return self.report(Diagnostic::new(Code::L002, span, format!("`{path}` cannot be read")).label(fault));
+        if let Some(fault) = places.into_iter().flatten().find_map(|place| self.loader.read_error(place, major)) {
+            return self.report(Diagnostic::new(Code::L002, span, format!("`{path}` cannot be read")).with_label(fault));
         }
         if import.version.is_some() {
-            found = found.hint("leave out the version to get the latest");
+            found = found.with_hint("leave out the version to get the latest");
         } else if let Some((folder, name)) = path.rsplit_once('.') {
             // Files of the folder and declarations of the file are what could have been meant.
             let folder = folder.replace('.', "/");
@@ -185,17 +185,17 @@ impl Resolver<'_> {
                 )
                 .collect();
             if let Some(close) = closest(name, known.iter().map(|s| &**s)) {
-                found = found.hint(format!("did you mean `{close}`?"));
+                found = found.with_hint(format!("did you mean `{close}`?"));
             }
         }
         self.report(found);
     }
 
     /// Cycles and the lock file.
-    fn check_target(&mut self, file: usize, import: &Import, target: &Target) {
+    fn check_target(&mut self, file: usize, import: &Import, target: &ImportTarget) {
         let other = match target {
-            Target::Item(item) => item.file,
-            Target::File(other) => *other,
+            ImportTarget::Item(item) => item.file,
+            ImportTarget::File(other) => *other,
             _ => return,
         };
         if self.open.contains(&other) {
@@ -210,9 +210,9 @@ impl Resolver<'_> {
             let note = format!("{} -> {back}", circle.join(" -> "));
             self.report(
                 Diagnostic::new(Code::L003, import.span, message)
-                    .label("this import closes the circle")
-                    .note(note)
-                    .hint(hint),
+                    .with_label("this import closes the circle")
+                    .with_note(note)
+                    .with_hint(hint),
             );
             return;
         }
@@ -223,29 +223,29 @@ impl Resolver<'_> {
         {
             let pinned = pinned.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             let found = Diagnostic::new(Code::L004, import.span, format!("`{path}` is locked to another version"))
-                .label(format!("resolves to {resolved}"))
-                .note(format!("module.lock says {pinned}"))
-                .hint("update module.lock, or import the locked version");
+                .with_label(format!("resolves to {resolved}"))
+                .with_note(format!("module.lock says {pinned}"))
+                .with_hint("update module.lock, or import the locked version");
             self.report(found);
         }
     }
 
     /// What a dotted path leads to, seen from a file.
-    fn find(&mut self, file: usize, parts: &[&str], major: Option<u32>) -> Option<Target> {
+    fn find(&mut self, file: usize, parts: &[&str], major: Option<u32>) -> Option<ImportTarget> {
         if let ["primitives"] | ["std", "primitives"] = parts {
-            return Some(Target::Nothing);
+            return Some(ImportTarget::Builtin);
         }
         if let ["std", "primitives", name] | ["primitives", name] = parts
             && primitives::find(name).is_some()
             && major.is_none_or(|major| major == 1)
         {
-            return Some(Target::Primitive((*name).to_string()));
+            return Some(ImportTarget::Primitive((*name).to_string()));
         }
-        self.places(file, parts).iter().find_map(|place| self.find_at(place, major))
+        self.candidate_paths(file, parts).iter().find_map(|place| self.find_at(place, major))
     }
 
     /// Where a path may lead, in order (§4.7.1): the standard library, beside the importing file, from the root.
-    fn places(&self, file: usize, parts: &[&str]) -> Vec<String> {
+    fn candidate_paths(&self, file: usize, parts: &[&str]) -> Vec<String> {
         let folder = self.program.files[file].path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let path = parts.join("/");
         let sibling = (!folder.is_empty()).then(|| format!("{folder}/{path}"));
@@ -257,7 +257,7 @@ impl Resolver<'_> {
 
     /// The file at a path, or all files of the folder there.
     fn find_files(&mut self, file: usize, parts: &[&str], major: Option<u32>) -> Vec<usize> {
-        for place in self.places(file, parts) {
+        for place in self.candidate_paths(file, parts) {
             let mut found: Vec<usize> = self.file(&place, major).into_iter().collect();
             if found.is_empty() {
                 let inside = self.loader.list(&place);
@@ -271,25 +271,25 @@ impl Resolver<'_> {
         Vec::new()
     }
 
-    fn find_at(&mut self, path: &str, major: Option<u32>) -> Option<Target> {
+    fn find_at(&mut self, path: &str, major: Option<u32>) -> Option<ImportTarget> {
         if let Some(file) = self.file(path, major) {
             // A file named after its only declaration stands for it.
             let name = path.rsplit('/').next().unwrap_or(path);
             let item = self.exports(file).into_iter().find(|(declared, _)| super::same_name(name, declared));
-            return Some(item.map_or(Target::File(file), |(_, item)| Target::Item(item)));
+            return Some(item.map_or(ImportTarget::File(file), |(_, item)| ImportTarget::Item(item)));
         }
         let (folder, name) = path.rsplit_once('/')?;
         if let Some(file) = self.file(folder, major)
             && let Some(item) = self.program.export(file, name)
         {
-            return Some(Target::Item(item));
+            return Some(ImportTarget::Item(item));
         }
         for candidate in self.loader.list(folder) {
             // A file already being read is not an answer to its own import.
             if let Some(file) = self.file(&candidate, major)
                 && let Some(item) = self.program.export(file, name)
             {
-                return Some(Target::Item(item));
+                return Some(ImportTarget::Item(item));
             }
         }
         None
@@ -309,23 +309,23 @@ impl Resolver<'_> {
             .collect()
     }
 
-    fn bind_quietly(&mut self, file: usize, name: &str, target: &Target) {
+    fn bind_quietly(&mut self, file: usize, name: &str, target: &ImportTarget) {
         let entity = match target {
-            Target::Item(item) => Entity::Item(*item),
-            Target::File(other) => Entity::File(*other),
-            Target::Primitive(name) => Entity::Primitive(name.clone()),
-            Target::Nothing => return,
+            ImportTarget::Item(item) => Entity::Item(*item),
+            ImportTarget::File(other) => Entity::File(*other),
+            ImportTarget::Primitive(name) => Entity::Primitive(name.clone()),
+            ImportTarget::Builtin => return,
         };
         self.program.files[file].scope.insert(name.to_string(), entity);
     }
 
     /// Binds a name, unless it is taken (E023, E024).
-    fn bind(&mut self, file: usize, name: &Ident, alias: bool, target: Target, bound: &mut BTreeMap<String, Span>) {
+    fn bind(&mut self, file: usize, name: &Ident, alias: bool, target: ImportTarget, bound: &mut BTreeMap<String, Span>) {
         let entity = match &target {
-            Target::Item(item) => Entity::Item(*item),
-            Target::File(other) => Entity::File(*other),
-            Target::Primitive(name) => Entity::Primitive(name.clone()),
-            Target::Nothing => return,
+            ImportTarget::Item(item) => Entity::Item(*item),
+            ImportTarget::File(other) => Entity::File(*other),
+            ImportTarget::Primitive(name) => Entity::Primitive(name.clone()),
+            ImportTarget::Builtin => return,
         };
         let earlier = bound.get(&name.name).copied();
         let declared = self.program.files[file].ast.items.iter().find_map(|item| match item {
@@ -336,16 +336,16 @@ impl Resolver<'_> {
         if alias && let Some(span) = earlier.or(declared) {
             return self.report(
                 Diagnostic::new(Code::E024, name.span, format!("alias `{}` shadows an existing name", name.name))
-                    .label("already taken")
-                    .also(span, "taken here")
-                    .hint("choose another name after `as`"),
+                    .with_label("already taken")
+                    .with_secondary(span, "taken here")
+                    .with_hint("choose another name after `as`"),
             );
         }
         if alias && primitives::find(&name.name).is_some() {
             return self.report(
                 Diagnostic::new(Code::E024, name.span, format!("alias `{}` shadows a primitive", name.name))
-                    .label("already the name of a primitive")
-                    .hint("choose another name after `as`"),
+                    .with_label("already the name of a primitive")
+                    .with_hint("choose another name after `as`"),
             );
         }
         if let Some(span) = earlier
@@ -353,9 +353,9 @@ impl Resolver<'_> {
         {
             return self.report(
                 Diagnostic::new(Code::E023, name.span, format!("two imports bring in `{}`", name.name))
-                    .label("second one")
-                    .also(span, "first one")
-                    .hint(format!("give one of them another name: `... as Other{}`", name.name)),
+                    .with_label("second one")
+                    .with_secondary(span, "first one")
+                    .with_hint(format!("give one of them another name: `... as Other{}`", name.name)),
             );
         }
         bound.insert(name.name.clone(), name.span);

@@ -1,6 +1,6 @@
 //! A declaration together with what it inherits (§4.2, §4.3).
 
-use super::{Entity, ItemRef, Program};
+use super::{Entity, ItemRef, ModuleProgram};
 use crate::ast::{
     Annotation, ConfigEntry, ConfigValue, ConstantEntry, Decl, DeclKind, Graph, IoTensor, LetItem, NameList, Param,
     ParamEntry, Pass, PassItemKind, Pattern, SectionKind, TypeKind, WeightMapping, WeightPart, WeightPath,
@@ -36,7 +36,7 @@ pub struct ModuleView<'a> {
     /// `hf_export:`, in the same order.
     pub exports: Vec<&'a WeightMapping>,
     /// Annotations of the whole, with the files that they stand in; its own replace inherited ones of the same name.
-    pub notes: Vec<(&'a Annotation, usize)>,
+    pub annotations: Vec<(&'a Annotation, usize)>,
 }
 
 impl ModuleView<'_> {
@@ -75,7 +75,7 @@ pub struct PassView<'a> {
 
 impl<'a> ModuleView<'a> {
     /// The view of an item; `None` if it is no declaration.
-    pub fn new(program: &'a Program, item: ItemRef) -> Option<ModuleView<'a>> {
+    pub fn new(program: &'a ModuleProgram, item: ItemRef) -> Option<ModuleView<'a>> {
         let decl = program.decl(item)?;
         let mut view = match parent(program, item, decl) {
             Some((parent_item, _)) if !ancestors(program, item).contains(&item) => {
@@ -100,7 +100,7 @@ impl<'a> ModuleView<'a> {
                 config: Vec::new(),
                 mappings: Vec::new(),
                 exports: Vec::new(),
-                notes: Vec::new(),
+                annotations: Vec::new(),
             },
         };
         let inherited = std::mem::take(&mut view.header);
@@ -111,8 +111,8 @@ impl<'a> ModuleView<'a> {
                 _ => &[],
             })
         };
-        view.notes.retain(|(old, _)| !own().any(|note| note.name.name == old.name.name));
-        view.notes.extend(own().map(|note| (note, item.file)));
+        view.annotations.retain(|(old, _)| !own().any(|note| note.name.name == old.name.name));
+        view.annotations.extend(own().map(|note| (note, item.file)));
         for section in &decl.sections {
             match &section.kind {
                 SectionKind::Let(items) => view.lets.extend(items),
@@ -192,7 +192,7 @@ fn param_name(param: &Param) -> Option<&str> {
     }
 }
 
-fn parent<'a>(program: &'a Program, item: ItemRef, decl: &Decl) -> Option<(ItemRef, &'a Decl)> {
+fn parent<'a>(program: &'a ModuleProgram, item: ItemRef, decl: &Decl) -> Option<(ItemRef, &'a Decl)> {
     match program.lookup(item.file, decl.extends.as_ref()?)? {
         Entity::Item(parent) => Some((parent, program.decl(parent)?)),
         _ => None,
@@ -230,7 +230,7 @@ pub(super) fn names_used(decl: &Decl) -> Vec<String> {
 }
 
 /// The chain of parents, nearest first; ends where it would repeat.
-pub(super) fn ancestors(program: &Program, item: ItemRef) -> Vec<ItemRef> {
+pub(super) fn ancestors(program: &ModuleProgram, item: ItemRef) -> Vec<ItemRef> {
     let mut chain = Vec::new();
     let mut current = item;
     while let Some((next, _)) = program.decl(current).and_then(|decl| parent(program, current, decl)) {
@@ -245,21 +245,21 @@ pub(super) fn ancestors(program: &Program, item: ItemRef) -> Vec<ItemRef> {
 }
 
 /// Checks what a declaration extends (E002, E011).
-pub(super) fn check(program: &Program, item: ItemRef, decl: &Decl, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(program: &ModuleProgram, item: ItemRef, decl: &Decl, found: &mut Vec<Diagnostic>) {
     let Some(path) = &decl.extends else { return };
     let Some((parent_item, parent_decl)) = parent(program, item, decl) else {
         let known = program.files[item.file].scope.keys().map(|name| &**name);
         let mut missing = Diagnostic::new(Code::E002, path.span(), format!("no module named `{path}`"))
-            .label("not declared and not imported");
+            .with_label("not declared and not imported");
         if let Some(close) = closest(&path.to_string(), known) {
-            missing = missing.hint(format!("did you mean `{close}`?"));
+            missing = missing.with_hint(format!("did you mean `{close}`?"));
         }
         return found.push(missing);
     };
     if ancestors(program, item).contains(&item) {
         return found.push(
             Diagnostic::new(Code::E011, path.span(), format!("`{}` extends itself", decl.name.name))
-                .label("this leads back to it"),
+                .with_label("this leads back to it"),
         );
     }
     let fits = matches!(
@@ -272,8 +272,8 @@ pub(super) fn check(program: &Program, item: ItemRef, decl: &Decl, found: &mut V
         let (child, parent) = (decl.kind.keyword(), parent_decl.kind.keyword());
         return found.push(
             Diagnostic::new(Code::E011, path.span(), format!("a {child} cannot extend a {parent}"))
-                .label("not a module")
-                .also(parent_decl.name.span, "declared here"),
+                .with_label("not a module")
+                .with_secondary(parent_decl.name.span, "declared here"),
         );
     }
     let Some(parent_view) = ModuleView::new(program, parent_item) else {
@@ -289,14 +289,14 @@ pub(super) fn check(program: &Program, item: ItemRef, decl: &Decl, found: &mut V
     {
         found.push(
             Diagnostic::new(Code::E011, decl.name.span, format!("`{}` has no graph", decl.name.name))
-                .label(format!("`{path}` is abstract and leaves the graph to it"))
-                .hint("write `forward:` with a `graph:`, or declare it `abstract module`"),
+                .with_label(format!("`{path}` is abstract and leaves the graph to it"))
+                .with_hint("write `forward:` with a `graph:`, or declare it `abstract module`"),
         );
     }
 }
 
 /// A parameter of the child must be new (`+name`), or repeat the inherited type.
-fn check_params(program: &Program, decl: &Decl, parent: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
+fn check_params(program: &ModuleProgram, decl: &Decl, parent: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
     let entries = decl.sections.iter().filter_map(|section| match &section.kind {
         SectionKind::Params(entries) => Some(entries),
         _ => None,
@@ -311,9 +311,9 @@ fn check_params(program: &Program, decl: &Decl, parent: &ModuleView<'_>, found: 
                 let message = if entry.adds { format!("`+{}` is inherited already", name.name) } else { message };
                 found.push(
                     Diagnostic::new(Code::E011, entry.span, message)
-                        .label("redefined here")
-                        .also(old.span, "inherited from here")
-                        .hint("leave it out, or choose another name"),
+                        .with_label("redefined here")
+                        .with_secondary(old.span, "inherited from here")
+                        .with_hint("leave it out, or choose another name"),
                 );
             }
             _ => {}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// A file that a loader found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedFile {
     /// Name for messages, usually the path on disk.
     pub name: String,
     /// The text.
@@ -16,7 +16,7 @@ pub struct Loaded {
 /// Finds files by path; paths use `/` and have no extension: `std/modules/linear`.
 pub trait Loader {
     /// The file at a path: the exact major version if one is given, else the latest stable one.
-    fn read(&self, path: &str, major: Option<u32>) -> Option<Loaded>;
+    fn read(&self, path: &str, major: Option<u32>) -> Option<LoadedFile>;
 
     /// The paths of the files directly in a folder, in order.
     fn list(&self, folder: &str) -> Vec<String>;
@@ -25,7 +25,7 @@ pub trait Loader {
     fn lock(&self) -> Option<String>;
 
     /// Why a file that is there cannot be read.
-    fn fault(&self, path: &str, major: Option<u32>) -> Option<String> {
+    fn read_error(&self, path: &str, major: Option<u32>) -> Option<String> {
         let _ = (path, major);
         None
     }
@@ -34,7 +34,7 @@ pub trait Loader {
 /// Files in memory, with versions.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryLoader {
-    files: BTreeMap<String, Vec<Loaded>>,
+    files: BTreeMap<String, Vec<LoadedFile>>,
     lock: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl MemoryLoader {
 
     /// Adds a file under a path without extension; a later version of the same path comes later.
     pub fn with(mut self, path: &str, version: &str, text: &str) -> Self {
-        let loaded = Loaded { name: format!("{path}.module"), text: text.to_string(), version: version.to_string() };
+        let loaded = LoadedFile { name: format!("{path}.module"), text: text.to_string(), version: version.to_string() };
         self.files.entry(path.to_string()).or_default().push(loaded);
         self
     }
@@ -59,7 +59,7 @@ impl MemoryLoader {
 }
 
 impl Loader for MemoryLoader {
-    fn read(&self, path: &str, major: Option<u32>) -> Option<Loaded> {
+    fn read(&self, path: &str, major: Option<u32>) -> Option<LoadedFile> {
         let versions = self.files.get(path)?;
         match major {
             None => versions.last().cloned(),

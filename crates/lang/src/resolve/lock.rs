@@ -13,14 +13,14 @@ use std::fmt;
 
 /// Resolved versions by dotted path; one file may be there in several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lock {
+pub struct ModuleLock {
     /// The versions each path resolved to.
     pub modules: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Lock {
+impl ModuleLock {
     /// Reads a lock file; lines it does not understand are left out.
-    pub fn parse(text: &str) -> Lock {
+    pub fn parse(text: &str) -> ModuleLock {
         let mut modules = BTreeMap::new();
         let mut inside = false;
         for line in text.lines() {
@@ -34,11 +34,11 @@ impl Lock {
                 modules.insert(path.trim().to_string(), versions.collect());
             }
         }
-        Lock { modules }
+        ModuleLock { modules }
     }
 }
 
-impl fmt::Display for Lock {
+impl fmt::Display for ModuleLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "version: 1\nresolved_modules:")?;
         for (path, versions) in &self.modules {
@@ -51,12 +51,12 @@ impl fmt::Display for Lock {
 
 #[cfg(test)]
 mod tests {
-    use super::Lock;
+    use super::ModuleLock;
 
     #[test]
     fn reads_what_it_writes() {
         let text = "version: 1\nresolved_modules:\n  gates: v1.0.0, v2.1.0\n  models.mine: local@1f3a\n  std.modules.linear: v1.0.0\n";
-        assert_eq!(Lock::parse(text).to_string(), text);
-        assert_eq!(Lock::parse("# nothing\n").modules.len(), 0);
+        assert_eq!(ModuleLock::parse(text).to_string(), text);
+        assert_eq!(ModuleLock::parse("# nothing\n").modules.len(), 0);
     }
 }

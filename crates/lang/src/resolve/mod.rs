@@ -7,10 +7,10 @@ mod lock;
 mod names;
 
 pub use inherit::{ModuleView, PassView};
-pub use loader::{Loaded, Loader, MemoryLoader};
-pub use lock::Lock;
+pub use loader::{LoadedFile, Loader, MemoryLoader};
+pub use lock::ModuleLock;
 
-use crate::ast::{self, Decl, Item, Recipe};
+use crate::ast::{self, Decl, Item, RecipeDecl};
 use crate::diagnostic::Diagnostic;
 use crate::source::Sources;
 use crate::span::FileId;
@@ -51,20 +51,20 @@ pub struct ItemRef {
 
 /// All files that one file needs. The first is that file.
 #[derive(Clone, Debug, Default)]
-pub struct Program {
+pub struct ModuleProgram {
     /// The texts.
     pub sources: Sources,
     /// The files, importers before what they import.
     pub files: Vec<ResolvedFile>,
     /// What `module.lock` should say for these files.
-    pub lock: Lock,
+    pub lock: ModuleLock,
     /// Findings of lexing, parsing and resolving.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-impl Program {
+impl ModuleProgram {
     /// Reads `path` and everything it imports.
-    pub fn load(path: &str, loader: &dyn Loader) -> Program {
+    pub fn load(path: &str, loader: &dyn Loader) -> ModuleProgram {
         imports::load(path, loader)
     }
 
@@ -82,7 +82,7 @@ impl Program {
     }
 
     /// The recipe an item is, if it is one.
-    pub fn recipe(&self, item: ItemRef) -> Option<&Recipe> {
+    pub fn recipe(&self, item: ItemRef) -> Option<&RecipeDecl> {
         match self.files.get(item.file)?.ast.items.get(item.item)? {
             Item::Recipe(recipe) => Some(recipe),
             _ => None,

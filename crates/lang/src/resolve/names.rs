@@ -1,6 +1,6 @@
 //! Checks on names that need no types: declared twice, reserved, shadowing, repeated parameters, inheritance.
 
-use super::{Entity, ItemRef, Program, inherit};
+use super::{Entity, ItemRef, ModuleProgram, inherit};
 use crate::ast::{Decl, DeclKind, Ident, Item, LetItem, Param, PassItemKind, SectionKind};
 use crate::check::primitives;
 use crate::diagnostic::{Code, Diagnostic};
@@ -33,7 +33,7 @@ const RESERVED: &[&str] = &[
     "None",
 ];
 
-pub(super) fn check(program: &mut Program) {
+pub(super) fn check(program: &mut ModuleProgram) {
     let mut found = Vec::new();
     for file in 0..program.files.len() {
         declare(program, file, &mut found);
@@ -51,7 +51,7 @@ pub(super) fn check(program: &mut Program) {
 }
 
 /// Puts a file's own declarations into its scope.
-fn declare(program: &mut Program, file: usize, found: &mut Vec<Diagnostic>) {
+fn declare(program: &mut ModuleProgram, file: usize, found: &mut Vec<Diagnostic>) {
     let mut seen: BTreeMap<String, Span> = BTreeMap::new();
     let names: Vec<(usize, Ident, bool)> = program.files[file]
         .ast
@@ -68,9 +68,9 @@ fn declare(program: &mut Program, file: usize, found: &mut Vec<Diagnostic>) {
         if let Some(first) = seen.insert(name.name.clone(), name.span) {
             found.push(
                 Diagnostic::new(Code::L005, name.span, format!("`{}` is declared twice", name.name))
-                    .label("second declaration")
-                    .also(first, "first declaration")
-                    .hint("rename one of them"),
+                    .with_label("second declaration")
+                    .with_secondary(first, "first declaration")
+                    .with_hint("rename one of them"),
             );
             continue;
         }
@@ -82,15 +82,15 @@ fn declare(program: &mut Program, file: usize, found: &mut Vec<Diagnostic>) {
             let label =
                 if wins { "in this file the declaration wins" } else { "it has no graph: the built-in one runs" };
             found.push(
-                Diagnostic::new(Code::W001, name.span, format!("`{}` is also a primitive", name.name)).label(label),
+                Diagnostic::new(Code::W001, name.span, format!("`{}` is also a primitive", name.name)).with_label(label),
             );
         }
         let scope = &mut program.files[file].scope;
         if matches!(scope.get(&name.name), Some(Entity::Item(other)) if other.file != file) {
             found.push(
                 Diagnostic::new(Code::W002, name.span, format!("`{}` is also imported", name.name))
-                    .label("in this file the declaration wins")
-                    .hint("import it under another name to use both"),
+                    .with_label("in this file the declaration wins")
+                    .with_hint("import it under another name to use both"),
             );
         }
         scope.insert(name.name, Entity::Item(ItemRef { file, item }));
@@ -98,7 +98,7 @@ fn declare(program: &mut Program, file: usize, found: &mut Vec<Diagnostic>) {
 }
 
 /// What is inherited from another file brings the names along that it uses; here they must not mean something else.
-fn inherit_scopes(program: &mut Program, found: &mut Vec<Diagnostic>) {
+fn inherit_scopes(program: &mut ModuleProgram, found: &mut Vec<Diagnostic>) {
     for file in 0..program.files.len() {
         for item in 0..program.files[file].ast.items.len() {
             let child = ItemRef { file, item };
@@ -116,9 +116,9 @@ fn inherit_scopes(program: &mut Program, found: &mut Vec<Diagnostic>) {
                                     own.name.span,
                                     format!("`{name}` means something else in `{parent}`"),
                                 )
-                                .label(format!("inherits parts that use `{name}`"))
-                                .also(decl.name.span, "from here")
-                                .hint(format!("give `{name}` another name in this file")),
+                                .with_label(format!("inherits parts that use `{name}`"))
+                                .with_secondary(decl.name.span, "from here")
+                                .with_hint(format!("give `{name}` another name in this file")),
                             );
                         }
                         Some(_) => {}
@@ -136,7 +136,7 @@ fn reserved(name: &Ident, found: &mut Vec<Diagnostic>) {
     if RESERVED.contains(&&*name.name) {
         found.push(
             Diagnostic::new(Code::L006, name.span, format!("`{}` is a name of the language", name.name))
-                .label("choose another name"),
+                .with_label("choose another name"),
         );
     }
 }
@@ -149,8 +149,8 @@ fn distinct<'a>(names: impl Iterator<Item = &'a Ident>, what: &str, found: &mut 
         if let Some(first) = seen.insert(&name.name, name.span) {
             found.push(
                 Diagnostic::new(Code::E009, name.span, format!("{what} `{}` is given twice", name.name))
-                    .label("second one")
-                    .also(first, "first one"),
+                    .with_label("second one")
+                    .with_secondary(first, "first one"),
             );
         }
     }

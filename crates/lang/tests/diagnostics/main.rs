@@ -3,8 +3,8 @@
 //! A case is a file `cases/CODE.module`; lines `#@ file PATH VERSION` and `#@ lock` start further files. What is
 //! drawn is compared with `../snapshots/CODE.txt`; run with `BLESS=1` to accept what is drawn now.
 
-use lang::diagnostic::{Code, Diagnostic, Style, render_all, sort_and_dedup, to_json};
-use lang::resolve::{MemoryLoader, Program};
+use lang::diagnostic::{Code, Diagnostic, ColorStyle, render_all, sort_and_dedup, to_json};
+use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::path::{Path, PathBuf};
 
 fn here(path: &str) -> PathBuf {
@@ -30,8 +30,8 @@ fn loader(text: &str) -> MemoryLoader {
     })
 }
 
-fn findings(text: &str) -> (Program, Vec<Diagnostic>) {
-    let program = Program::load("main", &loader(text));
+fn findings(text: &str) -> (ModuleProgram, Vec<Diagnostic>) {
+    let program = ModuleProgram::load("main", &loader(text));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
     sort_and_dedup(&mut found);
@@ -58,7 +58,7 @@ fn every_code_has_a_case_that_raises_it() {
         if *code == Code::E025 {
             found.retain(|d| d.code != Code::L102);
         }
-        let drawn = render_all(&program.sources, &found, Style::Plain);
+        let drawn = render_all(&program.sources, &found, ColorStyle::Plain);
         let strangers: Vec<_> = found.iter().filter(|d| d.code != *code).map(|d| d.code.name()).collect();
         if !found.iter().any(|d| d.code == *code) || !strangers.is_empty() {
             wrong.push(format!("the case for {code} should raise it alone:\n{drawn}"));
@@ -82,11 +82,11 @@ fn good_files_have_no_findings() {
         names.push(name);
     }
     for name in names {
-        let program = Program::load(&name, &loader);
+        let program = ModuleProgram::load(&name, &loader);
         let mut found = program.diagnostics.clone();
         found.extend(lang::check::check(&program).diagnostics);
         found.retain(|d| d.code != Code::L102);
-        assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
+        assert!(found.is_empty(), "{}", render_all(&program.sources, &found, ColorStyle::Plain));
     }
 }
 
@@ -95,7 +95,7 @@ fn types_of_every_variant() {
     let text = |name: &str| std::fs::read_to_string(here("modules/check").join(format!("{name}.module"))).unwrap();
     let loader =
         MemoryLoader::new().with("linear", "local", &text("linear")).with("attention", "local", &text("attention"));
-    let program = Program::load("attention", &loader);
+    let program = ModuleProgram::load("attention", &loader);
     let mut page = String::new();
     for module in lang::check::check(&program).modules {
         for variant in module.variants {
@@ -105,7 +105,7 @@ fn types_of_every_variant() {
                     page += &format!("  {pass} {name}: {ty}\n");
                 }
             }
-            for (a, b) in variant.exact {
+            for (a, b) in variant.exact_divisions {
                 page += &format!("  needs {a} divisible by {b}\n");
             }
         }
@@ -145,7 +145,7 @@ fn crossed_products_say_which_mode_fits() {
     ];
     for text in cases {
         let (program, found) = findings(&text);
-        let drawn = render_all(&program.sources, &found, Style::Plain);
+        let drawn = render_all(&program.sources, &found, ColorStyle::Plain);
         assert!(found.iter().any(|d| d.code == Code::E004), "{text}\n{drawn}");
         assert!(drawn.contains("transpose=NT would fit"), "{text}\n{drawn}");
     }
@@ -155,6 +155,6 @@ fn crossed_products_say_which_mode_fits() {
                 d_in: [B, T, i]\n    graph:\n      (d_out, w) -> matmul() -> d_in\n      \
                 (saved.in, d_out) -> matmul(transpose=NT, accumulate=true) -> d_w\n";
     let (program, found) = findings(text);
-    let drawn = render_all(&program.sources, &found, Style::Plain);
+    let drawn = render_all(&program.sources, &found, ColorStyle::Plain);
     assert!(found.iter().any(|d| matches!(d.code, Code::E004 | Code::E018)), "{drawn}");
 }

@@ -8,7 +8,7 @@ fn files_parse_without_findings() {
         let mut sources = lang::Sources::new();
         let id = sources.add(path.display().to_string(), std::fs::read_to_string(&path).unwrap());
         let parsed = lang::parser::parse(id, sources.file(id).text());
-        let drawn = lang::diagnostic::render_all(&sources, &parsed.diagnostics, lang::diagnostic::Style::Plain);
+        let drawn = lang::diagnostic::render_all(&sources, &parsed.diagnostics, lang::diagnostic::ColorStyle::Plain);
         assert!(drawn.is_empty(), "{drawn}");
     }
 }

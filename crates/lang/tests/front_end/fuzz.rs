@@ -10,10 +10,10 @@ use crate::grammar;
 use crate::random::Random;
 use ir::{DType, Type};
 use lang::FileId;
-use lang::diagnostic::{Diagnostic, Style, render};
-use lang::library::WithLibrary;
-use lang::lower::{Options, lower};
-use lang::resolve::{MemoryLoader, ModuleView, Program};
+use lang::diagnostic::{Diagnostic, ColorStyle, render};
+use lang::library::LibraryLoader;
+use lang::lower::{LowerOptions, lower};
+use lang::resolve::{MemoryLoader, ModuleView, ModuleProgram};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::OnceLock;
@@ -124,13 +124,13 @@ fn front(text: &str) -> Vec<Diagnostic> {
 
 /// Checks a text, draws what was found, and lowers what has no errors. The findings, without the names in them.
 fn meaning(text: &str) -> BTreeSet<String> {
-    let loader = WithLibrary(neighbours().clone().with("main", "local", text));
-    let program = Program::load("main", &loader);
+    let loader = LibraryLoader(neighbours().clone().with("main", "local", text));
+    let program = ModuleProgram::load("main", &loader);
     let report = lang::check::check(&program);
     let mut kinds = BTreeSet::new();
     let mut clean = true;
     for found in program.diagnostics.iter().chain(&report.diagnostics) {
-        render(&program.sources, found, Style::Ansi);
+        render(&program.sources, found, ColorStyle::Ansi);
         kinds.insert(kind(found));
         clean &= !found.is_error();
     }
@@ -140,13 +140,13 @@ fn meaning(text: &str) -> BTreeSet<String> {
     let names: Vec<String> = report.modules.iter().map(|module| module.name.clone()).collect();
     for item in names.iter().filter_map(|name| program.export(0, name)) {
         let count = ModuleView::new(&program, item).map_or(0, |view| view.forward.inputs.len());
-        let options = Options { probes: true, asserts: true, ..Options::default() };
+        let options = LowerOptions { probes: true, asserts: true, ..LowerOptions::default() };
         for shape in [&[4, 4][..], &[2, 3, 4]] {
             let inputs = vec![Type::new(DType::F32, shape); count];
             match lower(&program, item, &BTreeMap::new(), &inputs, &options) {
                 Ok(lowered) => ir::verify::verify(&lowered.graph).unwrap_or_else(|e| panic!("{e}:\n{text}")),
                 Err(found) => {
-                    render(&program.sources, &found, Style::Plain);
+                    render(&program.sources, &found, ColorStyle::Plain);
                     kinds.insert(format!("lowering {}", kind(&found)));
                 }
             }

@@ -1,12 +1,12 @@
 //! What is said about text that does not follow the grammar.
 
-use lang::diagnostic::{Style, render_all};
+use lang::diagnostic::{ColorStyle, render_all};
 
 fn findings(text: &str) -> String {
     let mut sources = lang::Sources::new();
     let id = sources.add("a.module", text);
     let parsed = lang::parser::parse(id, sources.file(id).text());
-    render_all(&sources, &parsed.diagnostics, Style::Plain)
+    render_all(&sources, &parsed.diagnostics, ColorStyle::Plain)
 }
 
 #[test]

@@ -12,21 +12,21 @@ use std::collections::HashMap;
 pub(super) const DEAD: u32 = u32::MAX;
 
 /// Bytes of an NFA.
-const LARGEST_NFA: usize = 4 << 20;
+const MAX_NFA_BYTES: usize = 4 << 20;
 /// Entries of a table, and of the sets that its states stand for.
-const LARGEST_TABLE: usize = 2 << 20;
+const MAX_TABLE_ENTRIES: usize = 2 << 20;
 
 /// What making automata may cost. One budget serves everything that a request asks for.
-pub(super) struct Budget {
+pub(super) struct WorkBudget {
     steps: u64,
 }
 
-impl Budget {
+impl WorkBudget {
     /// A second or less in a release build.
     pub(super) const STEPS: u64 = 30_000_000;
 
-    pub(super) fn new() -> Budget {
-        Budget { steps: Budget::STEPS }
+    pub(super) fn new() -> WorkBudget {
+        WorkBudget { steps: WorkBudget::STEPS }
     }
 
     pub(super) fn spend(&mut self, steps: usize) -> Result<(), String> {
@@ -54,14 +54,14 @@ pub(super) struct Automaton {
 }
 
 impl Automaton {
-    pub(super) fn new(pattern: &str, budget: &mut Budget) -> Result<Automaton, String> {
+    pub(super) fn new(pattern: &str, budget: &mut WorkBudget) -> Result<Automaton, String> {
         // Parsing looks at every byte several times.
         budget.spend(8 * pattern.len())?;
-        let config = thompson::Config::new().nfa_size_limit(Some(LARGEST_NFA)).which_captures(WhichCaptures::None);
+        let config = thompson::Config::new().nfa_size_limit(Some(MAX_NFA_BYTES)).which_captures(WhichCaptures::None);
         let nfa = NFA::compiler().configure(config).build(pattern).map_err(|e| {
             if e.size_limit().is_some() {
                 return format!(
-                    "the expression can't be used: it is too large, with an automaton of over {LARGEST_NFA} bytes; make it, or the schema, smaller"
+                    "the expression can't be used: it is too large, with an automaton of over {MAX_NFA_BYTES} bytes; make it, or the schema, smaller"
                 );
             }
             let mut text = e.to_string();
@@ -79,13 +79,13 @@ impl Automaton {
             return Err("the expression can't be used: word boundaries and ends of lines are not supported".into());
         }
         budget.spend(16 * nfa.states().len())?;
-        let mut found = Subsets::new(&nfa).determinise(budget)?;
+        let mut found = SubsetConstruction::new(&nfa).determinise(budget)?;
         found.prune(budget)?;
         Ok(found)
     }
 
     /// Ways into states from which no match can be reached go nowhere.
-    fn prune(&mut self, budget: &mut Budget) -> Result<(), String> {
+    fn prune(&mut self, budget: &mut WorkBudget) -> Result<(), String> {
         let states = self.accepting.len();
         budget.spend(self.table.len())?;
         let mut into: Vec<Vec<u32>> = vec![Vec::new(); states];
@@ -139,7 +139,7 @@ impl Automaton {
     }
 
     /// Whether nothing can follow.
-    pub(super) fn ends(&self, state: u32) -> bool {
+    pub(super) fn is_final(&self, state: u32) -> bool {
         state == DEAD || {
             let from = state as usize * self.width;
             self.table[from..from + self.width].iter().all(|next| *next == DEAD)
@@ -147,13 +147,13 @@ impl Automaton {
     }
 
     /// Whether some text that matches has one of these bytes.
-    pub(super) fn has(&self, bytes: impl Iterator<Item = u8> + Clone) -> bool {
+    pub(super) fn may_contain(&self, bytes: impl Iterator<Item = u8> + Clone) -> bool {
         (0..self.accepting.len() as u32).any(|state| bytes.clone().any(|byte| self.next(state, byte) != DEAD))
     }
 }
 
 /// The subset construction.
-struct Subsets<'a> {
+struct SubsetConstruction<'a> {
     nfa: &'a NFA,
     classes: [u8; 256],
     width: usize,
@@ -163,20 +163,20 @@ struct Subsets<'a> {
 }
 
 /// States of an NFA, sorted.
-type Set = Box<[StateID]>;
+type NfaStateSet = Box<[StateID]>;
 
-impl<'a> Subsets<'a> {
-    fn new(nfa: &'a NFA) -> Subsets<'a> {
+impl<'a> SubsetConstruction<'a> {
+    fn new(nfa: &'a NFA) -> SubsetConstruction<'a> {
         let mut classes = [0u8; 256];
         for byte in 0..=255u8 {
             classes[byte as usize] = nfa.byte_classes().get(byte);
         }
         let width = usize::from(classes[255]) + 1;
-        Subsets { nfa, classes, width, marks: vec![0; nfa.states().len()], mark: 0 }
+        SubsetConstruction { nfa, classes, width, marks: vec![0; nfa.states().len()], mark: 0 }
     }
 
     /// What can be reached without a byte: states that read one, that end, or that wait for the end of the text.
-    fn closure(&mut self, from: &[StateID], begins: bool, ends: bool, budget: &mut Budget) -> Result<Set, String> {
+    fn closure(&mut self, from: &[StateID], begins: bool, ends: bool, budget: &mut WorkBudget) -> Result<NfaStateSet, String> {
         self.mark += 1;
         let mut open = from.to_vec();
         let mut found = Vec::new();
@@ -205,11 +205,11 @@ impl<'a> Subsets<'a> {
         Ok(found.into())
     }
 
-    fn determinise(mut self, budget: &mut Budget) -> Result<Automaton, String> {
+    fn determinise(mut self, budget: &mut WorkBudget) -> Result<Automaton, String> {
         let first = self.closure(&[self.nfa.start_anchored()], true, false, budget)?;
-        let mut numbers: HashMap<Set, u32> = HashMap::from([(first.clone(), 0)]);
+        let mut numbers: HashMap<NfaStateSet, u32> = HashMap::from([(first.clone(), 0)]);
         // What classes of bytes lead to, before its closure: many lead to the same.
-        let mut reached: HashMap<Set, u32> = HashMap::new();
+        let mut reached: HashMap<NfaStateSet, u32> = HashMap::new();
         let mut order = vec![first];
         let (mut table, mut accepting): (Vec<u32>, Vec<bool>) = (Vec::new(), Vec::new());
         let mut kept = 0;
@@ -241,16 +241,16 @@ impl<'a> Subsets<'a> {
                 reached.insert(next, number);
                 table.push(number);
             }
-            if table.len() + kept > LARGEST_TABLE {
+            if table.len() + kept > MAX_TABLE_ENTRIES {
                 return Err(format!(
-                    "the expression can't be used: its automaton has over {LARGEST_TABLE} entries; make it, or the schema, smaller"
+                    "the expression can't be used: its automaton has over {MAX_TABLE_ENTRIES} entries; make it, or the schema, smaller"
                 ));
             }
         }
         Ok(Automaton { classes: self.classes, width: self.width, table, accepting, start: 0 })
     }
 
-    fn accepts(&mut self, set: &[StateID], begins: bool, budget: &mut Budget) -> Result<bool, String> {
+    fn accepts(&mut self, set: &[StateID], begins: bool, budget: &mut WorkBudget) -> Result<bool, String> {
         let is_match = |id: &StateID| matches!(self.nfa.state(*id), State::Match { .. });
         if set.iter().any(is_match) {
             return Ok(true);
@@ -263,7 +263,7 @@ impl<'a> Subsets<'a> {
     }
 
     /// Where each class of bytes leads.
-    fn targets(&self, set: &[StateID], budget: &mut Budget) -> Result<Vec<Set>, String> {
+    fn targets(&self, set: &[StateID], budget: &mut WorkBudget) -> Result<Vec<NfaStateSet>, String> {
         let mut targets: Vec<Vec<StateID>> = vec![Vec::new(); self.width];
         let mut steps = self.width;
         let mut range = |from: u8, to: u8, next: StateID| {

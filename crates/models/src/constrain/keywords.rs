@@ -3,7 +3,7 @@
 
 /// What a keyword does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keyword {
+pub(super) enum KeywordSupport {
     /// The output has what it asks for.
     Enforced,
     /// It says nothing about values.
@@ -12,10 +12,10 @@ pub(super) enum Keyword {
     Refused(Option<&'static str>),
 }
 
-use Keyword::{Annotation, Enforced, Refused};
+use KeywordSupport::{Annotation, Enforced, Refused};
 
 /// By name.
-pub(super) const KEYWORDS: &[(&str, Keyword)] = &[
+pub(super) const KEYWORDS: &[(&str, KeywordSupport)] = &[
     ("$anchor", Annotation),
     ("$comment", Annotation),
     ("$defs", Annotation),
@@ -84,6 +84,6 @@ pub(super) const KEYWORDS: &[(&str, Keyword)] = &[
 ];
 
 /// What a keyword does; nothing is known of others.
-pub(super) fn of(name: &str) -> Option<Keyword> {
+pub(super) fn keyword_support(name: &str) -> Option<KeywordSupport> {
     KEYWORDS.iter().find(|(own, _)| *own == name).map(|(_, keyword)| *keyword)
 }

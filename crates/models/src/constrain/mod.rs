@@ -5,7 +5,7 @@
 
 mod automaton;
 mod keywords;
-mod oneof;
+mod one_of;
 mod pattern;
 mod schema;
 #[cfg(test)]
@@ -13,35 +13,35 @@ mod schema_tests;
 
 use crate::error::{Error, Result};
 use crate::tokenizer::Tokenizer;
-use automaton::{Automaton, Budget, DEAD};
+use automaton::{Automaton, WorkBudget, DEAD};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Bytes of masks that are remembered for an expression, and bytes of expressions that are, with their masks.
-const MASKS: usize = 1 << 20;
-const EXPRESSIONS: usize = 16 << 20;
+const MAX_MASK_BYTES: usize = 1 << 20;
+const MAX_CACHE_BYTES: usize = 16 << 20;
 /// Expressions that are remembered to be refused, and bytes of an expression.
-const REFUSED: usize = 64;
-const LONGEST: usize = 1 << 20;
+const MAX_REJECTED: usize = 64;
+const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 /// Makes constraints for the tokens of one tokenizer.
 #[derive(Clone)]
 pub struct Constrainer {
-    inner: Arc<Inner>,
+    inner: Arc<ConstraintCompiler>,
 }
 
-struct Inner {
+struct ConstraintCompiler {
     tokenizer: Tokenizer,
-    tokens: OnceLock<Tokens>,
-    known: Mutex<Known>,
+    tokens: OnceLock<TokenTrie>,
+    known: Mutex<PatternCache>,
 }
 
 /// Expressions that were asked for.
 #[derive(Default)]
-struct Known {
-    expressions: BTreeMap<String, Entry>,
+struct PatternCache {
+    expressions: BTreeMap<String, CacheEntry>,
     bytes: usize,
     /// Counts uses.
     clock: u64,
@@ -50,14 +50,14 @@ struct Known {
     hash: std::hash::RandomState,
 }
 
-struct Entry {
-    masked: Arc<Masked>,
+struct CacheEntry {
+    masked: Arc<MaskedAutomaton>,
     bytes: usize,
     used: u64,
 }
 
-impl Known {
-    fn find(&mut self, pattern: &str) -> Option<Arc<Masked>> {
+impl PatternCache {
+    fn find(&mut self, pattern: &str) -> Option<Arc<MaskedAutomaton>> {
         self.clock += 1;
         let clock = self.clock;
         let entry = self.expressions.get_mut(pattern)?;
@@ -65,14 +65,14 @@ impl Known {
         Some(entry.masked.clone())
     }
 
-    fn keep(&mut self, pattern: &str, masked: &Arc<Masked>) {
-        let bytes = pattern.len() + masked.automaton.bytes() + MASKS;
-        let new = Entry { masked: masked.clone(), bytes, used: self.clock };
+    fn keep(&mut self, pattern: &str, masked: &Arc<MaskedAutomaton>) {
+        let bytes = pattern.len() + masked.automaton.bytes() + MAX_MASK_BYTES;
+        let new = CacheEntry { masked: masked.clone(), bytes, used: self.clock };
         self.bytes += bytes;
         if let Some(old) = self.expressions.insert(pattern.to_string(), new) {
             self.bytes -= old.bytes;
         }
-        while self.bytes > EXPRESSIONS && self.expressions.len() > 1 {
+        while self.bytes > MAX_CACHE_BYTES && self.expressions.len() > 1 {
             let oldest = self.expressions.iter().min_by_key(|(_, entry)| entry.used).map(|(name, _)| name.clone());
             let entry = oldest.and_then(|name| self.expressions.remove(&name));
             self.bytes -= entry.map_or(0, |entry| entry.bytes);
@@ -84,7 +84,7 @@ impl Known {
     }
 
     fn refuse(&mut self, name: &str, reason: String) {
-        if self.refused.len() >= REFUSED {
+        if self.refused.len() >= MAX_REJECTED {
             self.refused.clear();
         }
         self.refused.insert((name.len(), self.hash.hash_one(name)), reason);
@@ -92,19 +92,19 @@ impl Known {
 }
 
 /// Bytes of tokens, and the tree of them.
-struct Tokens {
+struct TokenTrie {
     bytes: Vec<Option<Vec<u8>>>,
-    tree: Vec<Branch>,
+    tree: Vec<TrieNode>,
 }
 
 #[derive(Default)]
-struct Branch {
+struct TrieNode {
     next: Vec<(u8, u32)>,
     ids: Vec<u32>,
 }
 
 /// An automaton with the tokens that its states allow.
-struct Masked {
+struct MaskedAutomaton {
     automaton: Automaton,
     masks: Mutex<BTreeMap<u32, Arc<Vec<u64>>>>,
 }
@@ -112,20 +112,20 @@ struct Masked {
 /// Where in an expression a text stands.
 #[derive(Clone)]
 pub struct Constraint {
-    maker: Arc<Inner>,
-    masked: Arc<Masked>,
+    compiler: Arc<ConstraintCompiler>,
+    masked: Arc<MaskedAutomaton>,
     state: u32,
 }
 
 impl Constrainer {
     /// For this tokenizer; its tokens are looked at when the first constraint is made.
     pub fn new(tokenizer: &Tokenizer) -> Constrainer {
-        let inner = Inner { tokenizer: tokenizer.clone(), tokens: OnceLock::new(), known: Mutex::default() };
+        let inner = ConstraintCompiler { tokenizer: tokenizer.clone(), tokens: OnceLock::new(), known: Mutex::default() };
         Constrainer { inner: Arc::new(inner) }
     }
 
     /// Bytes of the longest token.
-    pub fn longest(&self) -> usize {
+    pub fn max_token_bytes(&self) -> usize {
         self.inner.tokens().bytes.iter().flatten().map(Vec::len).max().unwrap_or(1)
     }
 
@@ -136,16 +136,16 @@ impl Constrainer {
 
     /// Text that matches an expression as a whole. `\d`, `\w` and `\s` are the classes of ECMA-262.
     pub fn regex(&self, pattern: &str) -> Result<Constraint> {
-        if pattern.len() > LONGEST {
-            return Err(Error::Input(format!("the expression has over {LONGEST} bytes")));
+        if pattern.len() > MAX_PATTERN_BYTES {
+            return Err(Error::Input(format!("the expression has over {MAX_PATTERN_BYTES} bytes")));
         }
-        self.remembered(pattern, |budget| pattern::with_classes(pattern).and_then(|text| self.made(&text, budget)))
+        self.cached(pattern, |budget| pattern::expand_classes(pattern).and_then(|text| self.made(&text, budget)))
     }
 
     /// A JSON value of this schema, in a compact form.
     pub fn json_schema(&self, schema: &Json) -> Result<Constraint> {
-        self.remembered(&format!("schema {schema}"), |budget| {
-            let expression = schema::expression(schema, budget)?;
+        self.cached(&format!("schema {schema}"), |budget| {
+            let expression = schema::compile_schema(schema, budget)?;
             self.made(&expression, budget)
         })
     }
@@ -162,10 +162,10 @@ impl Constrainer {
     }
 
     /// What was made for this before, or is made now. Others are not kept waiting meanwhile.
-    fn remembered(
+    fn cached(
         &self,
         name: &str,
-        make: impl FnOnce(&mut Budget) -> std::result::Result<Arc<Masked>, String>,
+        make: impl FnOnce(&mut WorkBudget) -> std::result::Result<Arc<MaskedAutomaton>, String>,
     ) -> Result<Constraint> {
         let lock = || self.inner.known.lock().unwrap_or_else(|e| e.into_inner());
         let found = {
@@ -177,7 +177,7 @@ impl Constrainer {
         };
         let masked = match found {
             Some(masked) => masked,
-            None => match make(&mut Budget::new()) {
+            None => match make(&mut WorkBudget::new()) {
                 Ok(masked) => {
                     lock().keep(name, &masked);
                     masked
@@ -189,15 +189,15 @@ impl Constrainer {
             },
         };
         let state = masked.automaton.start();
-        Ok(Constraint { maker: self.inner.clone(), masked, state })
+        Ok(Constraint { compiler: self.inner.clone(), masked, state })
     }
 
-    fn made(&self, pattern: &str, budget: &mut Budget) -> std::result::Result<Arc<Masked>, String> {
+    fn made(&self, pattern: &str, budget: &mut WorkBudget) -> std::result::Result<Arc<MaskedAutomaton>, String> {
         let automaton = Automaton::new(pattern, budget)?;
         if automaton.start() == DEAD {
             return Err(format!("no text matches `{}`", shortened(pattern)));
         }
-        Ok(Arc::new(Masked { automaton, masks: Mutex::new(BTreeMap::new()) }))
+        Ok(Arc::new(MaskedAutomaton { automaton, masks: Mutex::new(BTreeMap::new()) }))
     }
 }
 
@@ -208,11 +208,11 @@ fn shortened(text: &str) -> String {
     }
 }
 
-impl Inner {
-    fn tokens(&self) -> &Tokens {
+impl ConstraintCompiler {
+    fn tokens(&self) -> &TokenTrie {
         self.tokens.get_or_init(|| {
             let bytes = self.tokenizer.token_bytes();
-            let mut tree = vec![Branch::default()];
+            let mut tree = vec![TrieNode::default()];
             for (id, token) in bytes.iter().enumerate() {
                 let Some(token) = token.as_ref().filter(|token| !token.is_empty()) else { continue };
                 let mut at = 0;
@@ -221,13 +221,13 @@ impl Inner {
                     at = found.unwrap_or_else(|| {
                         let new = tree.len();
                         tree[at].next.push((*byte, new as u32));
-                        tree.push(Branch::default());
+                        tree.push(TrieNode::default());
                         new
                     });
                 }
                 tree[at].ids.push(id as u32);
             }
-            Tokens { bytes, tree }
+            TokenTrie { bytes, tree }
         })
     }
 }
@@ -239,7 +239,7 @@ impl Constraint {
         if let Some(mask) = masks.get(&self.state) {
             return mask.clone();
         }
-        let tokens = self.maker.tokens();
+        let tokens = self.compiler.tokens();
         let mut mask = vec![0u64; tokens.bytes.len().div_ceil(64)];
         let mut open = vec![(0usize, self.state)];
         while let Some((at, state)) = open.pop() {
@@ -254,7 +254,7 @@ impl Constraint {
             }
         }
         let mask = Arc::new(mask);
-        if (masks.len() + 1) * 8 * mask.len() > MASKS {
+        if (masks.len() + 1) * 8 * mask.len() > MAX_MASK_BYTES {
             masks.clear();
         }
         masks.insert(self.state, mask.clone());
@@ -284,7 +284,7 @@ impl Constraint {
 
     /// Goes on by a token; one that was not allowed leaves nothing that may come.
     pub fn push(&mut self, id: i32) {
-        let bytes = usize::try_from(id).ok().and_then(|id| self.maker.tokens().bytes.get(id)?.as_ref());
+        let bytes = usize::try_from(id).ok().and_then(|id| self.compiler.tokens().bytes.get(id)?.as_ref());
         self.state = match bytes {
             Some(bytes) => bytes.iter().fold(self.state, |state, byte| self.masked.automaton.next(state, *byte)),
             None => DEAD,
@@ -297,15 +297,15 @@ impl Constraint {
     }
 
     /// Whether nothing more may come.
-    pub fn is_over(&self) -> bool {
-        self.masked.automaton.ends(self.state)
+    pub fn is_finished(&self) -> bool {
+        self.masked.automaton.is_final(self.state)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::random::SplitMix64;
     use serde_json::json;
 
     fn constrainer() -> Constrainer {
@@ -317,14 +317,14 @@ mod tests {
 
     /// Texts that are drawn from what is allowed, with the end where it is.
     fn drawn(constraint: &Constraint, maker: &Constrainer, seed: u64, longest: usize) -> (Vec<u8>, bool) {
-        let mut random = Random::new(seed, 0);
+        let mut random = SplitMix64::new(seed, 0);
         let (mut at, mut text) = (constraint.clone(), Vec::new());
         for _ in 0..longest {
-            if at.is_over() {
+            if at.is_finished() {
                 return (text, true);
             }
-            let end = maker.inner.tokenizer.end().expect("there");
-            let mut logits: Vec<f32> = (0..maker.inner.tokenizer.size()).map(|_| random.unit() as f32).collect();
+            let end = maker.inner.tokenizer.eos_id().expect("there");
+            let mut logits: Vec<f32> = (0..maker.inner.tokenizer.size()).map(|_| random.uniform() as f32).collect();
             // Long texts come to their end.
             logits[end as usize] = if text.len() > 30 { 5.0 } else { 0.1 };
             at.mask(&mut logits, &[end]);

@@ -11,19 +11,19 @@ const SPACE: &str = r"\t\n\x0B\x0C\r \u{A0}\u{1680}\u{2000}-\u{200A}\u{2028}\u{2
 const ESCAPED: &str = r#""\\\x00-\x1F\x7F"#;
 
 /// The same expression with the classes `\d`, `\w` and `\s` of ECMA-262.
-pub(super) fn with_classes(pattern: &str) -> Result<String, String> {
-    translated(pattern, false)
+pub(super) fn expand_classes(pattern: &str) -> Result<String, String> {
+    translate(pattern, false)
 }
 
 /// The part of a schema's `pattern` that a JSON string can have without escapes.
-pub(super) fn in_string(pattern: &str) -> Result<String, String> {
-    translated(pattern, true)
+pub(super) fn json_string_pattern(pattern: &str) -> Result<String, String> {
+    translate(pattern, true)
 }
 
-fn translated(pattern: &str, schema: bool) -> Result<String, String> {
+fn translate(pattern: &str, schema: bool) -> Result<String, String> {
     // The engine parses it again and says better what is wrong.
     let Ok(ast) = Parser::new().parse(pattern) else { return Ok(pattern.to_string()) };
-    let mut edits = visit(&ast, Edits { schema, found: Vec::new() })?;
+    let mut edits = visit(&ast, PatternEdits { schema, found: Vec::new() })?;
     edits.sort_by_key(|edit| (edit.0, edit.1));
     let (mut text, mut at) = (String::new(), 0);
     for (from, to, new) in edits {
@@ -36,13 +36,13 @@ fn translated(pattern: &str, schema: bool) -> Result<String, String> {
 }
 
 /// What stands in place of which bytes.
-struct Edits {
+struct PatternEdits {
     /// Whether it is a schema's `pattern`: what ECMA-262 does not have, or means otherwise, is refused.
     schema: bool,
     found: Vec<(usize, usize, String)>,
 }
 
-impl Edits {
+impl PatternEdits {
     fn class(&mut self, class: &ClassPerl, bracketed: bool) {
         let set = match class.kind {
             ClassPerlKind::Digit => "0-9",
@@ -67,7 +67,7 @@ impl Edits {
     }
 }
 
-impl Visitor for Edits {
+impl Visitor for PatternEdits {
     type Output = Vec<(usize, usize, String)>;
     type Err = String;
 
@@ -151,8 +151,8 @@ mod tests {
         let escaped = |c: char| matches!(c, '"' | '\\' | '\u{7F}') || c < ' ';
         let characters = (0..0x30000).filter_map(char::from_u32);
         for (pattern, has) in cases {
-            let inside = Regex::new(&format!("^(?:{})$", in_string(pattern).expect("fine"))).expect("valid");
-            let plain = Regex::new(&format!("^(?:{})$", with_classes(pattern).expect("fine"))).expect("valid");
+            let inside = Regex::new(&format!("^(?:{})$", json_string_pattern(pattern).expect("fine"))).expect("valid");
+            let plain = Regex::new(&format!("^(?:{})$", expand_classes(pattern).expect("fine"))).expect("valid");
             for c in characters.clone() {
                 let text = c.to_string();
                 assert_eq!(inside.is_match(&text), has(c) && !escaped(c), "{pattern} {c:?} in a string");
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn what_means_something_else_is_refused() {
         for pattern in ["a^b", r"\bx", "(?i)a", "(?x: a)", "[a&&b]", "[[a]", "[[:alpha:]]", "[a--b]", r"\Aa"] {
-            assert!(in_string(pattern).is_err_and(|e| e.contains("pattern")) || Parser::new().parse(pattern).is_err());
+            assert!(json_string_pattern(pattern).is_err_and(|e| e.contains("pattern")) || Parser::new().parse(pattern).is_err());
         }
         for pattern in ["(?:a|b)", "(a)", "[a-c]{2,3}", r"\p{L}", r"\.", "(?P<x>a)"] {
-            assert!(in_string(pattern).is_ok(), "{pattern}");
+            assert!(json_string_pattern(pattern).is_ok(), "{pattern}");
         }
     }
 }

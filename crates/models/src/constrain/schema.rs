@@ -4,25 +4,25 @@
 //! valid; not every valid value has one that matches. A keyword is enforced, says nothing about values, or is refused by name
 //! (`keywords.rs`); so is one that stands beside others that can't be enforced together with it.
 
-use super::automaton::{Automaton, Budget};
-use super::keywords::{self, Keyword};
-use super::oneof;
+use super::automaton::{Automaton, WorkBudget};
+use super::keywords::{self, KeywordSupport};
+use super::one_of;
 use super::pattern;
 use serde_json::{Map, Value as Json};
 
-type Made = Result<String, String>;
-pub(super) type Fields = Map<String, Json>;
+type PatternResult = Result<String, String>;
+pub(super) type SchemaFields = Map<String, Json>;
 
 /// References are followed this deep.
-pub(super) const DEEPEST: usize = 12;
+pub(super) const MAX_REFERENCE_DEPTH: usize = 12;
 /// Bytes of an expression. Each level of a schema counts what it contains.
-const LONGEST: usize = 1 << 20;
+const MAX_PATTERN_BYTES: usize = 1 << 20;
 /// Integers of a range are listed up to this many.
-const LISTED: i64 = 1000;
+const MAX_LISTED_INTEGERS: i64 = 1000;
 /// Elements of a list, or entries of a map, unless the schema says.
-const MANY: u64 = 64;
+const DEFAULT_MAX_ITEMS: u64 = 64;
 /// Levels of what has no schema.
-const LEVELS: usize = 2;
+const DEFAULT_VALUE_DEPTH: usize = 2;
 
 /// A character, or an escape of one: not of a half of one.
 const CHARACTER: &str =
@@ -31,7 +31,7 @@ const INTEGER: &str = "(?:0|[1-9][0-9]{0,14})";
 const NUMBER: &str = r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,2})?";
 
 /// Keywords of one type of values. To values of other types they say nothing.
-const OF_TYPE: [(&str, &[&str]); 4] = [
+const TYPE_KEYWORDS: [(&str, &[&str]); 4] = [
     ("string", &["pattern", "format", "minLength", "maxLength"]),
     ("number", &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]),
     ("array", &["items", "minItems", "maxItems"]),
@@ -39,13 +39,13 @@ const OF_TYPE: [(&str, &[&str]); 4] = [
 ];
 
 /// The expression of a schema.
-pub(super) fn expression(schema: &Json, budget: &mut Budget) -> Made {
-    Maker { root: schema, budget, left: LONGEST }.of(schema, 0)
+pub(super) fn compile_schema(schema: &Json, budget: &mut WorkBudget) -> PatternResult {
+    SchemaCompiler { root: schema, budget, left: MAX_PATTERN_BYTES }.of(schema, 0)
 }
 
 /// Some object.
 pub(super) fn any_object() -> String {
-    object_of(&any(LEVELS))
+    object_of(&any(DEFAULT_VALUE_DEPTH))
 }
 
 fn text_of(least: u64, most: Option<u64>) -> String {
@@ -71,24 +71,24 @@ fn any(levels: usize) -> String {
     format!(r"(?:{plain}|\[(?:{inner}(?:, ?{inner})*)?\]|{})", object_of(&inner))
 }
 
-struct Maker<'a> {
+struct SchemaCompiler<'a> {
     root: &'a Json,
-    budget: &'a mut Budget,
+    budget: &'a mut WorkBudget,
     /// Bytes that the expression may still have.
     left: usize,
 }
 
-impl Maker<'_> {
-    fn of(&mut self, schema: &Json, depth: usize) -> Made {
-        if depth > DEEPEST {
+impl SchemaCompiler<'_> {
+    fn of(&mut self, schema: &Json, depth: usize) -> PatternResult {
+        if depth > MAX_REFERENCE_DEPTH {
             return Err("the schema refers to itself, or is nested too deeply: only so much is regular".into());
         }
         let made = match schema {
-            Json::Bool(true) => any(LEVELS),
+            Json::Bool(true) => any(DEFAULT_VALUE_DEPTH),
             Json::Bool(false) => return Err("the schema `false` has no value".into()),
             Json::Object(fields) => {
                 check(fields, depth)?;
-                let made = self.whole(fields, depth)?;
+                let made = self.compile_fields(fields, depth)?;
                 match fields.get("nullable") {
                     None | Some(Json::Bool(false)) => made,
                     Some(Json::Bool(true)) => format!("(?:{made}|null)"),
@@ -98,39 +98,39 @@ impl Maker<'_> {
             other => return Err(format!("a schema must be an object, got `{}`", super::shortened(&other.to_string()))),
         };
         self.left = self.left.checked_sub(made.len() + 1).ok_or_else(|| {
-            format!("the schema is too large: as an expression it has more than {LONGEST} bytes; use fewer optional properties, references and values without a type")
+            format!("the schema is too large: as an expression it has more than {MAX_PATTERN_BYTES} bytes; use fewer optional properties, references and values without a type")
         })?;
         Ok(made)
     }
 
-    fn whole(&mut self, fields: &Fields, depth: usize) -> Made {
+    fn compile_fields(&mut self, fields: &SchemaFields, depth: usize) -> PatternResult {
         if let Some(reference) = fields.get("$ref") {
-            beside(fields, "$ref", &[])?;
-            let found = resolved(reference, self.root)?;
+            check_siblings(fields, "$ref", &[])?;
+            let found = resolve_reference(reference, self.root)?;
             return self.of(found, depth + 1);
         }
         if fields.contains_key("const") || fields.contains_key("enum") {
             let name = if fields.contains_key("const") { "const" } else { "enum" };
-            beside(fields, name, &["enum", "type"])?;
+            check_siblings(fields, name, &["enum", "type"])?;
             let values = values(fields)?;
-            return Ok(either(values.into_iter().map(literal)));
+            return Ok(alternation(values.into_iter().map(literal)));
         }
         for name in ["anyOf", "oneOf", "allOf"] {
             let Some(list) = fields.get(name) else { continue };
-            beside(fields, name, &["type"])?;
+            check_siblings(fields, name, &["type"])?;
             let list =
                 list.as_array().filter(|list| !list.is_empty()).ok_or_else(|| format!("`{name}` must be a list"))?;
             if name == "allOf" && list.len() > 1 {
                 return Err("`allOf` of several schemas is not supported: write them as one".into());
             }
             if name == "oneOf" {
-                oneof::check(list, self.root)?;
+                one_of::check_one_of(list, self.root)?;
             }
-            let parts = list.iter().map(|part| match with_type(part, fields.get("type"))? {
+            let parts = list.iter().map(|part| match inherit_type(part, fields.get("type"))? {
                 Some(part) => self.of(&part, depth + 1),
                 None => self.of(part, depth + 1),
             });
-            return Ok(either(parts.collect::<Result<Vec<_>, _>>()?.into_iter()));
+            return Ok(alternation(parts.collect::<Result<Vec<_>, _>>()?.into_iter()));
         }
         let kinds: Vec<&str> = match fields.get("type") {
             Some(Json::String(kind)) => vec![kind],
@@ -139,21 +139,21 @@ impl Maker<'_> {
             }
             None => {
                 let named = |names: &[&str]| names.iter().any(|name| fields.contains_key(*name));
-                OF_TYPE.iter().filter(|(_, names)| named(names)).map(|(kind, _)| *kind).collect()
+                TYPE_KEYWORDS.iter().filter(|(_, names)| named(names)).map(|(kind, _)| *kind).collect()
             }
             Some(other) => return Err(format!("`type` {other} is not known")),
         };
         match &kinds[..] {
-            [] => Ok(any(LEVELS)),
-            [kind] => self.typed(kind, fields, depth),
+            [] => Ok(any(DEFAULT_VALUE_DEPTH)),
+            [kind] => self.compile_type(kind, fields, depth),
             _ => {
-                let kinds = kinds.iter().map(|kind| self.typed(kind, fields, depth));
-                Ok(either(kinds.collect::<Result<Vec<_>, _>>()?.into_iter()))
+                let kinds = kinds.iter().map(|kind| self.compile_type(kind, fields, depth));
+                Ok(alternation(kinds.collect::<Result<Vec<_>, _>>()?.into_iter()))
             }
         }
     }
 
-    fn typed(&mut self, kind: &str, fields: &Fields, depth: usize) -> Made {
+    fn compile_type(&mut self, kind: &str, fields: &SchemaFields, depth: usize) -> PatternResult {
         match kind {
             "string" => string(fields, self.budget),
             "integer" => integer(fields),
@@ -163,10 +163,10 @@ impl Maker<'_> {
             "array" => {
                 let item = match fields.get("items") {
                     Some(items) => self.of(items, depth + 1)?,
-                    None => any(LEVELS - 1),
+                    None => any(DEFAULT_VALUE_DEPTH - 1),
                 };
                 let least = size(fields, "minItems")?.unwrap_or(0);
-                let most = size(fields, "maxItems")?.unwrap_or(MANY.max(least));
+                let most = size(fields, "maxItems")?.unwrap_or(DEFAULT_MAX_ITEMS.max(least));
                 list(&item, least, most)
             }
             "object" => self.object(fields, depth),
@@ -174,7 +174,7 @@ impl Maker<'_> {
         }
     }
 
-    fn object(&mut self, fields: &Fields, depth: usize) -> Made {
+    fn object(&mut self, fields: &SchemaFields, depth: usize) -> PatternResult {
         let required: Vec<&str> = match fields.get("required") {
             None => Vec::new(),
             Some(list) => {
@@ -194,7 +194,7 @@ impl Maker<'_> {
             let value = match fields.get("additionalProperties") {
                 Some(Json::Bool(false)) => return Ok(r"\{\}".into()),
                 Some(schema @ Json::Object(_)) => self.of(schema, depth + 1)?,
-                None | Some(Json::Bool(true)) => any(LEVELS - 1),
+                None | Some(Json::Bool(true)) => any(DEFAULT_VALUE_DEPTH - 1),
                 Some(_) => return Err("`additionalProperties` must be a schema".into()),
             };
             return Ok(object_of(&value));
@@ -226,11 +226,11 @@ impl Maker<'_> {
 }
 
 /// Every keyword must be one that is enforced, or that says nothing.
-fn check(fields: &Fields, depth: usize) -> Result<(), String> {
+fn check(fields: &SchemaFields, depth: usize) -> Result<(), String> {
     for (name, value) in fields {
-        match keywords::of(name) {
+        match keywords::keyword_support(name) {
             None => return Err(format!("the schema's `{}` is not supported", super::shortened(name))),
-            Some(Keyword::Refused(harmless)) if harmless.is_none_or(|text| value.to_string() != text) => {
+            Some(KeywordSupport::Refused(harmless)) if harmless.is_none_or(|text| value.to_string() != text) => {
                 return Err(format!("the schema's `{name}` is not supported: leave it out"));
             }
             _ => {}
@@ -243,23 +243,23 @@ fn check(fields: &Fields, depth: usize) -> Result<(), String> {
 }
 
 /// Nothing that is enforced may stand beside `name`, except `others`.
-fn beside(fields: &Fields, name: &str, others: &[&str]) -> Result<(), String> {
+fn check_siblings(fields: &SchemaFields, name: &str, others: &[&str]) -> Result<(), String> {
     let allowed = |own: &str| own == name || own == "nullable" || others.contains(&own);
-    match fields.keys().find(|own| !allowed(own) && keywords::of(own) == Some(Keyword::Enforced)) {
+    match fields.keys().find(|own| !allowed(own) && keywords::keyword_support(own) == Some(KeywordSupport::Enforced)) {
         Some(other) => Err(format!("`{other}` beside `{name}` is not supported: write both as one schema")),
         None => Ok(()),
     }
 }
 
 /// What a reference means.
-pub(super) fn resolved<'a>(reference: &Json, root: &'a Json) -> Result<&'a Json, String> {
+pub(super) fn resolve_reference<'a>(reference: &Json, root: &'a Json) -> Result<&'a Json, String> {
     let path = reference.as_str().and_then(|path| path.strip_prefix('#'));
     let found = path.and_then(|path| root.pointer(path));
     found.ok_or_else(|| format!("`$ref` {reference} is not in the schema"))
 }
 
 /// The values of `const` and `enum` that have the `type` beside them.
-pub(super) fn values(fields: &Fields) -> Result<Vec<&Json>, String> {
+pub(super) fn values(fields: &SchemaFields) -> Result<Vec<&Json>, String> {
     let listed = match fields.get("enum") {
         None => None,
         Some(Json::Array(values)) if !values.is_empty() => Some(values),
@@ -298,7 +298,7 @@ fn has_type(value: &Json, kind: &str) -> bool {
 }
 
 /// A schema of a list with the `type` that stands beside the list, if it does not say so itself.
-fn with_type(part: &Json, kind: Option<&Json>) -> Result<Option<Json>, String> {
+fn inherit_type(part: &Json, kind: Option<&Json>) -> Result<Option<Json>, String> {
     let Some(kind) = kind else { return Ok(None) };
     let Some(fields) = part.as_object() else {
         return Err("`type` beside a list of schemas that are no objects is not supported".into());
@@ -314,7 +314,7 @@ fn with_type(part: &Json, kind: Option<&Json>) -> Result<Option<Json>, String> {
     }
 }
 
-fn either(parts: impl Iterator<Item = String>) -> String {
+fn alternation(parts: impl Iterator<Item = String>) -> String {
     format!("(?:{})", parts.collect::<Vec<_>>().join("|"))
 }
 
@@ -322,7 +322,7 @@ fn literal(value: &Json) -> String {
     regex_syntax::escape(&value.to_string())
 }
 
-fn size(fields: &Fields, name: &str) -> Result<Option<u64>, String> {
+fn size(fields: &SchemaFields, name: &str) -> Result<Option<u64>, String> {
     match fields.get(name) {
         None => Ok(None),
         Some(n) => match n.as_u64().filter(|n| *n <= 10_000) {
@@ -332,7 +332,7 @@ fn size(fields: &Fields, name: &str) -> Result<Option<u64>, String> {
     }
 }
 
-fn list(item: &str, least: u64, most: u64) -> Made {
+fn list(item: &str, least: u64, most: u64) -> PatternResult {
     if least > most {
         return Err("`minItems` is above `maxItems`".into());
     }
@@ -340,7 +340,7 @@ fn list(item: &str, least: u64, most: u64) -> Made {
         return Ok(r"\[\]".into());
     }
     // A list without a bound of its own is a loop, which is smaller.
-    let more = match (most == MANY.max(least), least) {
+    let more = match (most == DEFAULT_MAX_ITEMS.max(least), least) {
         (true, 0 | 1) => format!("(?:, ?{item})*"),
         (true, _) => format!("(?:, ?{item}){{{},}}", least - 1),
         (false, _) => format!("(?:, ?{item}){{{},{}}}", least.saturating_sub(1), most - 1),
@@ -351,7 +351,7 @@ fn list(item: &str, least: u64, most: u64) -> Made {
     })
 }
 
-fn string(fields: &Fields, budget: &mut Budget) -> Made {
+fn string(fields: &SchemaFields, budget: &mut WorkBudget) -> PatternResult {
     for (name, others) in
         [("pattern", &["format", "minLength", "maxLength"][..]), ("format", &["minLength", "maxLength"])]
     {
@@ -363,12 +363,12 @@ fn string(fields: &Fields, budget: &mut Budget) -> Made {
         let pattern = pattern.as_str().ok_or("`pattern` must be a text")?;
         let shown = super::shortened(pattern);
         let inner = match (pattern.strip_prefix('^'), pattern.ends_with('$') && !pattern.ends_with("\\$")) {
-            (Some(rest), true) if !rest.is_empty() => pattern::in_string(&rest[..rest.len() - 1])?,
+            (Some(rest), true) if !rest.is_empty() => pattern::json_string_pattern(&rest[..rest.len() - 1])?,
             _ => return Err(format!("`pattern` {shown}: write it from ^ to $")),
         };
         // In JSON these would have to be escaped.
         let special = || (0..0x20u8).chain([b'"', b'\\', 0x7F]);
-        if Automaton::new(&inner, budget)?.has(special()) {
+        if Automaton::new(&inner, budget)?.may_contain(special()) {
             return Err(format!("`pattern` {shown} needs quotes, backslashes or control characters: leave them out"));
         }
         return Ok(format!("\"(?:{inner})\""));
@@ -392,8 +392,8 @@ fn string(fields: &Fields, budget: &mut Budget) -> Made {
     Ok(text_of(least, most))
 }
 
-fn number(fields: &Fields) -> Made {
-    for name in OF_TYPE[1].1 {
+fn number(fields: &SchemaFields) -> PatternResult {
+    for name in TYPE_KEYWORDS[1].1 {
         let zero = *name == "minimum" && fields.get(*name).and_then(Json::as_f64) == Some(0.0);
         if fields.contains_key(*name) && !zero {
             return Err(format!("`{name}` of a number is not regular: only `minimum: 0` is"));
@@ -403,7 +403,7 @@ fn number(fields: &Fields) -> Made {
     Ok(if signed { NUMBER.into() } else { NUMBER.trim_start_matches("-?").into() })
 }
 
-fn integer(fields: &Fields) -> Made {
+fn integer(fields: &SchemaFields) -> PatternResult {
     let read = |name: &str, by: i64| match fields.get(name) {
         None => Ok(None),
         Some(n) => {
@@ -420,9 +420,9 @@ fn integer(fields: &Fields) -> Made {
         (None, None) => Ok(format!("-?{INTEGER}")),
         (Some(0), None) => Ok(INTEGER.into()),
         (Some(1), None) => Ok("[1-9][0-9]{0,14}".into()),
-        (Some(least), Some(most)) if least <= most && most.saturating_sub(least) <= LISTED => {
-            Ok(either((least..=most).map(|n| n.to_string())))
+        (Some(least), Some(most)) if least <= most && most.saturating_sub(least) <= MAX_LISTED_INTEGERS => {
+            Ok(alternation((least..=most).map(|n| n.to_string())))
         }
-        _ => Err(format!("bounds of an integer must be 0 or 1 from below, or at most {LISTED} apart")),
+        _ => Err(format!("bounds of an integer must be 0 or 1 from below, or at most {MAX_LISTED_INTEGERS} apart")),
     }
 }

@@ -1,6 +1,6 @@
 //! Schemas against what others say of values, and what hostile ones cost.
 
-use super::keywords::{self, KEYWORDS, Keyword};
+use super::keywords::{self, KEYWORDS, KeywordSupport};
 use super::*;
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -70,8 +70,8 @@ fn what_is_accepted_is_valid() {
         let mut names = Vec::new();
         used(schema, &mut names);
         for (name, value) in names {
-            match keywords::of(name).expect("known") {
-                Keyword::Refused(harmless) => {
+            match keywords::keyword_support(name).expect("known") {
+                KeywordSupport::Refused(harmless) => {
                     assert_eq!(Some(value.to_string()).as_deref(), harmless, "`{name}` was accepted in {schema}");
                 }
                 _ => enforced.push(name),
@@ -91,7 +91,7 @@ fn what_is_accepted_is_valid() {
     }
     assert!(accepted > 120 && valid > 300 && wrong > 800, "{accepted} schemas, {valid} and {wrong} values");
     for (name, keyword) in KEYWORDS {
-        let elsewhere = ["$ref", "nullable", "$anchor"].contains(name) || *keyword != Keyword::Enforced;
+        let elsewhere = ["$ref", "nullable", "$anchor"].contains(name) || *keyword != KeywordSupport::Enforced;
         assert!(elsewhere || enforced.contains(name), "no schema with `{name}` was accepted");
     }
 }
@@ -126,7 +126,7 @@ fn the_official_suite_agrees() {
 fn every_keyword_is_known() {
     let maker = constrainer();
     for name in golden()["keywords"].as_array().expect("a list").iter().filter_map(Json::as_str) {
-        assert!(keywords::of(name).is_some(), "`{name}` is not in the table");
+        assert!(keywords::keyword_support(name).is_some(), "`{name}` is not in the table");
     }
     assert!(KEYWORDS.windows(2).all(|two| two[0].0 < two[1].0), "sorted by name");
     let base = json!({ "type": "array", "items": { "type": "integer" }, "maxItems": 3 });
@@ -137,12 +137,12 @@ fn every_keyword_is_known() {
     };
     for (name, keyword) in KEYWORDS {
         match keyword {
-            Keyword::Enforced => {}
-            Keyword::Annotation => {
-                let own = schema::expression(&with(name, json!({ "a": 1 })), &mut Budget::new()).expect("accepted");
-                assert_eq!(own, schema::expression(&base, &mut Budget::new()).expect("accepted"), "{name}");
+            KeywordSupport::Enforced => {}
+            KeywordSupport::Annotation => {
+                let own = schema::compile_schema(&with(name, json!({ "a": 1 })), &mut WorkBudget::new()).expect("accepted");
+                assert_eq!(own, schema::compile_schema(&base, &mut WorkBudget::new()).expect("accepted"), "{name}");
             }
-            Keyword::Refused(harmless) => {
+            KeywordSupport::Refused(harmless) => {
                 let error = maker.json_schema(&with(name, json!({ "type": "null" }))).err().expect(name).to_string();
                 assert!(error.contains(&format!("`{name}`")), "{error}");
                 if let Some(text) = harmless {
@@ -246,5 +246,5 @@ fn hostile_expressions_are_bounded() {
     // Fourteen expressions; much more time than they take here even where everything else is at work too.
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     let known = maker.inner.known.lock().expect("fine");
-    assert!(known.bytes <= EXPRESSIONS + (16 << 20), "{}", known.bytes);
+    assert!(known.bytes <= MAX_CACHE_BYTES + (16 << 20), "{}", known.bytes);
 }

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 
 /// A family, as data: a new one is a row of [`FAMILIES`].
 #[derive(Debug)]
-pub(crate) struct Family {
+pub(crate) struct GgufFamily {
     /// What GGUF calls it.
     pub(super) name: &'static str,
     /// HuggingFace's class.
@@ -21,18 +21,18 @@ pub(crate) struct Family {
     /// Modules beside the layers.
     top: &'static [(&'static str, &'static str)],
     /// Hyper-parameters.
-    pub(super) settings: &'static [&'static [Setting]],
+    pub(super) settings: &'static [&'static [Hyperparameter]],
     /// Which dimensions of a head are turned.
-    pub(super) rotation: Rotation,
+    pub(super) rotation: RotaryDims,
     /// The order of rows.
-    rows: Rows,
+    rows: RowOrder,
     /// Whether norms' weights count from one in GGUF and from zero in HuggingFace's files.
     norms_from_one: bool,
 }
 
 /// A hyper-parameter: its key in GGUF behind the family's name, and its field in `config.json`.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Setting {
+pub(super) enum Hyperparameter {
     /// A size, which must be there.
     Size(&'static str, &'static str),
     /// A number, which may be missing.
@@ -40,31 +40,31 @@ pub(super) enum Setting {
     /// A flag.
     Flag(&'static str, &'static str),
     /// A field that is true if there is such a tensor.
-    Seen(&'static str, &'static str),
+    HasTensor(&'static str, &'static str),
     /// A field that always has this text in the family.
-    Word(&'static str, &'static str),
+    ConstText(&'static str, &'static str),
     /// A field that always has this value in the family.
-    Is(&'static str, bool),
+    ConstBool(&'static str, bool),
     /// A key that readers want and that says nothing.
-    Fixed(&'static str, u32),
+    RequiredKey(&'static str, u32),
 }
 
 /// Which dimensions of a head are turned by positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rotation {
+pub(super) enum RotaryDims {
     /// None.
     None,
     /// All.
-    Whole,
+    All,
     /// The first ones.
-    Part,
+    Leading,
     /// All; layers without a window by an angle of their own.
-    Two,
+    PerLayerTheta,
 }
 
 /// The order in which a family's file has the rows of queries, keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rows {
+enum RowOrder {
     /// HuggingFace's.
     Same,
     /// Halves of a head's rotation side by side, in queries and keys.
@@ -73,7 +73,7 @@ enum Rows {
     Sorted,
 }
 
-use Setting::*;
+use Hyperparameter::*;
 
 const LAYER: &[(&str, &str)] = &[
     ("attn_norm", "input_layernorm"),
@@ -92,7 +92,7 @@ const LAYER: &[(&str, &str)] = &[
 /// Phi-3 keeps gate and up together, under the name of up.
 const PHI3: &[(&str, &str)] = &[("ffn_up", "mlp.gate_up_proj")];
 /// Norms before and behind each part of a layer.
-const AROUND: &[(&str, &str)] = &[
+const POST_NORM_LAYER: &[(&str, &str)] = &[
     ("post_attention_norm", "post_attention_layernorm"),
     ("ffn_norm", "pre_feedforward_layernorm"),
     ("post_ffw_norm", "post_feedforward_layernorm"),
@@ -165,23 +165,23 @@ const FALCON_TOP: &[(&str, &str)] =
 const MAMBA_TOP: &[(&str, &str)] =
     &[("token_embd", "backbone.embeddings"), ("output_norm", "backbone.norm_f"), ("output", "lm_head")];
 
-const SIZES: &[Setting] = &[
+const SIZES: &[Hyperparameter] = &[
     Size("context_length", "max_position_embeddings"),
     Size("embedding_length", "hidden_size"),
     Size("block_count", "num_hidden_layers"),
     Size("feed_forward_length", "intermediate_size"),
     Size("attention.head_count", "num_attention_heads"),
 ];
-const GROUPS: &[Setting] = &[Number("attention.head_count_kv", "num_key_value_heads")];
-const RMS: &[Setting] = &[Number("attention.layer_norm_rms_epsilon", "rms_norm_eps")];
-const LAYER_NORM: &[Setting] = &[Number("attention.layer_norm_epsilon", "layer_norm_eps")];
-const HEAD: &[Setting] = &[Number("attention.key_length", "head_dim")];
-const SILU: &[Setting] = &[Word("hidden_act", "silu")];
-const GELU: &[Setting] = &[Word("hidden_activation", "gelu_pytorch_tanh")];
-const BIASES: &[Setting] = &[Seen("attention_bias", "blk.0.attn_q.bias")];
-const WINDOW: &[Setting] = &[Number("attention.sliding_window", "sliding_window")];
+const GROUPS: &[Hyperparameter] = &[Number("attention.head_count_kv", "num_key_value_heads")];
+const RMS: &[Hyperparameter] = &[Number("attention.layer_norm_rms_epsilon", "rms_norm_eps")];
+const LAYER_NORM: &[Hyperparameter] = &[Number("attention.layer_norm_epsilon", "layer_norm_eps")];
+const HEAD: &[Hyperparameter] = &[Number("attention.key_length", "head_dim")];
+const SILU: &[Hyperparameter] = &[ConstText("hidden_act", "silu")];
+const GELU: &[Hyperparameter] = &[ConstText("hidden_activation", "gelu_pytorch_tanh")];
+const BIASES: &[Hyperparameter] = &[HasTensor("attention_bias", "blk.0.attn_q.bias")];
+const WINDOW: &[Hyperparameter] = &[Number("attention.sliding_window", "sliding_window")];
 
-const PLAIN: Family = Family {
+const DEFAULT_FAMILY: GgufFamily = GgufFamily {
     name: "llama",
     class: "LlamaForCausalLM",
     kind: "llama",
@@ -189,16 +189,16 @@ const PLAIN: Family = Family {
     layer: &[LAYER],
     bare: &[],
     top: TOP,
-    settings: &[SIZES, GROUPS, RMS, HEAD, SILU, BIASES, &[Seen("mlp_bias", "blk.0.ffn_gate.bias")]],
-    rotation: Rotation::Whole,
-    rows: Rows::Interleaved,
+    settings: &[SIZES, GROUPS, RMS, HEAD, SILU, BIASES, &[HasTensor("mlp_bias", "blk.0.ffn_gate.bias")]],
+    rotation: RotaryDims::All,
+    rows: RowOrder::Interleaved,
     norms_from_one: false,
 };
 
 /// Everything that is read and written.
-const FAMILIES: &[Family] = &[
-    PLAIN,
-    Family {
+const FAMILIES: &[GgufFamily] = &[
+    DEFAULT_FAMILY,
+    GgufFamily {
         class: "MixtralForCausalLM",
         kind: "mixtral",
         layer: &[MIXTRAL, LAYER],
@@ -210,25 +210,25 @@ const FAMILIES: &[Family] = &[
             SILU,
             &[Size("expert_count", "num_local_experts"), Size("expert_used_count", "num_experts_per_tok")],
         ],
-        ..PLAIN
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "qwen2",
         class: "Qwen2ForCausalLM",
         kind: "qwen2",
         settings: &[SIZES, GROUPS, RMS, HEAD, SILU],
-        rows: Rows::Same,
-        ..PLAIN
+        rows: RowOrder::Same,
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "qwen3",
         class: "Qwen3ForCausalLM",
         kind: "qwen3",
         settings: &[SIZES, GROUPS, RMS, HEAD, SILU, BIASES],
-        rows: Rows::Same,
-        ..PLAIN
+        rows: RowOrder::Same,
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "qwen3moe",
         class: "Qwen3MoeForCausalLM",
         kind: "qwen3_moe",
@@ -244,26 +244,26 @@ const FAMILIES: &[Family] = &[
                 Size("expert_count", "num_experts"),
                 Size("expert_used_count", "num_experts_per_tok"),
                 Size("expert_feed_forward_length", "moe_intermediate_size"),
-                Is("norm_topk_prob", true),
+                ConstBool("norm_topk_prob", true),
             ],
         ],
-        rows: Rows::Same,
-        ..PLAIN
+        rows: RowOrder::Same,
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "gemma",
         class: "GemmaForCausalLM",
         kind: "gemma",
         settings: &[SIZES, GROUPS, RMS, HEAD, GELU, BIASES],
-        rows: Rows::Same,
+        rows: RowOrder::Same,
         norms_from_one: true,
-        ..PLAIN
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "gemma2",
         class: "Gemma2ForCausalLM",
         kind: "gemma2",
-        layer: &[AROUND, LAYER],
+        layer: &[POST_NORM_LAYER, LAYER],
         settings: &[
             SIZES,
             GROUPS,
@@ -276,15 +276,15 @@ const FAMILIES: &[Family] = &[
                 Number("final_logit_softcapping", "final_logit_softcapping"),
             ],
         ],
-        rows: Rows::Same,
+        rows: RowOrder::Same,
         norms_from_one: true,
-        ..PLAIN
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "gemma3",
         class: "Gemma3ForCausalLM",
         kind: "gemma3_text",
-        layer: &[AROUND, LAYER],
+        layer: &[POST_NORM_LAYER, LAYER],
         settings: &[
             SIZES,
             GROUPS,
@@ -294,41 +294,41 @@ const FAMILIES: &[Family] = &[
             WINDOW,
             &[Number("final_logit_softcapping", "final_logit_softcapping")],
         ],
-        rotation: Rotation::Two,
-        rows: Rows::Same,
+        rotation: RotaryDims::PerLayerTheta,
+        rows: RowOrder::Same,
         norms_from_one: true,
-        ..PLAIN
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "olmo2",
         class: "Olmo2ForCausalLM",
         kind: "olmo2",
-        layer: &[AROUND, LAYER],
+        layer: &[POST_NORM_LAYER, LAYER],
         settings: &[SIZES, GROUPS, RMS, SILU],
-        rows: Rows::Same,
-        ..PLAIN
+        rows: RowOrder::Same,
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "phi2",
         class: "PhiForCausalLM",
         kind: "phi",
         layer: &[PHI2, LAYER],
         top: PHI2_TOP,
-        settings: &[SIZES, GROUPS, LAYER_NORM, &[Word("hidden_act", "gelu_new")]],
-        rotation: Rotation::Part,
-        rows: Rows::Same,
-        ..PLAIN
+        settings: &[SIZES, GROUPS, LAYER_NORM, &[ConstText("hidden_act", "gelu_new")]],
+        rotation: RotaryDims::Leading,
+        rows: RowOrder::Same,
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "phi3",
         class: "Phi3ForCausalLM",
         kind: "phi3",
         layer: &[PHI3, LAYER],
         settings: &[SIZES, GROUPS, RMS, SILU, WINDOW],
-        rows: Rows::Same,
-        ..PLAIN
+        rows: RowOrder::Same,
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "stablelm",
         class: "StableLmForCausalLM",
         kind: "stablelm",
@@ -340,15 +340,15 @@ const FAMILIES: &[Family] = &[
             SILU,
             &[
                 Flag("use_parallel_residual", "use_parallel_residual"),
-                Seen("use_qkv_bias", "blk.0.attn_q.bias"),
-                Seen("qk_layernorm", "blk.0.attn_q_norm.weight"),
+                HasTensor("use_qkv_bias", "blk.0.attn_q.bias"),
+                HasTensor("qk_layernorm", "blk.0.attn_q_norm.weight"),
             ],
         ],
-        rotation: Rotation::Part,
-        rows: Rows::Same,
-        ..PLAIN
+        rotation: RotaryDims::Leading,
+        rows: RowOrder::Same,
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "gpt2",
         class: "GPT2LMHeadModel",
         kind: "gpt2",
@@ -362,13 +362,13 @@ const FAMILIES: &[Family] = &[
             Number("feed_forward_length", "n_inner"),
             Size("attention.head_count", "n_head"),
             Number("attention.layer_norm_epsilon", "layer_norm_epsilon"),
-            Word("activation_function", "gelu_new"),
+            ConstText("activation_function", "gelu_new"),
         ]],
-        rotation: Rotation::None,
-        rows: Rows::Same,
-        ..PLAIN
+        rotation: RotaryDims::None,
+        rows: RowOrder::Same,
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "gptneox",
         class: "GPTNeoXForCausalLM",
         kind: "gpt_neox",
@@ -378,13 +378,13 @@ const FAMILIES: &[Family] = &[
         settings: &[
             SIZES,
             LAYER_NORM,
-            &[Flag("use_parallel_residual", "use_parallel_residual"), Word("hidden_act", "gelu")],
+            &[Flag("use_parallel_residual", "use_parallel_residual"), ConstText("hidden_act", "gelu")],
         ],
-        rotation: Rotation::Part,
-        rows: Rows::Sorted,
-        ..PLAIN
+        rotation: RotaryDims::Leading,
+        rows: RowOrder::Sorted,
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "falcon",
         class: "FalconForCausalLM",
         kind: "falcon",
@@ -398,15 +398,15 @@ const FAMILIES: &[Family] = &[
             Number("feed_forward_length", "ffn_hidden_size"),
             Size("attention.head_count", "num_attention_heads"),
             Number("attention.layer_norm_epsilon", "layer_norm_epsilon"),
-            Word("activation", "gelu"),
-            Is("alibi", false),
-            Is("bias", false),
-            Is("parallel_attn", true),
+            ConstText("activation", "gelu"),
+            ConstBool("alibi", false),
+            ConstBool("bias", false),
+            ConstBool("parallel_attn", true),
         ]],
-        rows: Rows::Sorted,
-        ..PLAIN
+        rows: RowOrder::Sorted,
+        ..DEFAULT_FAMILY
     },
-    Family {
+    GgufFamily {
         name: "mamba",
         class: "MambaForCausalLM",
         kind: "mamba",
@@ -415,9 +415,9 @@ const FAMILIES: &[Family] = &[
         bare: &[("ssm_a", "mixer.A_log"), ("ssm_d", "mixer.D")],
         top: MAMBA_TOP,
         settings: &[&[
-            Fixed("context_length", 1 << 20),
-            Fixed("feed_forward_length", 0),
-            Fixed("attention.head_count", 0),
+            RequiredKey("context_length", 1 << 20),
+            RequiredKey("feed_forward_length", 0),
+            RequiredKey("attention.head_count", 0),
             Size("embedding_length", "hidden_size"),
             Size("block_count", "num_hidden_layers"),
             Size("ssm.conv_kernel", "conv_kernel"),
@@ -425,18 +425,18 @@ const FAMILIES: &[Family] = &[
             Size("ssm.state_size", "state_size"),
             Size("ssm.time_step_rank", "time_step_rank"),
             Number("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"),
-            Word("hidden_act", "silu"),
-            Seen("use_conv_bias", "blk.0.ssm_conv1d.bias"),
-            Is("use_bias", false),
+            ConstText("hidden_act", "silu"),
+            HasTensor("use_conv_bias", "blk.0.ssm_conv1d.bias"),
+            ConstBool("use_bias", false),
         ]],
-        rotation: Rotation::None,
-        rows: Rows::Same,
-        ..PLAIN
+        rotation: RotaryDims::None,
+        rows: RowOrder::Same,
+        ..DEFAULT_FAMILY
     },
 ];
 
 /// Numbers that GGUF has in another way.
-enum Other {
+enum ValueTransform {
     /// A norm's weight counts from one, in HuggingFace's files from zero.
     FromOne,
     /// A decay, where HuggingFace's files have the logarithm of what it is below zero.
@@ -444,39 +444,39 @@ enum Other {
 }
 
 /// Where a tensor of HuggingFace's is in a file.
-pub(super) struct Place {
+pub(super) struct GgufTensorRef {
     pub(super) name: String,
     /// Which of several it is that the file keeps in one tensor.
     pub(super) index: Option<usize>,
 }
 
-impl Family {
-    fn known() -> String {
+impl GgufFamily {
+    fn family_names() -> String {
         let mut names: Vec<&str> = FAMILIES.iter().map(|f| f.name).collect();
         names.dedup();
         names.join(", ")
     }
 
     /// The family that a file names.
-    pub(super) fn of(header: &Header) -> Result<&'static Family, String> {
+    pub(super) fn of(header: &Header) -> Result<&'static GgufFamily, String> {
         let name = header.text("general.architecture").ok_or("it doesn't say `general.architecture`")?;
         let experts = header.int(&format!("{name}.expert_count")).is_some_and(|n| n > 0);
         let mut named = FAMILIES.iter().filter(|f| f.name == name).peekable();
         if named.peek().is_none() {
-            return Err(format!("architecture `{name}` is not read: {} are", Family::known()));
+            return Err(format!("architecture `{name}` is not read: {} are", GgufFamily::family_names()));
         }
         let found = named.find(|f| f.has_experts() == experts);
         found.ok_or_else(|| format!("a `{name}` with `{name}.expert_count` is not read, or one without"))
     }
 
     /// The family of a configuration.
-    pub(super) fn named(config: &Json) -> Result<&'static Family, String> {
+    pub(super) fn of_config(config: &Json) -> Result<&'static GgufFamily, String> {
         let class = config.get("architectures").and_then(|a| a.get(0)).and_then(Json::as_str).unwrap_or("");
         // Mistral is Llama with windows, which GGUF's llama doesn't have.
         let plain = class == "MistralForCausalLM" && config.get("sliding_window").is_none_or(Json::is_null);
         let class = if plain { "LlamaForCausalLM" } else { class };
         let found = FAMILIES.iter().find(|f| f.class == class);
-        found.ok_or_else(|| format!("`{class}` can't be written as GGUF: {} can", Family::known()))
+        found.ok_or_else(|| format!("`{class}` can't be written as GGUF: {} can", GgufFamily::family_names()))
     }
 
     fn has_experts(&self) -> bool {
@@ -484,14 +484,14 @@ impl Family {
     }
 
     /// Where a tensor is in a file.
-    pub(super) fn place(&self, tensor: &str) -> Option<Place> {
+    pub(super) fn tensor_ref(&self, tensor: &str) -> Option<GgufTensorRef> {
         let (module, end) = tensor.rsplit_once('.')?;
         if let Some(rest) = module.strip_prefix(self.layers) {
             let (number, inner) = rest.split_once('.')?;
             number.parse::<u32>().ok()?;
             let whole = format!("{inner}.{end}");
             if let Some((short, _)) = self.bare.iter().find(|(_, long)| *long == whole) {
-                return Some(Place { name: format!("blk.{number}.{short}"), index: None });
+                return Some(GgufTensorRef { name: format!("blk.{number}.{short}"), index: None });
             }
             let (short, index) = self.layer.concat().into_iter().find_map(|(short, long)| {
                 let index = match long.split_once("{}") {
@@ -503,19 +503,19 @@ impl Family {
                 };
                 Some((short, index))
             })?;
-            return Some(Place { name: format!("blk.{number}.{short}.{end}"), index });
+            return Some(GgufTensorRef { name: format!("blk.{number}.{short}.{end}"), index });
         }
         let (short, _) = self.top.iter().find(|(_, long)| *long == module)?;
-        Some(Place { name: format!("{short}.{end}"), index: None })
+        Some(GgufTensorRef { name: format!("{short}.{end}"), index: None })
     }
 
     /// The row of a file's tensor that row `i` of HuggingFace's is, where they differ.
-    pub(super) fn order(&self, config: &Json, tensor: &str, rows: usize) -> Option<Vec<usize>> {
+    pub(super) fn row_order(&self, config: &Json, tensor: &str, rows: usize) -> Option<Vec<usize>> {
         let module = tensor.rsplit('.').nth(1)?;
         let count = |field: &str| config.get(field).and_then(Json::as_u64).and_then(|n| usize::try_from(n).ok());
         let heads = count("num_attention_heads")?.max(1);
         match self.rows {
-            Rows::Interleaved if matches!(module, "q_proj" | "k_proj") => {
+            RowOrder::Interleaved if matches!(module, "q_proj" | "k_proj") => {
                 let groups = count("num_key_value_heads").unwrap_or(heads).max(1);
                 let size = rows / if module == "q_proj" { heads } else { groups };
                 let half = size / 2;
@@ -523,7 +523,7 @@ impl Family {
                 let at = |i: usize| i / size * size + 2 * (i % size % half) + i % size / half;
                 Some((0..rows).map(|i| if turned { at(i) } else { i }).collect())
             }
-            Rows::Sorted if module == "query_key_value" => {
+            RowOrder::Sorted if module == "query_key_value" => {
                 let groups = falcon_groups(config).unwrap_or(heads).max(1);
                 // Queries of a group, its key and its value.
                 let (each, size) = (heads / groups, rows / (heads + 2 * groups).max(1));
@@ -543,26 +543,26 @@ impl Family {
     }
 
     /// A number of HuggingFace's as GGUF has it, if another: norms' weights that count from one, decays that are no logarithms.
-    pub(super) fn written(&self, tensor: &str) -> Option<fn(f32) -> f32> {
+    pub(super) fn to_gguf_value(&self, tensor: &str) -> Option<fn(f32) -> f32> {
         match self.stored_other(tensor)? {
-            Other::FromOne => Some(|x| x + 1.0),
-            Other::Decay => Some(|x| -f64::from(x).exp() as f32),
+            ValueTransform::FromOne => Some(|x| x + 1.0),
+            ValueTransform::Decay => Some(|x| -f64::from(x).exp() as f32),
         }
     }
 
     /// The reverse.
-    pub(super) fn read(&self, tensor: &str) -> Option<fn(f32) -> f32> {
+    pub(super) fn from_gguf_value(&self, tensor: &str) -> Option<fn(f32) -> f32> {
         match self.stored_other(tensor)? {
-            Other::FromOne => Some(|x| x - 1.0),
-            Other::Decay => Some(|x| f64::from(-x).ln() as f32),
+            ValueTransform::FromOne => Some(|x| x - 1.0),
+            ValueTransform::Decay => Some(|x| f64::from(-x).ln() as f32),
         }
     }
 
-    fn stored_other(&self, tensor: &str) -> Option<Other> {
+    fn stored_other(&self, tensor: &str) -> Option<ValueTransform> {
         if self.norms_from_one && tensor.ends_with("norm.weight") {
-            return Some(Other::FromOne);
+            return Some(ValueTransform::FromOne);
         }
-        (self.name == "mamba" && tensor.ends_with(".A_log")).then_some(Other::Decay)
+        (self.name == "mamba" && tensor.ends_with(".A_log")).then_some(ValueTransform::Decay)
     }
 
     /// The shape that GGUF has for a tensor: a convolution of one channel each is a matrix.
@@ -574,7 +574,7 @@ impl Family {
     }
 
     /// Whether a tensor is f32 in every file: vectors, routers of experts, and what readers multiply by no matrix kernel.
-    pub(super) fn is_wide(&self, tensor: &str, shape: &[usize]) -> bool {
+    pub(super) fn is_always_f32(&self, tensor: &str, shape: &[usize]) -> bool {
         let ends = [".A_log", "conv1d.weight", ".mlp.gate.weight", ".block_sparse_moe.gate.weight"];
         shape.len() == 1 || ends.iter().any(|end| tensor.ends_with(end))
     }

@@ -2,21 +2,21 @@
 //! before anything is allocated.
 
 use ir::DType;
-use ir::composites::quantized::Format;
+use ir::composites::quantized::QuantFormat;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a head can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum HeaderError {
     /// More bytes are needed.
-    Short,
+    Truncated,
     /// It is wrong.
-    Bad(String),
+    Invalid(String),
 }
 
 /// A value of a pair.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum GgufValue {
     /// Any integer.
     Int(i128),
     /// f32 or f64.
@@ -26,49 +26,49 @@ pub enum Value {
     /// A text.
     Text(String),
     /// Several of one kind.
-    List(Vec<Value>),
+    List(Vec<GgufValue>),
 }
 
 /// How a tensor's elements are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum GgufTensorType {
     /// Elements of a dtype.
     Plain(DType),
     /// Blocks.
-    Packed(Format),
+    Packed(QuantFormat),
 }
 
-impl Kind {
+impl GgufTensorType {
     /// By the number that files have for it.
-    pub fn of(id: u32) -> Option<Kind> {
-        KINDS.iter().find(|(n, _)| *n == id).map(|(_, kind)| *kind)
+    pub fn of(id: u32) -> Option<GgufTensorType> {
+        TENSOR_TYPES.iter().find(|(n, _)| *n == id).map(|(_, kind)| *kind)
     }
 
     /// The number that files have for it.
     pub fn id(self) -> Option<u32> {
-        KINDS.iter().find(|(_, kind)| *kind == self).map(|(n, _)| *n)
+        TENSOR_TYPES.iter().find(|(_, kind)| *kind == self).map(|(n, _)| *n)
     }
 }
 
-const KINDS: &[(u32, Kind)] = &[
-    (0, Kind::Plain(DType::F32)),
-    (1, Kind::Plain(DType::F16)),
-    (2, Kind::Packed(Format::Q4_0)),
-    (3, Kind::Packed(Format::Q4_1)),
-    (6, Kind::Packed(Format::Q5_0)),
-    (7, Kind::Packed(Format::Q5_1)),
-    (8, Kind::Packed(Format::Q8_0)),
-    (10, Kind::Packed(Format::Q2K)),
-    (11, Kind::Packed(Format::Q3K)),
-    (12, Kind::Packed(Format::Q4K)),
-    (13, Kind::Packed(Format::Q5K)),
-    (14, Kind::Packed(Format::Q6K)),
-    (24, Kind::Plain(DType::I8)),
-    (25, Kind::Plain(DType::I16)),
-    (26, Kind::Plain(DType::I32)),
-    (27, Kind::Plain(DType::I64)),
-    (28, Kind::Plain(DType::F64)),
-    (30, Kind::Plain(DType::BF16)),
+const TENSOR_TYPES: &[(u32, GgufTensorType)] = &[
+    (0, GgufTensorType::Plain(DType::F32)),
+    (1, GgufTensorType::Plain(DType::F16)),
+    (2, GgufTensorType::Packed(QuantFormat::Q4_0)),
+    (3, GgufTensorType::Packed(QuantFormat::Q4_1)),
+    (6, GgufTensorType::Packed(QuantFormat::Q5_0)),
+    (7, GgufTensorType::Packed(QuantFormat::Q5_1)),
+    (8, GgufTensorType::Packed(QuantFormat::Q8_0)),
+    (10, GgufTensorType::Packed(QuantFormat::Q2K)),
+    (11, GgufTensorType::Packed(QuantFormat::Q3K)),
+    (12, GgufTensorType::Packed(QuantFormat::Q4K)),
+    (13, GgufTensorType::Packed(QuantFormat::Q5K)),
+    (14, GgufTensorType::Packed(QuantFormat::Q6K)),
+    (24, GgufTensorType::Plain(DType::I8)),
+    (25, GgufTensorType::Plain(DType::I16)),
+    (26, GgufTensorType::Plain(DType::I32)),
+    (27, GgufTensorType::Plain(DType::I64)),
+    (28, GgufTensorType::Plain(DType::F64)),
+    (30, GgufTensorType::Plain(DType::BF16)),
 ];
 
 /// A tensor of the file.
@@ -79,7 +79,7 @@ pub struct TensorEntry {
     /// Its sizes, outermost first.
     pub shape: Vec<usize>,
     /// How it is stored.
-    pub kind: Kind,
+    pub kind: GgufTensorType,
     /// Where it begins, from the start of the data.
     pub offset: u64,
     /// How long it is.
@@ -100,7 +100,7 @@ impl TensorEntry {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Header {
     /// Values by name.
-    pub pairs: BTreeMap<String, Value>,
+    pub pairs: BTreeMap<String, GgufValue>,
     /// Tensors as they are listed.
     pub tensors: Vec<TensorEntry>,
     /// Where the data begins.
@@ -111,7 +111,7 @@ impl Header {
     /// An integer by its name.
     pub fn int(&self, name: &str) -> Option<i64> {
         match self.pairs.get(name)? {
-            Value::Int(n) => i64::try_from(*n).ok(),
+            GgufValue::Int(n) => i64::try_from(*n).ok(),
             _ => None,
         }
     }
@@ -119,8 +119,8 @@ impl Header {
     /// A number by its name.
     pub fn float(&self, name: &str) -> Option<f64> {
         match self.pairs.get(name)? {
-            Value::Float(x) => Some(*x),
-            Value::Int(n) => Some(*n as f64),
+            GgufValue::Float(x) => Some(*x),
+            GgufValue::Int(n) => Some(*n as f64),
             _ => None,
         }
     }
@@ -128,91 +128,91 @@ impl Header {
     /// A text by its name.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.pairs.get(name)? {
-            Value::Text(text) => Some(text),
+            GgufValue::Text(text) => Some(text),
             _ => None,
         }
     }
 
     /// A list by its name.
-    pub fn list(&self, name: &str) -> Option<&[Value]> {
+    pub fn list(&self, name: &str) -> Option<&[GgufValue]> {
         match self.pairs.get(name)? {
-            Value::List(list) => Some(list),
+            GgufValue::List(list) => Some(list),
             _ => None,
         }
     }
 }
 
 /// Limits that no file in use comes near.
-const MOST_PAIRS: u64 = 1 << 16;
-const MOST_TENSORS: u64 = 1 << 20;
-const MOST_ITEMS: u64 = 1 << 24;
-const LONGEST_TEXT: u64 = 1 << 26;
-const LONGEST_NAME: u64 = 1 << 16;
+const MAX_PAIRS: u64 = 1 << 16;
+const MAX_TENSORS: u64 = 1 << 20;
+const MAX_ITEMS: u64 = 1 << 24;
+const MAX_STRING_BYTES: u64 = 1 << 26;
+const MAX_NAME_BYTES: u64 = 1 << 16;
 /// Lists in lists.
-const DEEPEST: usize = 3;
+const MAX_DEPTH: usize = 3;
 
 /// Reads bytes one after the other.
-struct Bytes<'a> {
+struct ByteReader<'a> {
     all: &'a [u8],
     at: usize,
     /// Length of the whole file.
     length: u64,
 }
 
-fn bad<T>(why: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault::Bad(why.into()))
+fn invalid<T>(why: impl Into<String>) -> Result<T, HeaderError> {
+    Err(HeaderError::Invalid(why.into()))
 }
 
-impl<'a> Bytes<'a> {
-    fn take(&mut self, n: u64) -> Result<&'a [u8], Fault> {
+impl<'a> ByteReader<'a> {
+    fn take(&mut self, n: u64) -> Result<&'a [u8], HeaderError> {
         if n > self.length.saturating_sub(self.at as u64) {
-            return bad(format!("{n} bytes are spoken of where the file has {} left", self.length - self.at as u64));
+            return invalid(format!("{n} bytes are spoken of where the file has {} left", self.length - self.at as u64));
         }
-        let n = usize::try_from(n).map_err(|_| Fault::Short)?;
-        let end = self.at.checked_add(n).filter(|end| *end <= self.all.len()).ok_or(Fault::Short)?;
+        let n = usize::try_from(n).map_err(|_| HeaderError::Truncated)?;
+        let end = self.at.checked_add(n).filter(|end| *end <= self.all.len()).ok_or(HeaderError::Truncated)?;
         let found = &self.all[self.at..end];
         self.at = end;
         Ok(found)
     }
 
-    fn number<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+    fn number<const N: usize>(&mut self) -> Result<[u8; N], HeaderError> {
         let mut bytes = [0; N];
         bytes.copy_from_slice(self.take(N as u64)?);
         Ok(bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, Fault> {
+    fn u32(&mut self) -> Result<u32, HeaderError> {
         Ok(u32::from_le_bytes(self.number()?))
     }
 
-    fn u64(&mut self) -> Result<u64, Fault> {
+    fn u64(&mut self) -> Result<u64, HeaderError> {
         Ok(u64::from_le_bytes(self.number()?))
     }
 
-    fn text(&mut self, longest: u64) -> Result<String, Fault> {
+    fn text(&mut self, longest: u64) -> Result<String, HeaderError> {
         let n = self.u64()?;
         if n > longest {
-            return bad(format!("a text of {n} bytes: {longest} is the most"));
+            return invalid(format!("a text of {n} bytes: {longest} is the most"));
         }
         // Tokens may be bytes that are no characters.
         Ok(String::from_utf8_lossy(self.take(n)?).into_owned())
     }
 
-    fn value(&mut self, kind: u32, depth: usize) -> Result<Value, Fault> {
+    fn value(&mut self, kind: u32, depth: usize) -> Result<GgufValue, HeaderError> {
         Ok(match kind {
-            0 => Value::Int(self.number::<1>()?[0].into()),
-            1 => Value::Int((self.number::<1>()?[0] as i8).into()),
-            2 => Value::Int(u16::from_le_bytes(self.number()?).into()),
-            3 => Value::Int(i16::from_le_bytes(self.number()?).into()),
-            4 => Value::Int(self.u32()?.into()),
-            5 => Value::Int(i32::from_le_bytes(self.number()?).into()),
-            6 => Value::Float(f32::from_le_bytes(self.number()?).into()),
+            0 => GgufValue::Int(self.number::<1>()?[0].into()),
+            1 => GgufValue::Int((self.number::<1>()?[0] as i8).into()),
+            2 => GgufValue::Int(u16::from_le_bytes(self.number()?).into()),
+            3 => GgufValue::Int(i16::from_le_bytes(self.number()?).into()),
+            4 => GgufValue::Int(self.u32()?.into()),
+            5 => GgufValue::Int(i32::from_le_bytes(self.number()?).into()),
+            6 => GgufValue::Float(f32::from_le_bytes(self.number()?).into()),
             7 => match self.number::<1>()?[0] {
-                0 => Value::Bool(false),
-                1 => Value::Bool(true),
-                n => return bad(format!("{n} is neither true nor false")),
+                0 => GgufValue::Bool(false),
+                1 => GgufValue::Bool(true),
+                n => return invalid(format!("{n} is neither true nor false")),
             },
-            8 => Value::Text(self.text(LONGEST_TEXT)?),
+            8 => GgufValue::Text(self.text(MAX_STRING_BYTES)?),
             9 => {
                 let (inner, count) = (self.u32()?, self.u64()?);
                 let least = match inner {
@@ -221,76 +221,76 @@ impl<'a> Bytes<'a> {
                     4..=6 => 4,
                     8 | 10..=12 => 8,
                     9 => 12,
-                    n => return bad(format!("a list of kind {n}, which is not known")),
+                    n => return invalid(format!("a list of kind {n}, which is not known")),
                 };
-                if depth == 0 || count > MOST_ITEMS {
-                    return bad(format!("a list of {count} items, {} deep", DEEPEST - depth));
+                if depth == 0 || count > MAX_ITEMS {
+                    return invalid(format!("a list of {count} items, {} deep", MAX_DEPTH - depth));
                 }
                 // Before room is made: the items must be there.
                 if count * least > self.length.saturating_sub(self.at as u64) {
-                    return bad(format!("a list of {count} items in a file of {} bytes", self.length));
+                    return invalid(format!("a list of {count} items in a file of {} bytes", self.length));
                 }
                 if count * least > (self.all.len() - self.at) as u64 {
-                    return Err(Fault::Short);
+                    return Err(HeaderError::Truncated);
                 }
                 let mut items = Vec::with_capacity(count as usize);
                 for _ in 0..count {
                     items.push(self.value(inner, depth - 1)?);
                 }
-                Value::List(items)
+                GgufValue::List(items)
             }
-            10 => Value::Int(self.u64()?.into()),
-            11 => Value::Int(i64::from_le_bytes(self.number()?).into()),
-            12 => Value::Float(f64::from_le_bytes(self.number()?)),
-            n => return bad(format!("a value of kind {n}, which is not known")),
+            10 => GgufValue::Int(self.u64()?.into()),
+            11 => GgufValue::Int(i64::from_le_bytes(self.number()?).into()),
+            12 => GgufValue::Float(f64::from_le_bytes(self.number()?)),
+            n => return invalid(format!("a value of kind {n}, which is not known")),
         })
     }
 }
 
 /// Reads the head of a file of `length` bytes, of which `bytes` are the first.
-pub fn parse(bytes: &[u8], length: u64) -> Result<Header, Fault> {
-    let mut b = Bytes { all: bytes, at: 0, length };
+pub fn parse(bytes: &[u8], length: u64) -> Result<Header, HeaderError> {
+    let mut b = ByteReader { all: bytes, at: 0, length };
     if length < 24 {
-        return bad(format!("{length} bytes are too few"));
+        return invalid(format!("{length} bytes are too few"));
     }
     if b.take(4)? != b"GGUF" {
-        return bad("it doesn't begin with GGUF");
+        return invalid("it doesn't begin with GGUF");
     }
     let version = b.u32()?;
     if !(2..=3).contains(&version) {
         let hint = if version.swap_bytes() <= 3 { ", in the other order of bytes" } else { "" };
-        return bad(format!("version {version}{hint}: 2 and 3 are read"));
+        return invalid(format!("version {version}{hint}: 2 and 3 are read"));
     }
     let (tensors, pairs) = (b.u64()?, b.u64()?);
-    if pairs > MOST_PAIRS || tensors > MOST_TENSORS {
-        return bad(format!("{tensors} tensors and {pairs} pairs: more than any model has"));
+    if pairs > MAX_PAIRS || tensors > MAX_TENSORS {
+        return invalid(format!("{tensors} tensors and {pairs} pairs: more than any model has"));
     }
     // Each takes at least so many bytes.
     if pairs * 13 + tensors * 32 > length {
-        return bad(format!("{tensors} tensors and {pairs} pairs in a file of {length} bytes"));
+        return invalid(format!("{tensors} tensors and {pairs} pairs in a file of {length} bytes"));
     }
     let mut found = BTreeMap::new();
     for _ in 0..pairs {
-        let name = b.text(LONGEST_NAME)?;
+        let name = b.text(MAX_NAME_BYTES)?;
         let kind = b.u32()?;
-        let value = b.value(kind, DEEPEST)?;
+        let value = b.value(kind, MAX_DEPTH)?;
         if found.contains_key(&name) {
-            return bad(format!("`{name}` stands there twice"));
+            return invalid(format!("`{name}` stands there twice"));
         }
         found.insert(name, value);
     }
     let align = match found.get("general.alignment") {
         None => 32,
-        Some(Value::Int(n)) if (1..=1 << 20).contains(n) && (*n as u64).is_power_of_two() => *n as u64,
-        Some(other) => return bad(format!("an alignment of {other:?}: a power of two is one")),
+        Some(GgufValue::Int(n)) if (1..=1 << 20).contains(n) && (*n as u64).is_power_of_two() => *n as u64,
+        Some(other) => return invalid(format!("an alignment of {other:?}: a power of two is one")),
     };
     let mut list = Vec::new();
     let mut seen = BTreeSet::new();
     for _ in 0..tensors {
-        let name = b.text(LONGEST_NAME)?;
+        let name = b.text(MAX_NAME_BYTES)?;
         let rank = b.u32()?;
         if !(1..=4).contains(&rank) {
-            return bad(format!("`{name}` has {rank} dimensions: 1 to 4 are read"));
+            return invalid(format!("`{name}` has {rank} dimensions: 1 to 4 are read"));
         }
         let mut shape = Vec::new();
         for _ in 0..rank {
@@ -299,22 +299,22 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, Fault> {
                 usize::try_from(n)
                     .ok()
                     .filter(|n| (*n as u64) < 1 << 40)
-                    .ok_or(Fault::Bad(format!("`{name}` has a size of {n}")))?,
+                    .ok_or(HeaderError::Invalid(format!("`{name}` has a size of {n}")))?,
             );
         }
         shape.reverse();
         let (kind, offset) = (b.u32()?, b.u64()?);
-        let kind = Kind::of(kind).ok_or(Fault::Bad(format!(
+        let kind = GgufTensorType::of(kind).ok_or(HeaderError::Invalid(format!(
             "`{name}` is of kind {kind}: F32, F16, BF16, F64, integers, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K are read"
         )))?;
         let Some(bytes) = kind.bytes(&shape) else {
-            return bad(format!("`{name}` of shape {shape:?} has no size as {kind:?}"));
+            return invalid(format!("`{name}` of shape {shape:?} has no size as {kind:?}"));
         };
         if offset % align != 0 {
-            return bad(format!("`{name}` begins at {offset}, which is no multiple of {align}"));
+            return invalid(format!("`{name}` begins at {offset}, which is no multiple of {align}"));
         }
         if !seen.insert(name.clone()) {
-            return bad(format!("the tensor `{name}` stands there twice"));
+            return invalid(format!("the tensor `{name}` stands there twice"));
         }
         list.push(TensorEntry { name, shape, kind, offset, bytes });
     }
@@ -326,10 +326,10 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, Fault> {
     for t in places {
         let last = t.offset.checked_add(t.bytes).filter(|last| *last <= room);
         let Some(last) = last else {
-            return bad(format!("`{}` ends beyond the file: {} bytes at {} of {room}", t.name, t.bytes, t.offset));
+            return invalid(format!("`{}` ends beyond the file: {} bytes at {} of {room}", t.name, t.bytes, t.offset));
         };
         if t.offset < end {
-            return bad(format!("`{}` begins at {}, where another tensor still is", t.name, t.offset));
+            return invalid(format!("`{}` begins at {}, where another tensor still is", t.name, t.offset));
         }
         end = last;
     }

@@ -11,22 +11,22 @@ mod sizes;
 mod tokenizer;
 mod write;
 
-pub use header::{Header, Kind, TensorEntry, Value, parse};
+pub use header::{Header, GgufTensorType, TensorEntry, GgufValue, parse};
 
 use crate::architecture::Architecture;
 use crate::budget;
 use crate::chat_files;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::init::cut;
-use crate::mapping::{Function, sources};
-use crate::model::{Model, Piece};
-use crate::packed::PackedWeight;
+use crate::init::split_sources;
+use crate::mapping::{ElementTransform, sources};
+use crate::model::{Model, CheckpointSlice};
+use crate::quantized_weight::QuantizedWeight;
 use crate::special_tokens::SpecialTokens;
 use crate::tokenizer::Tokenizer;
 use crate::weight::Weight;
-use family::{Family, Place};
-use ir::composites::quantized::Packing;
+use family::{GgufFamily, GgufTensorRef};
+use ir::composites::quantized::QuantScheme;
 use ir::{DType, Type};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,16 +37,16 @@ use training::files;
 use training::named_tensor::{from_bytes, to_bytes};
 
 /// An open file.
-pub(crate) struct Gguf {
+pub(crate) struct GgufFile {
     path: PathBuf,
     file: File,
     header: Header,
 }
 
 /// The head of a file is looked for in so many bytes first, then in more.
-const FIRST: u64 = 1 << 20;
+const INITIAL_HEADER_BYTES: u64 = 1 << 20;
 /// The longest head: vocabularies have a few million bytes.
-const LONGEST: u64 = 1 << 30;
+const MAX_HEADER_BYTES: u64 = 1 << 30;
 
 /// Whether a path names a GGUF file.
 pub fn is_gguf(path: &Path) -> bool {
@@ -67,23 +67,23 @@ pub(crate) fn fingerprint(path: &Path) -> Result<u32> {
     Ok(hasher.finalize())
 }
 
-impl Gguf {
-    pub(crate) fn open(path: &Path) -> Result<Gguf> {
+impl GgufFile {
+    pub(crate) fn open(path: &Path) -> Result<GgufFile> {
         let file = files::open(path)?;
         let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
-        let mut take = FIRST;
+        let mut take = INITIAL_HEADER_BYTES;
         loop {
             let count = take.min(length);
             let mut head = files::checked_with_capacity(path, count)?;
             head.resize(count as usize, 0);
             files::read_at(&file, path, 0, &mut head)?;
             match parse(&head, length) {
-                Ok(header) => return Ok(Gguf { path: path.to_path_buf(), file, header }),
-                Err(header::Fault::Short) if count < length && take < LONGEST => take *= 4,
-                Err(header::Fault::Short) => {
+                Ok(header) => return Ok(GgufFile { path: path.to_path_buf(), file, header }),
+                Err(header::HeaderError::Truncated) if count < length && take < MAX_HEADER_BYTES => take *= 4,
+                Err(header::HeaderError::Truncated) => {
                     return Err(Error::file(path, "not a whole GGUF file: its head is cut off"));
                 }
-                Err(header::Fault::Bad(why)) => return Err(Error::file(path, format!("not a good GGUF file: {why}"))),
+                Err(header::HeaderError::Invalid(why)) => return Err(Error::file(path, format!("not a good GGUF file: {why}"))),
             }
         }
     }
@@ -100,26 +100,26 @@ impl Gguf {
     }
 
     /// A tensor as numbers, or packed as it lies there.
-    fn read(&self, tensor: &TensorEntry) -> Result<Read> {
+    fn read(&self, tensor: &TensorEntry) -> Result<TensorData> {
         let bytes = self.bytes(tensor)?;
         let shape: Vec<usize> = tensor.shape.clone();
         match tensor.kind {
-            Kind::Packed(format) => {
-                let packing = Packing::new(format, None).map_err(|e| self.fault(e))?;
+            GgufTensorType::Packed(format) => {
+                let packing = QuantScheme::new(format, None).map_err(|e| self.fault(e))?;
                 let types =
-                    packing.parts(&shape, DType::F16).map_err(|e| self.fault(format!("`{}`: {e}", tensor.name)))?;
-                let packed = PackedWeight::new(packing, types, vec![bytes]);
-                Ok(Read::Packed(packed.map_err(|e| self.fault(format!("`{}`: {e}", tensor.name)))?))
+                    packing.part_types(&shape, DType::F16).map_err(|e| self.fault(format!("`{}`: {e}", tensor.name)))?;
+                let packed = QuantizedWeight::new(packing, types, vec![bytes]);
+                Ok(TensorData::Packed(packed.map_err(|e| self.fault(format!("`{}`: {e}", tensor.name)))?))
             }
-            Kind::Plain(dtype) => Ok(Read::Wide(from_bytes(&bytes, dtype))),
+            GgufTensorType::Plain(dtype) => Ok(TensorData::F32(from_bytes(&bytes, dtype))),
         }
     }
 
     /// The family and settings of the model that it holds.
-    fn config(&self) -> Result<(&'static Family, Config)> {
-        let family = Family::of(&self.header).map_err(|e| self.fault(e))?;
-        let turns = self.header.tensors.iter().find(|t| t.name == TURNS).map(|t| self.read(t)).transpose()?;
-        let turns = turns.map(Read::values);
+    fn config(&self) -> Result<(&'static GgufFamily, Config)> {
+        let family = GgufFamily::of(&self.header).map_err(|e| self.fault(e))?;
+        let turns = self.header.tensors.iter().find(|t| t.name == ROPE_FREQS_TENSOR).map(|t| self.read(t)).transpose()?;
+        let turns = turns.map(TensorData::values);
         let json = sizes::to_config(&self.header, family, turns.as_deref()).map_err(|e| self.fault(e))?;
         Ok((family, Config { json }))
     }
@@ -143,15 +143,15 @@ impl Gguf {
 
     /// Writes what the file has beside its weights as the files of a directory.
     pub(crate) fn write_companions(&self, dir: &Path) -> Result<Vec<PathBuf>> {
-        files::make_folder(dir)?;
+        files::create_dir_all(dir)?;
         let Ok(tokenizer) = self.tokenizer() else { return Ok(Vec::new()) };
         let mut written = tokenizer.write(dir)?;
-        written.extend(chat_files::write(&self.templates(), dir)?);
+        written.extend(chat_files::write_templates(&self.templates(), dir)?);
         let special = tokenizer.special_tokens();
         let mut config = serde_json::Map::new();
         let ids = [("bos_token_id", special.start), ("pad_token_id", special.pad)];
         config.extend(ids.into_iter().filter_map(|(name, id)| Some((name.to_string(), id?.into()))));
-        match &special.stops[..] {
+        match &special.eos_ids[..] {
             [] => {}
             [one] => drop(config.insert("eos_token_id".into(), (*one).into())),
             several => drop(config.insert("eos_token_id".into(), several.into())),
@@ -165,42 +165,42 @@ impl Gguf {
     }
 }
 
-enum Read {
-    Wide(Vec<f32>),
-    Packed(PackedWeight),
+enum TensorData {
+    F32(Vec<f32>),
+    Packed(QuantizedWeight),
 }
 
-impl Read {
+impl TensorData {
     fn values(self) -> Vec<f32> {
         match self {
-            Read::Wide(values) => values,
-            Read::Packed(packed) => packed.values(),
+            TensorData::F32(values) => values,
+            TensorData::Packed(packed) => packed.values(),
         }
     }
 }
 
 /// The tensor with what Llama 3's scaling of rotations divides by.
-const TURNS: &str = "rope_freqs.weight";
+const ROPE_FREQS_TENSOR: &str = "rope_freqs.weight";
 /// Steps of the programs by which a written file is compared with its model.
-const STEPS: usize = 8;
+const COMPARE_STEPS: usize = 8;
 
 impl Model {
     /// Reads a GGUF file; matrices stay in the bits that they are stored in.
     pub fn load_gguf(path: &Path, dtype: DType) -> Result<Model> {
-        let file = Gguf::open(path)?;
+        let file = GgufFile::open(path)?;
         let (family, config) = file.config()?;
-        let architecture = Architecture::of(&config, path)?;
+        let architecture = Architecture::from_config(&config, path)?;
         let params = architecture.lower(1, 1, dtype, None)?.params;
         let elements = file.header.tensors.iter().map(|t| t.shape.iter().product::<usize>()).sum();
-        budget::parameters(&params, elements, path)?;
+        budget::check_parameters(&params, elements, path)?;
         let sources = sources(&architecture, &params)?;
-        let mut used = BTreeSet::from([TURNS.to_string()]);
+        let mut used = BTreeSet::from([ROPE_FREQS_TENSOR.to_string()]);
         let (mut weights, mut pieces) = (Vec::new(), Vec::new());
         for (param, sources) in params.iter().zip(&sources) {
-            let own = cut(&architecture, param, sources)?;
+            let own = split_sources(&architecture, param, sources)?;
             let mut found = Vec::new();
             for piece in &own {
-                let Place { name, index } = family.place(&piece.tensor).ok_or_else(|| {
+                let GgufTensorRef { name, index } = family.tensor_ref(&piece.tensor).ok_or_else(|| {
                     file.fault(format!("no GGUF name is known for the tensor `{}` of `{}`", piece.tensor, param.path))
                 })?;
                 let whole =
@@ -229,22 +229,22 @@ impl Model {
                     });
                 };
                 used.insert(name);
-                found.push(family.restored(&file, &tensor, piece, &config.json)?);
+                found.push(family.read_piece(&file, &tensor, piece, &config.json)?);
             }
             let straight = own.iter().all(is_rows) && matches!(param.ty.rank(), 2 | 3);
-            let alike: Option<Vec<(usize, PackedWeight)>> = own
+            let alike: Option<Vec<(usize, QuantizedWeight)>> = own
                 .iter()
                 .zip(&found)
                 .map(|(piece, read)| match read {
-                    Read::Packed(packed) => Some((first_row(piece, &param.ty.shape), packed.clone())),
-                    Read::Wide(_) => None,
+                    TensorData::Packed(packed) => Some((first_row(piece, &param.ty.shape), packed.clone())),
+                    TensorData::F32(_) => None,
                 })
                 .collect::<Option<_>>()
                 .filter(|_| straight);
             let joined = alike.and_then(|mut all| {
                 all.sort_by_key(|(row, _)| *row);
-                let all: Vec<PackedWeight> = all.into_iter().map(|(_, packed)| packed).collect();
-                PackedWeight::join(&all)?.shaped(&param.ty.shape)
+                let all: Vec<QuantizedWeight> = all.into_iter().map(|(_, packed)| packed).collect();
+                QuantizedWeight::concat(&all)?.reshape(&param.ty.shape)
             });
             weights.push(match joined {
                 Some(packed) => Weight::Packed(Arc::new(packed.with_separate_scales())),
@@ -255,13 +255,13 @@ impl Model {
                         if let Some(x) = values.iter().find(|x| !x.is_finite()) {
                             return Err(file.fault(format!("the tensors of `{}` hold {x}", param.path)));
                         }
-                        Piece { transposed: false, shape: turned(piece), ..piece.clone() }.place(
+                        CheckpointSlice { transposed: false, shape: transposed_shape(piece), ..piece.clone() }.write_into(
                             &param.ty.shape,
                             &mut data,
                             &values,
                         );
                     }
-                    Weight::Held(param.ty.dtype, to_bytes(&data, param.ty.dtype))
+                    Weight::InMemory(param.ty.dtype, to_bytes(&data, param.ty.dtype))
                 }
             });
             pieces.push(own);
@@ -277,7 +277,7 @@ impl Model {
     /// Writes a GGUF file. Packed matrices go out in their bits where GGUF has the format; others in the model's dtype.
     pub fn save_gguf(&self, path: &Path, tokenizer: Option<&Tokenizer>) -> Result<()> {
         let wrong = |why: String| Error::file(path, why);
-        let family = Family::named(&self.config).map_err(wrong)?;
+        let family = GgufFamily::of_config(&self.config).map_err(wrong)?;
         let (mut pairs, factors) = sizes::to_pairs(&self.config, family).map_err(wrong)?;
         match tokenizer {
             Some(tokenizer) => {
@@ -285,39 +285,39 @@ impl Model {
                 pairs.extend(tokenizer::to_pairs(&tokenizer.to_json()?, rows).map_err(wrong)?);
                 pairs.extend(tokenizer::special_pairs(tokenizer, &tokenizer.templates()?, rows).map_err(wrong)?);
             }
-            None => pairs.push(tokenizer::none()),
+            None => pairs.push(tokenizer::no_tokenizer_pair()),
         }
         let mut tensors = Vec::new();
         // Parts of tensors, until all of them are there.
-        let mut parts: BTreeMap<String, BTreeMap<usize, (Vec<usize>, Kind, Vec<u8>)>> = BTreeMap::new();
+        let mut parts: BTreeMap<String, BTreeMap<usize, (Vec<usize>, GgufTensorType, Vec<u8>)>> = BTreeMap::new();
         if let Some(factors) = factors {
-            tensors.push((TURNS.into(), vec![factors.len()], Kind::Plain(DType::F32), to_bytes(&factors, DType::F32)));
+            tensors.push((ROPE_FREQS_TENSOR.into(), vec![factors.len()], GgufTensorType::Plain(DType::F32), to_bytes(&factors, DType::F32)));
         }
         for (i, (param, own)) in self.params.iter().zip(&self.pieces).enumerate() {
-            let packed = self.stored_packed(i).map(|packed| packed.as_ref().clone().together());
+            let packed = self.stored_packed(i).map(|packed| packed.as_ref().clone().with_interleaved_scales());
             let values = if packed.is_none() { self.rounded(i)? } else { Vec::new() };
             for piece in own {
-                let Place { name, index } = family.place(&piece.tensor).ok_or_else(|| {
+                let GgufTensorRef { name, index } = family.tensor_ref(&piece.tensor).ok_or_else(|| {
                     wrong(format!("no GGUF name is known for the tensor `{}` of `{}`", piece.tensor, param.path))
                 })?;
-                let shape = turned(piece);
+                let shape = transposed_shape(piece);
                 let rows = shape[0];
                 // The reverse of reading.
                 let mut order: Vec<usize> = (0..rows).collect();
-                if let Some(of) = family.order(&self.config, &piece.tensor, rows) {
+                if let Some(of) = family.row_order(&self.config, &piece.tensor, rows) {
                     (0..rows).for_each(|i| order[of[i]] = i);
                 }
                 let Some(packed) = &packed else {
-                    let straight = Piece { transposed: false, shape: shape.clone(), ..piece.clone() };
-                    let mut part = straight.take(&param.ty.shape, &values);
+                    let straight = CheckpointSlice { transposed: false, shape: shape.clone(), ..piece.clone() };
+                    let mut part = straight.read_from(&param.ty.shape, &values);
                     let width = part.len() / rows.max(1);
                     part = order.iter().flat_map(|i| part[i * width..(i + 1) * width].to_vec()).collect();
-                    if let Some(written) = family.written(&piece.tensor) {
+                    if let Some(written) = family.to_gguf_value(&piece.tensor) {
                         part.iter_mut().for_each(|x| *x = written(*x));
                     }
-                    let dtype = if family.is_wide(&piece.tensor, &shape) { DType::F32 } else { self.dtype };
+                    let dtype = if family.is_always_f32(&piece.tensor, &shape) { DType::F32 } else { self.dtype };
                     let shape = family.shape(&piece.tensor, shape);
-                    let (kind, bytes) = (Kind::Plain(dtype), to_bytes(&part, dtype));
+                    let (kind, bytes) = (GgufTensorType::Plain(dtype), to_bytes(&part, dtype));
                     match index {
                         Some(index) => drop(parts.entry(name).or_default().insert(index, (shape, kind, bytes))),
                         None => tensors.push((name, shape, kind, bytes)),
@@ -333,7 +333,7 @@ impl Model {
                 }
                 let start = first_row(piece, &param.ty.shape);
                 let part = packed.take_rows(order.into_iter().map(|i| start + i));
-                let (kind, bytes) = (Kind::Packed(format), part.parts.into_iter().next().unwrap_or_default());
+                let (kind, bytes) = (GgufTensorType::Packed(format), part.parts.into_iter().next().unwrap_or_default());
                 match index {
                     Some(index) => drop(parts.entry(name).or_default().insert(index, (shape, kind, bytes))),
                     None => tensors.push((name, shape, kind, bytes)),
@@ -346,24 +346,24 @@ impl Model {
             tensors.push((name, shape, kind, part.into_values().flat_map(|(_, _, bytes)| bytes).collect()));
         }
         write::write(path, &pairs, &tensors)?;
-        self.same_as(path).inspect_err(|_| drop(std::fs::remove_file(path)))
+        self.check_same_model(path).inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 
     /// Checks that a file's settings say what this model does. GGUF's families leave much unsaid, and a reader would compute
     /// something else.
-    fn same_as(&self, path: &Path) -> Result<()> {
-        let file = Gguf::open(path)?;
+    fn check_same_model(&self, path: &Path) -> Result<()> {
+        let file = GgufFile::open(path)?;
         let (family, config) = file.config()?;
-        let again = Architecture::of(&config, path)?;
-        let text = |a: &Architecture| a.lower(1, STEPS, self.dtype, None).map(|l| l.graph.to_string());
+        let again = Architecture::from_config(&config, path)?;
+        let text = |a: &Architecture| a.lower(1, COMPARE_STEPS, self.dtype, None).map(|l| l.graph.to_string());
         if text(&self.architecture)? == text(&again)? {
             return Ok(());
         }
-        let mine = &self.architecture.given;
-        let names: BTreeSet<&String> = mine.keys().chain(again.given.keys()).collect();
+        let mine = &self.architecture.constants;
+        let names: BTreeSet<&String> = mine.keys().chain(again.constants.keys()).collect();
         let other: Vec<String> = names
             .into_iter()
-            .filter(|name| mine.get(*name) != again.given.get(*name))
+            .filter(|name| mine.get(*name) != again.constants.get(*name))
             .map(|name| match mine.get(name) {
                 Some(value) => format!("`{name}` = {value}"),
                 None => format!("`{name}` unsaid"),
@@ -374,17 +374,17 @@ impl Model {
 }
 
 /// Whether a piece is whole rows of a parameter's matrix, or of one of its matrices.
-fn is_rows(piece: &Piece) -> bool {
-    piece.dim == 0 && piece.function == Function::Identity
+fn is_rows(piece: &CheckpointSlice) -> bool {
+    piece.dim == 0 && piece.function == ElementTransform::Identity
 }
 
 /// The row of all of a parameter's matrices that a piece begins at.
-fn first_row(piece: &Piece, whole: &[usize]) -> usize {
+fn first_row(piece: &CheckpointSlice, whole: &[usize]) -> usize {
     piece.index.map_or(0, |index| index * whole.get(1).copied().unwrap_or(1)) + piece.start
 }
 
 /// The shape of a piece as the parameter has it.
-fn turned(piece: &Piece) -> Vec<usize> {
+fn transposed_shape(piece: &CheckpointSlice) -> Vec<usize> {
     let mut shape = piece.shape.clone();
     if piece.transposed {
         shape.reverse();
@@ -392,44 +392,44 @@ fn turned(piece: &Piece) -> Vec<usize> {
     shape
 }
 
-impl Family {
+impl GgufFamily {
     /// A tensor with its rows and numbers as HuggingFace has them.
-    fn restored(&self, file: &Gguf, tensor: &TensorEntry, piece: &Piece, config: &Json) -> Result<Read> {
+    fn read_piece(&self, file: &GgufFile, tensor: &TensorEntry, piece: &CheckpointSlice, config: &Json) -> Result<TensorData> {
         let mut read = file.read(tensor)?;
         let rows = tensor.shape.first().copied().unwrap_or(1);
-        if let Some(of) = self.order(config, &piece.tensor, rows) {
+        if let Some(of) = self.row_order(config, &piece.tensor, rows) {
             if of.iter().any(|i| *i >= rows) {
                 return Err(file.fault(format!("`{}` has {rows} rows, which its heads don't divide", tensor.name)));
             }
             read = match read {
-                Read::Packed(_) if tensor.shape.len() != 2 => {
+                TensorData::Packed(_) if tensor.shape.len() != 2 => {
                     let (name, shape) = (&tensor.name, &tensor.shape);
                     return Err(
                         file.fault(format!("`{name}` of shape {shape:?} is stored in blocks, as matrices alone are"))
                     );
                 }
-                Read::Packed(packed) => Read::Packed(packed.take_rows(of.into_iter())),
-                Read::Wide(values) => {
+                TensorData::Packed(packed) => TensorData::Packed(packed.take_rows(of.into_iter())),
+                TensorData::F32(values) => {
                     let width = values.len() / rows.max(1);
-                    Read::Wide(of.iter().flat_map(|i| values[i * width..(i + 1) * width].to_vec()).collect())
+                    TensorData::F32(of.iter().flat_map(|i| values[i * width..(i + 1) * width].to_vec()).collect())
                 }
             };
         }
-        Ok(match self.read(&piece.tensor) {
-            Some(back) => Read::Wide(read.values().into_iter().map(back).collect()),
+        Ok(match self.from_gguf_value(&piece.tensor) {
+            Some(back) => TensorData::F32(read.values().into_iter().map(back).collect()),
             None => read,
         })
     }
 }
 
 /// A type for a kind, where graphs have it.
-impl Kind {
+impl GgufTensorType {
     /// Bytes of rows of `k` elements each, `rows` of them.
     pub(crate) fn bytes(self, shape: &[usize]) -> Option<u64> {
         let all = shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d as u64))?;
         match self {
-            Kind::Plain(dtype) => all.checked_mul(Type::scalar(dtype).bytes() as u64),
-            Kind::Packed(format) => {
+            GgufTensorType::Plain(dtype) => all.checked_mul(Type::scalar(dtype).bytes() as u64),
+            GgufTensorType::Packed(format) => {
                 let (block, size) = (format.fixed_group()? as u64, format.block_bytes()? as u64);
                 let row = *shape.last()? as u64;
                 if row % block != 0 {

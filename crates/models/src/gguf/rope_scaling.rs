@@ -4,22 +4,22 @@ use serde_json::{Value as Json, json};
 
 /// Llama 3's scaling: slow rotations are slowed further.
 #[derive(Clone, Copy)]
-pub(super) struct Scaling {
+pub(super) struct Llama3Scaling {
     factor: f64,
-    low: f64,
-    high: f64,
+    low_freq_factor: f64,
+    high_freq_factor: f64,
     /// The length that the model was trained with first.
-    length: f64,
+    original_max_positions: f64,
 }
 
-impl Scaling {
-    pub(super) fn of<'a>(field: &dyn Fn(&str) -> Option<&'a Json>) -> Option<Scaling> {
+impl Llama3Scaling {
+    pub(super) fn from_config<'a>(field: &dyn Fn(&str) -> Option<&'a Json>) -> Option<Llama3Scaling> {
         let number = |name: &str| field(name).and_then(Json::as_f64);
-        Some(Scaling {
+        Some(Llama3Scaling {
             factor: number("factor")?,
-            low: number("low_freq_factor")?,
-            high: number("high_freq_factor")?,
-            length: number("original_max_position_embeddings")?,
+            low_freq_factor: number("low_freq_factor")?,
+            high_freq_factor: number("high_freq_factor")?,
+            original_max_positions: number("original_max_position_embeddings")?,
         })
     }
 
@@ -27,12 +27,12 @@ impl Scaling {
     pub(super) fn factors(&self, theta: f64, head: usize) -> Vec<f32> {
         let factor = |i: usize| {
             let wave = 2.0 * std::f64::consts::PI * theta.powf((2 * i) as f64 / head as f64);
-            if wave < self.length / self.high {
+            if wave < self.original_max_positions / self.high_freq_factor {
                 1.0
-            } else if wave > self.length / self.low {
+            } else if wave > self.original_max_positions / self.low_freq_factor {
                 self.factor
             } else {
-                let smooth = (self.length / wave - self.low) / (self.high - self.low);
+                let smooth = (self.original_max_positions / wave - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor);
                 1.0 / ((1.0 - smooth) / self.factor + smooth)
             }
         };
@@ -50,7 +50,7 @@ pub(super) fn to_rope(factors: &[f32], head: usize, first: Option<i64>, rope: &m
     if factors.iter().all(|x| *x == 1.0) {
         return Ok(());
     }
-    let known = Scaling { factor: f64::from(most), low: 1.0, high: 4.0, length: first.map_or(8192.0, |n| n as f64) };
+    let known = Llama3Scaling { factor: f64::from(most), low_freq_factor: 1.0, high_freq_factor: 4.0, original_max_positions: first.map_or(8192.0, |n| n as f64) };
     let fits = factors.len() == head / 2
         && known.factors(theta, head).iter().zip(factors).all(|(a, b)| (a - b).abs() <= 1e-4 * b.abs());
     if !fits {
@@ -58,8 +58,8 @@ pub(super) fn to_rope(factors: &[f32], head: usize, first: Option<i64>, rope: &m
     }
     rope["rope_type"] = json!("llama3");
     rope["factor"] = json!(known.factor);
-    rope["low_freq_factor"] = json!(known.low);
-    rope["high_freq_factor"] = json!(known.high);
-    rope["original_max_position_embeddings"] = json!(known.length as u64);
+    rope["low_freq_factor"] = json!(known.low_freq_factor);
+    rope["high_freq_factor"] = json!(known.high_freq_factor);
+    rope["original_max_position_embeddings"] = json!(known.original_max_positions as u64);
     Ok(())
 }

@@ -1,27 +1,27 @@
 //! Tokenizers: GGUF's lists of tokens and merges, and `tokenizer.json`.
 
-use super::header::{Header, Value};
-use super::sizes::texts;
-use super::write::Pair;
-use crate::chat_files::DEFAULT;
+use super::header::{Header, GgufValue};
+use super::sizes::string_list;
+use super::write::MetadataValue;
+use crate::chat_files::DEFAULT_NAME;
 use crate::special_tokens::SpecialTokens;
 use crate::tokenizer::Tokenizer;
 use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What files without a tokenizer say of it; without a word they are refused elsewhere.
-const NONE: &str = "none";
+const NO_TOKENIZER: &str = "none";
 
 /// The pair of a file without a tokenizer.
-pub(super) fn none() -> (String, Pair) {
-    ("tokenizer.ggml.model".into(), Pair::Text(NONE.into()))
+pub(super) fn no_tokenizer_pair() -> (String, MetadataValue) {
+    ("tokenizer.ggml.model".into(), MetadataValue::Text(NO_TOKENIZER.into()))
 }
 
 /// Names of Llama 3's cutting.
 const LLAMA3: [&str; 3] = ["llama-bpe", "llama3", "llama-v3"];
 
 /// Words by upper and lower case, with what may follow them and how digits are grouped.
-fn cases(suffix: &str, digits: &str) -> String {
+fn cased_word_pattern(suffix: &str, digits: &str) -> String {
     let (upper, lower) = (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]");
     let before = r"[^\r\n\p{L}\p{N}]?";
     format!(
@@ -30,7 +30,7 @@ fn cases(suffix: &str, digits: &str) -> String {
 }
 
 /// The letters with case of DeepSeek's first tokenizers.
-const CASED: &str = "A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\u{295}-\u{2af}\u{370}-\u{373}\
+const CASED_LETTERS: &str = "A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\u{295}-\u{2af}\u{370}-\u{373}\
     \u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\u{38c}\u{38e}-\u{3a1}\u{3a3}-\u{3f5}\u{3f7}-\u{481}\u{48a}-\
     \u{52f}\u{531}-\u{556}\u{10a0}-\u{10c5}\u{13a0}-\u{13f5}\u{13f8}-\u{13fd}\u{1c90}-\u{1cba}\u{1cbd}-\u{1cbf}\u{1d00}-\
     \u{1d2b}\u{1d6b}-\u{1d77}\u{1d79}-\u{1d9a}\u{1e00}-\u{1f15}\u{1f18}-\u{1f1d}\u{1f20}-\u{1f45}\u{1f48}-\u{1f4d}\u{1f50}\
@@ -43,7 +43,7 @@ const CASED: &str = "A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}
     \u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}";
 
 /// How texts are cut before they are merged, by the names that llama.cpp has for it.
-fn cutting(pre: &str) -> Result<Json, String> {
+fn pre_tokenizer(pre: &str) -> Result<Json, String> {
     let part = |pattern: &str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
     let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false });
     let sequence = |parts: Vec<Json>| json!({ "type": "Sequence", "pretokenizers": parts });
@@ -62,8 +62,8 @@ fn cutting(pre: &str) -> Result<Json, String> {
         }
         pre if LLAMA3.contains(&pre) || matches!(pre, "dbrx" | "smaug-bpe") => digits("{1,3}"),
         "qwen2" | "stablelm2" => digits(""),
-        "gpt-4o" | "llama4" => split(&cases(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}")),
-        "tekken" => split(&cases("", r"\p{N}")),
+        "gpt-4o" | "llama4" => split(&cased_word_pattern(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}")),
+        "tekken" => split(&cased_word_pattern("", r"\p{N}")),
         "deepseek-v3" => sequence(vec![
             part(r"\p{N}{1,3}"),
             part("[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+"),
@@ -75,7 +75,7 @@ fn cutting(pre: &str) -> Result<Json, String> {
         "deepseek-llm" | "deepseek-coder" => {
             let (words, marks) = match pre {
                 "deepseek-llm" => (
-                    format!(r"\s?[{CASED}]+"),
+                    format!(r"\s?[{CASED_LETTERS}]+"),
                     "\\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+",
                 ),
                 _ => (r"\s?\p{L}+".to_string(), r"\s?\p{P}+"),
@@ -97,16 +97,16 @@ fn cutting(pre: &str) -> Result<Json, String> {
 }
 
 /// The key of a whole `tokenizer.json`, which says more than the lists do.
-const WHOLE: &str = "tokenizer.huggingface.json";
+const TOKENIZER_JSON_KEY: &str = "tokenizer.huggingface.json";
 
 /// A `tokenizer.json` for a file's tokens.
 pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result<Json, String> {
-    if let Some(text) = header.text(WHOLE) {
-        return serde_json::from_str(text).map_err(|e| format!("its `{WHOLE}` is not valid JSON: {e}"));
+    if let Some(text) = header.text(TOKENIZER_JSON_KEY) {
+        return serde_json::from_str(text).map_err(|e| format!("its `{TOKENIZER_JSON_KEY}` is not valid JSON: {e}"));
     }
-    let model = header.text("tokenizer.ggml.model").filter(|model| *model != NONE);
+    let model = header.text("tokenizer.ggml.model").filter(|model| *model != NO_TOKENIZER);
     let model = model.ok_or("it brings no tokenizer (`tokenizer.ggml.model`); use ids")?;
-    let tokens = texts(header, "tokenizer.ggml.tokens")?;
+    let tokens = string_list(header, "tokenizer.ggml.tokens")?;
     let mut ids: BTreeMap<&str, usize> = BTreeMap::new();
     for (id, token) in tokens.iter().enumerate() {
         // A text can stand for one id; a second is never made.
@@ -114,7 +114,7 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
     }
     // 3 is a token of control, 4 one of a user.
     let kinds: Vec<i128> = match header.list("tokenizer.ggml.token_type") {
-        Some(list) => list.iter().map(|v| if let Value::Int(n) = v { *n } else { 1 }).collect(),
+        Some(list) => list.iter().map(|v| if let GgufValue::Int(n) = v { *n } else { 1 }).collect(),
         None => Vec::new(),
     };
     let special = |id: usize| matches!(kinds.get(id), Some(3 | 4));
@@ -135,7 +135,7 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
         "gpt2" => {
             // A list of none may be left out.
             let merges = match header.list("tokenizer.ggml.merges") {
-                Some(_) => texts(header, "tokenizer.ggml.merges")?,
+                Some(_) => string_list(header, "tokenizer.ggml.merges")?,
                 None => Vec::new(),
             };
             let pairs: Result<Vec<Json>, String> = merges
@@ -150,15 +150,15 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
             let byte_level =
                 json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
             let normalizer = if pre == "qwen2" { json!({ "type": "NFC" }) } else { Json::Null };
-            (pairs?, cutting(pre)?, byte_level, normalizer, false)
+            (pairs?, pre_tokenizer(pre)?, byte_level, normalizer, false)
         }
         "llama" => {
             let scores = header.list("tokenizer.ggml.scores").ok_or("it has no list `tokenizer.ggml.scores`")?;
             let score = |id: usize| match scores.get(id) {
-                Some(Value::Float(x)) => *x,
+                Some(GgufValue::Float(x)) => *x,
                 _ => 0.0,
             };
-            let prefix = !matches!(header.pairs.get("tokenizer.ggml.add_space_prefix"), Some(Value::Bool(false)));
+            let prefix = !matches!(header.pairs.get("tokenizer.ggml.add_space_prefix"), Some(GgufValue::Bool(false)));
             let mut normalizers = Vec::new();
             if prefix {
                 normalizers.push(json!({ "type": "Prepend", "prepend": "\u{2581}" }));
@@ -187,7 +187,7 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
     let whole_words = header.text("tokenizer.ggml.pre").is_some_and(|pre| LLAMA3.contains(&pre) || pre == "tekken");
     Ok(json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": normalizer,
-        "pre_tokenizer": pre, "post_processor": around(header, special_tokens), "decoder": decoder,
+        "pre_tokenizer": pre, "post_processor": post_processor(header, special_tokens), "decoder": decoder,
         "model": { "type": "BPE", "dropout": null, "unk_token": if fallback { json!(unknown) } else { Json::Null },
                    "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": fallback,
                    "byte_fallback": fallback, "ignore_merges": whole_words, "vocab": vocab, "merges": merges }
@@ -221,7 +221,7 @@ fn merges_of_scores(
 /// Whether a token is put in front of every text; files that don't say it mean what llama.cpp does.
 fn adds_bos(header: &Header) -> bool {
     match header.pairs.get("tokenizer.ggml.add_bos_token") {
-        Some(Value::Bool(adds)) => *adds,
+        Some(GgufValue::Bool(adds)) => *adds,
         _ => {
             let pre = header.text("tokenizer.ggml.pre").unwrap_or_default();
             header.text("tokenizer.ggml.model") == Some("llama") || LLAMA3.contains(&pre)
@@ -230,8 +230,8 @@ fn adds_bos(header: &Header) -> bool {
 }
 
 /// What stands around a text: the post-processor of a `tokenizer.json`.
-fn around(header: &Header, special: &SpecialTokens) -> Json {
-    let adds_eos = header.pairs.get("tokenizer.ggml.add_eos_token") == Some(&Value::Bool(true));
+fn post_processor(header: &Header, special: &SpecialTokens) -> Json {
+    let adds_eos = header.pairs.get("tokenizer.ggml.add_eos_token") == Some(&GgufValue::Bool(true));
     let token = |adds: bool, name: &str, id: Option<i32>| {
         special.named.get(name).zip(id).filter(|_| adds).map(|(text, id)| (text.clone(), id))
     };
@@ -255,7 +255,7 @@ fn around(header: &Header, special: &SpecialTokens) -> Json {
 }
 
 /// The names of special tokens in GGUF.
-const IDS: [(&str, &str); 7] = [
+const SPECIAL_ID_KEYS: [(&str, &str); 7] = [
     ("bos_token", "tokenizer.ggml.bos_token_id"),
     ("eos_token", "tokenizer.ggml.eos_token_id"),
     ("unk_token", "tokenizer.ggml.unknown_token_id"),
@@ -265,11 +265,11 @@ const IDS: [(&str, &str); 7] = [
     ("mask_token", "tokenizer.ggml.mask_token_id"),
 ];
 /// The ids that stop generation beside the end of a text, of which llama.cpp knows two kinds.
-const STOPS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
+const STOP_ID_KEYS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 /// All ids that stop generation, where the keys above can't say it.
-const ALL_STOPS: &str = "tensorloom.eos_token_ids";
+const ALL_STOP_IDS_KEY: &str = "tensorloom.eos_token_ids";
 /// Control tokens at which llama.cpp stops whatever a file says.
-const TURN_ENDS: &[&str] = &[
+const END_OF_TURN_TOKENS: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -294,11 +294,11 @@ const TURN_ENDS: &[&str] = &[
 
 /// The special tokens that a file names.
 pub(super) fn special_tokens(header: &Header) -> SpecialTokens {
-    let tokens = texts(header, "tokenizer.ggml.tokens").unwrap_or_default();
+    let tokens = string_list(header, "tokenizer.ggml.tokens").unwrap_or_default();
     let sentences = header.text("tokenizer.ggml.model") == Some("llama");
     let mut found = SpecialTokens::default();
     let id = |key: &str| header.int(key).and_then(|id| i32::try_from(id).ok()).filter(|id| *id >= 0);
-    for (name, key) in IDS {
+    for (name, key) in SPECIAL_ID_KEYS {
         // SentencePiece's own, which files may leave out.
         let usual = match name {
             "bos_token" if sentences => Some(1),
@@ -323,15 +323,15 @@ pub(super) fn special_tokens(header: &Header) -> SpecialTokens {
     };
     found.named.extend(further);
     found.start = id("tensorloom.bos_token_id").or(found.bos);
-    found.stops = match header.list(ALL_STOPS) {
+    found.eos_ids = match header.list(ALL_STOP_IDS_KEY) {
         Some(list) => {
-            list.iter().filter_map(|v| if let Value::Int(n) = v { i32::try_from(*n).ok() } else { None }).collect()
+            list.iter().filter_map(|v| if let GgufValue::Int(n) = v { i32::try_from(*n).ok() } else { None }).collect()
         }
         None => {
             let kinds = header.list("tokenizer.ggml.token_type").unwrap_or_default();
-            let control = |i: usize| matches!(kinds.get(i), Some(Value::Int(3 | 4)));
-            let ends = (0..tokens.len()).filter(|i| control(*i) && TURN_ENDS.contains(&tokens[*i]));
-            let named = [found.eos, id(STOPS[0]), id(STOPS[1])].into_iter().flatten();
+            let control = |i: usize| matches!(kinds.get(i), Some(GgufValue::Int(3 | 4)));
+            let ends = (0..tokens.len()).filter(|i| control(*i) && END_OF_TURN_TOKENS.contains(&tokens[*i]));
+            let named = [found.eos, id(STOP_ID_KEYS[0]), id(STOP_ID_KEYS[1])].into_iter().flatten();
             let mut all: Vec<i32> = named.chain(ends.filter_map(|i| i32::try_from(i).ok())).collect();
             let mut seen = BTreeSet::new();
             all.retain(|id| seen.insert(*id));
@@ -349,8 +349,8 @@ const TEMPLATE: &str = "tokenizer.chat_template";
 pub(super) fn templates(header: &Header) -> BTreeMap<String, String> {
     let own = |key: &str| key.strip_prefix(TEMPLATE).and_then(|rest| rest.strip_prefix('.')).map(String::from);
     let all = header.pairs.iter().filter_map(|(key, value)| match value {
-        Value::Text(text) if key == TEMPLATE => Some((DEFAULT.to_string(), text.clone())),
-        Value::Text(text) => Some((own(key)?, text.clone())),
+        GgufValue::Text(text) if key == TEMPLATE => Some((DEFAULT_NAME.to_string(), text.clone())),
+        GgufValue::Text(text) => Some((own(key)?, text.clone())),
         _ => None,
     });
     all.collect()
@@ -361,11 +361,11 @@ pub(super) fn special_pairs(
     tokenizer: &Tokenizer,
     templates: &BTreeMap<String, String>,
     rows: usize,
-) -> Result<Vec<(String, Pair)>, String> {
+) -> Result<Vec<(String, MetadataValue)>, String> {
     let special = tokenizer.special_tokens();
     let known = |id: i32| u32::try_from(id).ok().filter(|id| (*id as usize) < rows);
     let mut pairs = Vec::new();
-    for (name, key) in IDS {
+    for (name, key) in SPECIAL_ID_KEYS {
         let id = match name {
             // The end of a text need not have a name.
             "eos_token" => special.eos,
@@ -373,47 +373,47 @@ pub(super) fn special_pairs(
             "pad_token" => special.pad,
             _ => special.named.get(name).and_then(|token| tokenizer.id(token)),
         };
-        pairs.extend(id.and_then(known).map(|id| (key.to_string(), Pair::U32(id))));
+        pairs.extend(id.and_then(known).map(|id| (key.to_string(), MetadataValue::U32(id))));
     }
     let further: Vec<u32> =
-        special.stops.iter().filter(|id| Some(**id) != special.eos).filter_map(|id| known(*id)).collect();
-    pairs.extend(STOPS.iter().zip(&further).map(|(key, id)| (key.to_string(), Pair::U32(*id))));
-    let stops = special.stops.iter().filter_map(|id| known(*id)).map(|id| id as i32);
-    pairs.push((ALL_STOPS.into(), Pair::Ints(stops.collect())));
+        special.eos_ids.iter().filter(|id| Some(**id) != special.eos).filter_map(|id| known(*id)).collect();
+    pairs.extend(STOP_ID_KEYS.iter().zip(&further).map(|(key, id)| (key.to_string(), MetadataValue::U32(*id))));
+    let stops = special.eos_ids.iter().filter_map(|id| known(*id)).map(|id| id as i32);
+    pairs.push((ALL_STOP_IDS_KEY.into(), MetadataValue::Ints(stops.collect())));
     if let Some(start) = special.start.filter(|start| Some(*start) != special.bos).and_then(known) {
-        pairs.push(("tensorloom.bos_token_id".into(), Pair::U32(start)));
+        pairs.push(("tensorloom.bos_token_id".into(), MetadataValue::U32(start)));
     }
-    let own = special.named.iter().filter(|(name, _)| !IDS.iter().any(|(known, _)| known == name));
+    let own = special.named.iter().filter(|(name, _)| !SPECIAL_ID_KEYS.iter().any(|(known, _)| known == name));
     let own: Map<String, Json> = own.map(|(name, token)| (name.clone(), token.as_str().into())).collect();
     if !own.is_empty() {
-        pairs.push((OWN_NAMES.into(), Pair::Text(Json::Object(own).to_string())));
+        pairs.push((OWN_NAMES.into(), MetadataValue::Text(Json::Object(own).to_string())));
     }
-    let (before, after) = tokenizer.around().map_err(|e| e.to_string())?;
+    let (before, after) = tokenizer.surrounding_ids().map_err(|e| e.to_string())?;
     let fits = |ids: &[i32], own: Option<i32>| ids.is_empty() || ids.len() == 1 && own == Some(ids[0]);
     if !fits(&before, special.bos) || !fits(&after, special.eos) {
         return Err(format!(
             "its tokenizer puts the ids {before:?} before and {after:?} behind every text; GGUF has only `bos_token` and `eos_token` there"
         ));
     }
-    pairs.push(("tokenizer.ggml.add_bos_token".into(), Pair::Flag(!before.is_empty())));
-    pairs.push(("tokenizer.ggml.add_eos_token".into(), Pair::Flag(!after.is_empty())));
+    pairs.push(("tokenizer.ggml.add_bos_token".into(), MetadataValue::Flag(!before.is_empty())));
+    pairs.push(("tokenizer.ggml.add_eos_token".into(), MetadataValue::Flag(!after.is_empty())));
     for (name, text) in templates {
-        let key = if name == DEFAULT { TEMPLATE.to_string() } else { format!("{TEMPLATE}.{name}") };
-        pairs.push((key, Pair::Text(text.clone())));
+        let key = if name == DEFAULT_NAME { TEMPLATE.to_string() } else { format!("{TEMPLATE}.{name}") };
+        pairs.push((key, MetadataValue::Text(text.clone())));
     }
-    let others: Vec<String> = templates.keys().filter(|name| *name != DEFAULT).cloned().collect();
+    let others: Vec<String> = templates.keys().filter(|name| *name != DEFAULT_NAME).cloned().collect();
     if !others.is_empty() {
-        pairs.push(("tokenizer.chat_templates".into(), Pair::Texts(others)));
+        pairs.push(("tokenizer.chat_templates".into(), MetadataValue::Texts(others)));
     }
     Ok(pairs)
 }
 
 /// A pre-tokenizer without what doesn't change where texts are cut.
-fn plain(pre: &Json) -> Json {
+fn normalize_pre_tokenizer(pre: &Json) -> Json {
     match pre {
         Json::Object(fields) => {
             let kept = fields.iter().filter(|(name, _)| *name != "trim_offsets");
-            let mut kept: Map<String, Json> = kept.map(|(name, value)| (name.clone(), plain(value))).collect();
+            let mut kept: Map<String, Json> = kept.map(|(name, value)| (name.clone(), normalize_pre_tokenizer(value))).collect();
             // Everything matches one of the patterns that have names, so what is between matches is nothing.
             if kept.get("behavior") == Some(&json!("Removed")) && kept.get("invert") == Some(&Json::Bool(true)) {
                 kept.insert("behavior".into(), "Isolated".into());
@@ -421,14 +421,14 @@ fn plain(pre: &Json) -> Json {
             }
             Json::Object(kept)
         }
-        Json::Array(list) => list.iter().map(plain).collect(),
+        Json::Array(list) => list.iter().map(normalize_pre_tokenizer).collect(),
         other => other.clone(),
     }
 }
 
 /// The name that llama.cpp has for how texts are cut.
-fn cutting_name(json: &Json) -> Result<&'static str, String> {
-    let pre = json.get("pre_tokenizer").map(plain).unwrap_or_default();
+fn pre_tokenizer_name(json: &Json) -> Result<&'static str, String> {
+    let pre = json.get("pre_tokenizer").map(normalize_pre_tokenizer).unwrap_or_default();
     let whole_words = json.pointer("/model/ignore_merges") == Some(&Json::Bool(true));
     let normal = json.pointer("/normalizer/type").and_then(Json::as_str);
     let names: &[&str] = match (whole_words, normal) {
@@ -449,7 +449,7 @@ fn cutting_name(json: &Json) -> Result<&'static str, String> {
         "falcon",
     ];
     for name in names.iter().copied().chain(ALL) {
-        if plain(&cutting(name)?) == pre {
+        if normalize_pre_tokenizer(&pre_tokenizer(name)?) == pre {
             return Ok(name);
         }
     }
@@ -457,7 +457,7 @@ fn cutting_name(json: &Json) -> Result<&'static str, String> {
 }
 
 /// Whether a tokenizer of byte pairs was made from SentencePiece's, and whether it puts a space before a text.
-fn sentence_piece(json: &Json) -> Option<bool> {
+fn is_sentence_piece(json: &Json) -> Option<bool> {
     json.pointer("/model/byte_fallback").and_then(Json::as_bool).filter(|falls_back| *falls_back)?;
     let text = json.get("normalizer").map(Json::to_string).unwrap_or_default();
     let pre = json.get("pre_tokenizer").cloned().unwrap_or_default();
@@ -473,13 +473,13 @@ fn sentence_piece(json: &Json) -> Option<bool> {
 }
 
 /// The pairs for a `tokenizer.json` of byte pairs; `rows` is the length of the model's table of tokens.
-pub(super) fn to_pairs(json: &Json, rows: usize) -> Result<Vec<(String, Pair)>, String> {
+pub(super) fn to_pairs(json: &Json, rows: usize) -> Result<Vec<(String, MetadataValue)>, String> {
     let model = json.get("model").filter(|m| m.get("type").and_then(Json::as_str).unwrap_or("BPE") == "BPE");
     let model = model.ok_or("its tokenizer is not of byte pairs, and can't be written as GGUF")?;
     let vocab = model.get("vocab").and_then(Json::as_object).ok_or("its tokenizer has no vocabulary")?;
     let mut tokens: BTreeMap<u64, (&str, i32)> =
         vocab.iter().filter_map(|(token, id)| Some((id.as_u64()?, (token.as_str(), 1)))).collect();
-    let prefix = sentence_piece(json);
+    let prefix = is_sentence_piece(json);
     if prefix.is_some() {
         let unknown = model.get("unk_token").and_then(Json::as_str);
         for (text, kind) in tokens.values_mut() {
@@ -525,15 +525,15 @@ pub(super) fn to_pairs(json: &Json, rows: usize) -> Result<Vec<(String, Pair)>, 
     let merges: Vec<(String, String)> =
         model.get("merges").and_then(Json::as_array).into_iter().flatten().filter_map(merge).collect();
     let mut pairs = vec![
-        ("tokenizer.ggml.tokens".to_string(), Pair::Texts(names.collect())),
-        ("tokenizer.ggml.token_type".to_string(), Pair::Ints(kinds.collect())),
-        (WHOLE.to_string(), Pair::Text(json.to_string())),
+        ("tokenizer.ggml.tokens".to_string(), MetadataValue::Texts(names.collect())),
+        ("tokenizer.ggml.token_type".to_string(), MetadataValue::Ints(kinds.collect())),
+        (TOKENIZER_JSON_KEY.to_string(), MetadataValue::Text(json.to_string())),
     ];
     let Some(prefix) = prefix else {
-        pairs.push(("tokenizer.ggml.model".into(), Pair::Text("gpt2".into())));
-        pairs.push(("tokenizer.ggml.pre".into(), Pair::Text(cutting_name(json)?.into())));
+        pairs.push(("tokenizer.ggml.model".into(), MetadataValue::Text("gpt2".into())));
+        pairs.push(("tokenizer.ggml.pre".into(), MetadataValue::Text(pre_tokenizer_name(json)?.into())));
         let merges = merges.into_iter().map(|(a, b)| format!("{a} {b}")).collect();
-        pairs.push(("tokenizer.ggml.merges".into(), Pair::Texts(merges)));
+        pairs.push(("tokenizer.ggml.merges".into(), MetadataValue::Texts(merges)));
         return Ok(pairs);
     };
     // SentencePiece makes the token of the best score first; the earlier a merge stands, the better it is.
@@ -546,10 +546,10 @@ pub(super) fn to_pairs(json: &Json, rows: usize) -> Result<Vec<(String, Pair)>, 
         Some((text, 1)) => -ranks.get(*text).map_or(last + 1.0, |rank| *rank as f32),
         _ => 0.0,
     };
-    pairs.push(("tokenizer.ggml.model".into(), Pair::Text("llama".into())));
-    pairs.push(("tokenizer.ggml.pre".into(), Pair::Text("default".into())));
-    pairs.push(("tokenizer.ggml.scores".into(), Pair::Floats(ids.map(score).collect())));
-    pairs.push(("tokenizer.ggml.add_space_prefix".into(), Pair::Flag(prefix)));
+    pairs.push(("tokenizer.ggml.model".into(), MetadataValue::Text("llama".into())));
+    pairs.push(("tokenizer.ggml.pre".into(), MetadataValue::Text("default".into())));
+    pairs.push(("tokenizer.ggml.scores".into(), MetadataValue::Floats(ids.map(score).collect())));
+    pairs.push(("tokenizer.ggml.add_space_prefix".into(), MetadataValue::Flag(prefix)));
     Ok(pairs)
 }
 
@@ -564,17 +564,17 @@ mod tests {
     use std::path::Path;
 
     /// The head of a file with these pairs, without the whole `tokenizer.json`.
-    fn header(pairs: Vec<(String, Pair)>) -> Header {
-        let value = |pair: Pair| match pair {
-            Pair::U32(n) => Value::Int(n.into()),
-            Pair::F32(x) => Value::Float(x.into()),
-            Pair::Text(text) => Value::Text(text),
-            Pair::Flag(flag) => Value::Bool(flag),
-            Pair::Texts(all) => Value::List(all.into_iter().map(Value::Text).collect()),
-            Pair::Ints(all) => Value::List(all.into_iter().map(|n| Value::Int(n.into())).collect()),
-            Pair::Floats(all) => Value::List(all.into_iter().map(|x| Value::Float(x.into())).collect()),
+    fn header(pairs: Vec<(String, MetadataValue)>) -> Header {
+        let value = |pair: MetadataValue| match pair {
+            MetadataValue::U32(n) => GgufValue::Int(n.into()),
+            MetadataValue::F32(x) => GgufValue::Float(x.into()),
+            MetadataValue::Text(text) => GgufValue::Text(text),
+            MetadataValue::Flag(flag) => GgufValue::Bool(flag),
+            MetadataValue::Texts(all) => GgufValue::List(all.into_iter().map(GgufValue::Text).collect()),
+            MetadataValue::Ints(all) => GgufValue::List(all.into_iter().map(|n| GgufValue::Int(n.into())).collect()),
+            MetadataValue::Floats(all) => GgufValue::List(all.into_iter().map(|x| GgufValue::Float(x.into())).collect()),
         };
-        let kept = pairs.into_iter().filter(|(name, _)| name != WHOLE);
+        let kept = pairs.into_iter().filter(|(name, _)| name != TOKENIZER_JSON_KEY);
         Header { pairs: kept.map(|(name, pair)| (name, value(pair))).collect(), tensors: Vec::new(), data: 0 }
     }
 
@@ -621,7 +621,7 @@ mod tests {
         let trained =
             Tokenizer::train(["the cat 1234 sat\n on THE mat"].into_iter().cycle().take(20), 290).expect("trains");
         let mut json = trained.to_json().expect("JSON");
-        json["pre_tokenizer"] = cutting(pre).expect("known");
+        json["pre_tokenizer"] = pre_tokenizer(pre).expect("known");
         json["added_tokens"]
             .as_array_mut()
             .expect("a list")
@@ -645,7 +645,7 @@ mod tests {
             let rows = own.size() + 3;
             let header =
                 header(to_pairs(&own.to_json().expect("JSON"), rows).unwrap_or_else(|e| panic!("{name}: {e}")));
-            assert_eq!(header.list("tokenizer.ggml.tokens").map(<[Value]>::len), Some(rows), "{name}");
+            assert_eq!(header.list("tokenizer.ggml.tokens").map(<[GgufValue]>::len), Some(rows), "{name}");
             let found =
                 tokenizer(&to_json(&header, &SpecialTokens::default()).unwrap_or_else(|e| panic!("{name}: {e}")));
             for text in [
@@ -667,7 +667,7 @@ mod tests {
         let kinds = |json: &Json, rows: usize| -> Vec<i128> {
             let header = header(to_pairs(json, rows).expect("pairs"));
             let list = header.list("tokenizer.ggml.token_type").expect("a list").iter();
-            list.map(|v| if let Value::Int(n) = v { *n } else { 0 }).collect()
+            list.map(|v| if let GgufValue::Int(n) = v { *n } else { 0 }).collect()
         };
         let found = kinds(&sentences(true), 280);
         // Unknown, control, bytes, plain, unused.

@@ -30,9 +30,9 @@ pub(super) enum StmtKind {
 pub(super) struct For {
     pub(super) target: Target,
     pub(super) iter: Expr,
-    pub(super) only: Option<Expr>,
+    pub(super) filter: Option<Expr>,
     pub(super) body: Vec<Stmt>,
-    pub(super) otherwise: Vec<Stmt>,
+    pub(super) else_body: Vec<Stmt>,
     pub(super) recursive: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct MacroDef {
 }
 
 /// What a macro can name without declaring it.
-pub(super) const SPECIAL: [&str; 3] = ["caller", "kwargs", "varargs"];
+pub(super) const IMPLICIT_NAMES: [&str; 3] = ["caller", "kwargs", "varargs"];
 
 /// What is assigned to.
 #[derive(Debug)]
@@ -62,11 +62,11 @@ pub(super) enum Target {
 pub(super) struct Expr {
     /// Levels of expressions in it.
     pub(super) height: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: TemplateExprKind,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum TemplateExprKind {
     None,
     Bool(bool),
     Int(i64),
@@ -81,8 +81,8 @@ pub(super) enum Kind {
     Not(Box<Expr>),
     And(Box<Expr>, Box<Expr>),
     Or(Box<Expr>, Box<Expr>),
-    Binary(Binary, Box<Expr>, Box<Expr>),
-    Compare(Box<Expr>, Vec<(Comparison, Expr)>),
+    Binary(TemplateBinaryOp, Box<Expr>, Box<Expr>),
+    Compare(Box<Expr>, Vec<(TemplateCompareOp, Expr)>),
     Concat(Vec<Expr>),
     Cond {
         test: Box<Expr>,
@@ -92,14 +92,14 @@ pub(super) enum Kind {
     Attr(Box<Expr>, Rc<str>),
     Item(Box<Expr>, Box<Expr>),
     Slice(Box<Expr>, [Option<Box<Expr>>; 3]),
-    Call(Box<Expr>, Args),
+    Call(Box<Expr>, CallArgs),
     /// Without a value inside of `{% filter %}` and `{% set x | .. %}`, which filter what they captured.
-    Filter(Option<Box<Expr>>, String, Args),
-    Test(Box<Expr>, String, Args),
+    Filter(Option<Box<Expr>>, String, CallArgs),
+    Test(Box<Expr>, String, CallArgs),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Args {
+pub(super) struct CallArgs {
     pub(super) positional: Vec<Expr>,
     pub(super) named: Vec<(Rc<str>, Expr)>,
     /// `*args`, `**kwargs`.
@@ -108,7 +108,7 @@ pub(super) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Binary {
+pub(super) enum TemplateBinaryOp {
     Add,
     Sub,
     Mul,
@@ -118,22 +118,22 @@ pub(super) enum Binary {
     Pow,
 }
 
-impl Binary {
+impl TemplateBinaryOp {
     pub(super) fn symbol(self) -> &'static str {
         match self {
-            Binary::Add => "+",
-            Binary::Sub => "-",
-            Binary::Mul => "*",
-            Binary::Div => "/",
-            Binary::FloorDiv => "//",
-            Binary::Mod => "%",
-            Binary::Pow => "** or pow()",
+            TemplateBinaryOp::Add => "+",
+            TemplateBinaryOp::Sub => "-",
+            TemplateBinaryOp::Mul => "*",
+            TemplateBinaryOp::Div => "/",
+            TemplateBinaryOp::FloorDiv => "//",
+            TemplateBinaryOp::Mod => "%",
+            TemplateBinaryOp::Pow => "** or pow()",
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(super) enum TemplateCompareOp {
     Eq,
     Ne,
     Lt,

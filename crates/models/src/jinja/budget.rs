@@ -27,39 +27,39 @@ thread_local! {
 }
 
 /// Begins a rendering. No value of another one exists on this thread.
-pub(super) fn start() {
+pub(super) fn reset() {
     STEPS_LEFT.set(STEPS);
     LIVE.set(0);
     LEVEL.set(0);
 }
 
 /// Takes steps.
-pub(super) fn step(n: u64) -> Result<(), String> {
+pub(super) fn use_steps(n: u64) -> Result<(), String> {
     let left = STEPS_LEFT.get().checked_sub(n);
     STEPS_LEFT.set(left.unwrap_or(0));
     left.map(|_| ()).ok_or_else(|| format!("rendering takes more than {STEPS} steps, which is the limit"))
 }
 
 /// Takes the steps of reading or writing some bytes.
-pub(super) fn pass(bytes: usize) -> Result<(), String> {
-    step((bytes / BYTES_PER_STEP) as u64)
+pub(super) fn use_bytes(bytes: usize) -> Result<(), String> {
+    use_steps((bytes / BYTES_PER_STEP) as u64)
 }
 
 /// A level of recursion, for as long as this exists.
 #[derive(Debug)]
-pub(super) struct Level(());
+pub(super) struct DepthGuard(());
 
 /// Takes a step one level deeper.
-pub(super) fn enter() -> Result<Level, String> {
-    step(1)?;
+pub(super) fn enter_level() -> Result<DepthGuard, String> {
+    use_steps(1)?;
     if LEVEL.get() >= DEPTH {
         return Err(format!("evaluation is nested more than {DEPTH} deep, which is the limit"));
     }
     LEVEL.set(LEVEL.get() + 1);
-    Ok(Level(()))
+    Ok(DepthGuard(()))
 }
 
-impl Drop for Level {
+impl Drop for DepthGuard {
     fn drop(&mut self) {
         LEVEL.set(LEVEL.get().saturating_sub(1));
     }
@@ -67,11 +67,11 @@ impl Drop for Level {
 
 /// Bytes that are counted as in use for as long as this exists.
 #[derive(Debug, Default)]
-pub(super) struct Charge(usize);
+pub(super) struct MemoryCharge(usize);
 
-impl Charge {
-    pub(super) fn new(bytes: usize) -> Result<Charge, String> {
-        let mut charge = Charge(0);
+impl MemoryCharge {
+    pub(super) fn new(bytes: usize) -> Result<MemoryCharge, String> {
+        let mut charge = MemoryCharge(0);
         charge.grow(bytes)?;
         Ok(charge)
     }
@@ -79,7 +79,7 @@ impl Charge {
     pub(super) fn grow(&mut self, bytes: usize) -> Result<(), String> {
         let all = LIVE.get().checked_add(bytes).filter(|all| *all <= MEMORY);
         let all = all.ok_or_else(|| format!("rendering takes more than {} MB, which is the limit", MEMORY >> 20))?;
-        pass(bytes)?;
+        use_bytes(bytes)?;
         LIVE.set(all);
         self.0 += bytes;
         Ok(())
@@ -90,13 +90,13 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for MemoryCharge {
     fn drop(&mut self) {
         LIVE.set(LIVE.get().saturating_sub(self.0));
     }
 }
 
 /// Refuses a result of so many times so many bytes before it is made.
-pub(super) fn room(count: usize, bytes: usize) -> Result<(), String> {
-    Charge::new(count.saturating_mul(bytes)).map(|_| ())
+pub(super) fn check_size(count: usize, bytes: usize) -> Result<(), String> {
+    MemoryCharge::new(count.saturating_mul(bytes)).map(|_| ())
 }

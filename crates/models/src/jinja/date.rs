@@ -20,13 +20,13 @@ const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "
 
 /// The time by the directives of `strftime`.
 pub(super) fn now(format: &str) -> String {
-    at(format, SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
+    format_time(format, SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
 }
 
-fn at(format: &str, seconds: u64) -> String {
+fn format_time(format: &str, seconds: u64) -> String {
     let days = (seconds / 86_400) as i64;
-    let (year, month, day) = civil(days);
-    let of_year = days - (0..).map(|back| days - back).find(|d| civil(*d).1 == 1 && civil(*d).2 == 1).unwrap_or(0) + 1;
+    let (year, month, day) = civil_from_days(days);
+    let of_year = days - (0..).map(|back| days - back).find(|d| civil_from_days(*d).1 == 1 && civil_from_days(*d).2 == 1).unwrap_or(0) + 1;
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     let (month_name, day_name) = (MONTHS[month - 1], DAYS[days.rem_euclid(7) as usize]);
     let mut text = String::new();
@@ -81,7 +81,7 @@ fn at(format: &str, seconds: u64) -> String {
 }
 
 /// Year, month and day of a number of days since 1970, in the proleptic Gregorian calendar.
-fn civil(days: i64) -> (i64, usize, i64) {
+fn civil_from_days(days: i64) -> (i64, usize, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let of_era = shifted.rem_euclid(146_097);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn days_are_dates() {
         for (days, date) in [(0, (1970, 1, 1)), (59, (1970, 3, 1)), (11_016, (2000, 2, 29)), (19_723, (2024, 1, 1))] {
-            assert_eq!(civil(days), date);
+            assert_eq!(civil_from_days(days), date);
         }
     }
 
@@ -114,7 +114,7 @@ mod tests {
             (1_700_000_000, "2023-11-14 14 Nov 2023 November Tuesday Tue 22:13:20 10 PM 318 23 % 14 11 2 %q"),
             (951_782_399, "2000-02-28 28 Feb 2000 February Monday Mon 23:59:59 11 PM 059 00 % 28 2 1 %q"),
         ] {
-            assert_eq!(at(format, seconds), text);
+            assert_eq!(format_time(format, seconds), text);
         }
     }
 }

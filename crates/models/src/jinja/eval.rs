@@ -1,28 +1,28 @@
 //! Runs the tree of a template.
 
-use super::ast::{self, Expr, For, Kind, Stmt, StmtKind, Target};
-use super::budget::{Charge, enter, step};
+use super::ast::{self, Expr, For, TemplateExprKind, Stmt, StmtKind, Target};
+use super::budget::{MemoryCharge, enter_level, use_steps};
 use super::methods::METHODS;
 use super::ops::{attribute, binary, compare, equal, int, item, method, negate, plus, slice};
 use super::value::{
-    Builder, Dict, FUNCTIONS, Function, Macro, Range, Res as Text, Scope, Source, Value, from_json, items, list, print,
-    string, text, truth, tuple, type_name, undefined,
+    TextBuilder, Dict, FUNCTIONS, BuiltinFunction, Macro, Range, ValueResult as Text, Scope, IterSource, Value, from_json, items, list, print,
+    string, text, is_truthy, tuple, type_name, undefined,
 };
 use super::{Fault, Rendered, filters, predicates};
 use serde_json::{Map, Value as Json};
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-type Res<T> = Result<T, Fault>;
+type EvalResult<T> = Result<T, Fault>;
 
 /// Arguments of a call.
 #[derive(Debug, Default)]
-pub(super) struct Args {
+pub(super) struct EvaluatedArgs {
     pub(super) positional: Vec<Value>,
     pub(super) named: Vec<(Rc<str>, Value)>,
 }
 
-impl Args {
+impl EvaluatedArgs {
     /// The arguments in the order of these parameters.
     pub(super) fn bind<const N: usize>(&self, what: &str, params: [&str; N]) -> Text<[Option<Value>; N]> {
         if self.positional.len() > N {
@@ -43,7 +43,7 @@ impl Args {
 
 /// How a list of statements ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flow {
+enum ControlFlow {
     Next,
     Break,
     Continue,
@@ -51,38 +51,38 @@ enum Flow {
 
 /// What `loop` is.
 #[derive(Debug)]
-pub(super) struct Loop {
+pub(super) struct LoopContext {
     def: Rc<For>,
     scope: Rc<Scope>,
     depth: i64,
-    state: RefCell<Progress>,
+    state: RefCell<LoopState>,
 }
 
 #[derive(Debug)]
-struct Progress {
-    source: Option<Source>,
+struct LoopState {
+    source: Option<IterSource>,
     index: i64,
     length: Option<i64>,
     /// Items that were taken before their turn.
-    ahead: std::collections::VecDeque<Value>,
-    before: Option<Value>,
+    lookahead: std::collections::VecDeque<Value>,
+    previous: Option<Value>,
     current: Option<Value>,
     changed: Option<Value>,
 }
 
-struct Machine {
+struct Evaluator {
     /// The text, and those of the blocks that are being captured.
-    out: Vec<Builder>,
+    out: Vec<TextBuilder>,
     rendered: Rendered,
     /// Scopes that values may refer to: they are emptied in the end, so that none is kept by itself.
     scopes: Vec<Weak<Scope>>,
-    charge: Charge,
+    charge: MemoryCharge,
 }
 
 /// Renders.
-pub(super) fn run(body: &[Stmt], variables: &Map<String, Json>) -> Res<Rendered> {
-    let (out, scopes) = (vec![Builder::default()], Vec::new());
-    let mut machine = Machine { out, rendered: Rendered::default(), scopes, charge: Charge::default() };
+pub(super) fn run(body: &[Stmt], variables: &Map<String, Json>) -> EvalResult<Rendered> {
+    let (out, scopes) = (vec![TextBuilder::default()], Vec::new());
+    let mut machine = Evaluator { out, rendered: Rendered::default(), scopes, charge: MemoryCharge::default() };
     let root = Rc::new(Scope::default());
     for (name, function) in FUNCTIONS {
         root.set(&name.into(), Value::Function(function))?;
@@ -98,9 +98,9 @@ pub(super) fn run(body: &[Stmt], variables: &Map<String, Json>) -> Res<Rendered>
     Ok(Rendered { text: machine.out.pop().unwrap_or_default().text, ..machine.rendered })
 }
 
-impl Machine {
+impl Evaluator {
     /// Remembers a scope that a value refers to.
-    fn register(&mut self, scope: &Rc<Scope>) -> Res<()> {
+    fn register(&mut self, scope: &Rc<Scope>) -> EvalResult<()> {
         if !scope.registered.replace(true) {
             self.charge.grow(256)?;
             self.scopes.push(Rc::downgrade(scope));
@@ -108,38 +108,38 @@ impl Machine {
         Ok(())
     }
 
-    fn body(&mut self, body: &[Stmt], scope: &Rc<Scope>) -> Res<Flow> {
-        let _level = enter()?;
+    fn body(&mut self, body: &[Stmt], scope: &Rc<Scope>) -> EvalResult<ControlFlow> {
+        let _level = enter_level()?;
         for stmt in body {
-            step(1)?;
+            use_steps(1)?;
             let flow = match &stmt.kind {
-                StmtKind::Text(text) => self.write(text).map(|()| Flow::Next),
-                StmtKind::Output(expr) => self.output(expr, scope).map(|()| Flow::Next),
+                StmtKind::Text(text) => self.write(text).map(|()| ControlFlow::Next),
+                StmtKind::Output(expr) => self.output(expr, scope).map(|()| ControlFlow::Next),
                 _ => self.statement(stmt, scope),
             };
             let flow = flow.map_err(|fault| fault.at(stmt.line))?;
-            if flow != Flow::Next {
+            if flow != ControlFlow::Next {
                 return Ok(flow);
             }
         }
-        Ok(Flow::Next)
+        Ok(ControlFlow::Next)
     }
 
-    fn write(&mut self, text: &str) -> Res<()> {
+    fn write(&mut self, text: &str) -> EvalResult<()> {
         Ok(self.out.last_mut().map_or(Ok(()), |out| out.push(text))?)
     }
 
-    fn output(&mut self, expr: &Expr, scope: &Rc<Scope>) -> Res<()> {
+    fn output(&mut self, expr: &Expr, scope: &Rc<Scope>) -> EvalResult<()> {
         let value = self.eval(expr, scope)?;
         Ok(self.out.last_mut().map_or(Ok(()), |out| print(&value, out))?)
     }
 
-    fn statement(&mut self, stmt: &Stmt, scope: &Rc<Scope>) -> Res<Flow> {
+    fn statement(&mut self, stmt: &Stmt, scope: &Rc<Scope>) -> EvalResult<ControlFlow> {
         match &stmt.kind {
             StmtKind::Text(_) | StmtKind::Output(_) => {}
             StmtKind::If { branches, otherwise } => {
                 for (test, body) in branches {
-                    if truth(&self.eval(test, scope)?) {
+                    if is_truthy(&self.eval(test, scope)?) {
                         return self.body(body, scope);
                     }
                 }
@@ -150,7 +150,7 @@ impl Machine {
                 if !def.recursive {
                     return self.for_loop(def, &all, scope, 0);
                 }
-                let text = self.recursive(def, &all, scope, 0)?;
+                let text = self.loop_recursive(def, &all, scope, 0)?;
                 self.write(&string(&text)?)?;
             }
             StmtKind::Set { target, value } => {
@@ -160,11 +160,11 @@ impl Machine {
             StmtKind::SetBlock { target, filter, body } => {
                 let inner = Scope::child(scope);
                 let (text, flow) = self.capture(|m| m.body(body, &inner))?;
-                if flow != Flow::Next {
+                if flow != ControlFlow::Next {
                     return Ok(flow);
                 }
                 let value = match filter {
-                    Some(filter) => self.filtered(filter, text, &inner)?,
+                    Some(filter) => self.apply_filter(filter, text, &inner)?,
                     None => text,
                 };
                 self.assign(target, value, scope)?;
@@ -179,17 +179,17 @@ impl Machine {
             StmtKind::Call { call, def } => {
                 self.register(scope)?;
                 let caller = Value::Macro(Rc::new(Macro { def: def.clone(), scope: scope.clone() }));
-                let Kind::Call(callee, args) = &call.kind else { return Ok(Flow::Next) };
+                let TemplateExprKind::Call(callee, args) = &call.kind else { return Ok(ControlFlow::Next) };
                 let value = self.call(callee, args, Some(caller), scope)?;
                 self.write(&string(&value)?)?;
             }
             StmtKind::Filter { filter, body } => {
                 let inner = Scope::child(scope);
                 let (text, flow) = self.capture(|m| m.body(body, &inner))?;
-                if flow != Flow::Next {
+                if flow != ControlFlow::Next {
                     return Ok(flow);
                 }
-                let value = self.filtered(filter, text, &inner)?;
+                let value = self.apply_filter(filter, text, &inner)?;
                 self.write(&string(&value)?)?;
             }
             StmtKind::With { values, body } => {
@@ -212,22 +212,22 @@ impl Machine {
                     self.rendered.generated.push(start..self.out[0].text.len());
                 }
             }
-            StmtKind::Break => return Ok(Flow::Break),
-            StmtKind::Continue => return Ok(Flow::Continue),
+            StmtKind::Break => return Ok(ControlFlow::Break),
+            StmtKind::Continue => return Ok(ControlFlow::Continue),
         }
-        Ok(Flow::Next)
+        Ok(ControlFlow::Next)
     }
 
     /// What something writes.
-    fn capture(&mut self, run: impl FnOnce(&mut Self) -> Res<Flow>) -> Res<(Value, Flow)> {
-        step(2)?;
-        self.out.push(Builder::default());
+    fn capture(&mut self, run: impl FnOnce(&mut Self) -> EvalResult<ControlFlow>) -> EvalResult<(Value, ControlFlow)> {
+        use_steps(2)?;
+        self.out.push(TextBuilder::default());
         let flow = run(self);
         let text = self.out.pop().unwrap_or_default();
         Ok((text.finish()?, flow?))
     }
 
-    fn assign(&mut self, target: &Target, value: Value, scope: &Rc<Scope>) -> Res<()> {
+    fn assign(&mut self, target: &Target, value: Value, scope: &Rc<Scope>) -> EvalResult<()> {
         match target {
             Target::Name(name) => Ok(scope.set(name, value)?),
             Target::Attr(name, attr) => match self.lookup(name, scope)? {
@@ -248,77 +248,77 @@ impl Machine {
         }
     }
 
-    fn lookup(&self, name: &str, scope: &Rc<Scope>) -> Res<Value> {
+    fn lookup(&self, name: &str, scope: &Rc<Scope>) -> EvalResult<Value> {
         match scope.get(name)? {
             Some(value) => Ok(value),
             None => Ok(undefined(format!("'{name}' is undefined"))?),
         }
     }
 
-    fn recursive(&mut self, def: &Rc<For>, all: &Value, scope: &Rc<Scope>, depth: i64) -> Res<Value> {
+    fn loop_recursive(&mut self, def: &Rc<For>, all: &Value, scope: &Rc<Scope>, depth: i64) -> EvalResult<Value> {
         Ok(self.capture(|m| m.for_loop(def, all, scope, depth))?.0)
     }
 
-    fn for_loop(&mut self, def: &Rc<For>, all: &Value, scope: &Rc<Scope>, depth: i64) -> Res<Flow> {
-        let length = super::value::length(all).filter(|_| def.only.is_none()).map(|n| n as i64);
-        let state = RefCell::new(Progress {
-            source: Some(Source::of(all)?),
+    fn for_loop(&mut self, def: &Rc<For>, all: &Value, scope: &Rc<Scope>, depth: i64) -> EvalResult<ControlFlow> {
+        let length = super::value::length(all).filter(|_| def.filter.is_none()).map(|n| n as i64);
+        let state = RefCell::new(LoopState {
+            source: Some(IterSource::of(all)?),
             index: -1,
             length,
-            ahead: Default::default(),
-            before: None,
+            lookahead: Default::default(),
+            previous: None,
             current: None,
             changed: None,
         });
-        let state = Rc::new(Loop { def: def.clone(), scope: scope.clone(), depth, state });
+        let state = Rc::new(LoopContext { def: def.clone(), scope: scope.clone(), depth, state });
         let mut whole = false;
         loop {
-            let ahead = state.state.borrow_mut().ahead.pop_front();
+            let ahead = state.state.borrow_mut().lookahead.pop_front();
             let next = match ahead {
                 Some(item) => Some(item),
-                None => self.pull(&state)?,
+                None => self.next_item(&state)?,
             };
             let Some(item) = next else { break };
-            step(2)?;
+            use_steps(2)?;
             let inner = Scope::child(scope);
             {
                 let mut progress = state.state.borrow_mut();
                 progress.index += 1;
-                progress.before = progress.current.replace(item.clone());
+                progress.previous = progress.current.replace(item.clone());
             }
             inner.set(&"loop".into(), Value::Loop(state.clone()))?;
             self.assign(&def.target, item, &inner)?;
             match self.body(&def.body, &inner)? {
-                Flow::Break => break,
-                Flow::Continue => {}
-                Flow::Next => whole = true,
+                ControlFlow::Break => break,
+                ControlFlow::Continue => {}
+                ControlFlow::Next => whole = true,
             }
         }
-        if !whole && !def.otherwise.is_empty() {
-            return self.body(&def.otherwise, &Scope::child(scope));
+        if !whole && !def.else_body.is_empty() {
+            return self.body(&def.else_body, &Scope::child(scope));
         }
-        Ok(Flow::Next)
+        Ok(ControlFlow::Next)
     }
 
     /// The next item of a loop that its condition lets through.
-    fn pull(&mut self, of: &Loop) -> Res<Option<Value>> {
+    fn next_item(&mut self, of: &LoopContext) -> EvalResult<Option<Value>> {
         loop {
             // The source is taken out: its condition may ask the loop.
             let Some(mut source) = of.state.borrow_mut().source.take() else { return Ok(None) };
             let next = source.next();
             of.state.borrow_mut().source = Some(source);
             let Some(next) = next? else { return Ok(None) };
-            let Some(only) = &of.def.only else { return Ok(Some(next)) };
+            let Some(only) = &of.def.filter else { return Ok(Some(next)) };
             let inner = Scope::child(&of.scope);
             self.assign(&of.def.target, next.clone(), &inner)?;
-            if truth(&self.eval(only, &inner)?) {
+            if is_truthy(&self.eval(only, &inner)?) {
                 return Ok(Some(next));
             }
         }
     }
 
     /// An attribute of `loop`.
-    fn loop_attribute(&mut self, of: &Rc<Loop>, name: &str) -> Res<Value> {
+    fn loop_attribute(&mut self, of: &Rc<LoopContext>, name: &str) -> EvalResult<Value> {
         let index = of.state.borrow().index;
         Ok(match name {
             "index0" => Value::Int(index),
@@ -327,16 +327,16 @@ impl Machine {
             "depth0" => Value::Int(of.depth),
             "depth" => Value::Int(of.depth + 1),
             "previtem" => {
-                let before = of.state.borrow().before.clone();
+                let before = of.state.borrow().previous.clone();
                 before.map_or_else(|| undefined("there is no previous item"), Ok)?
             }
             "last" | "nextitem" => {
-                if of.state.borrow().ahead.is_empty()
-                    && let Some(item) = self.pull(of)?
+                if of.state.borrow().lookahead.is_empty()
+                    && let Some(item) = self.next_item(of)?
                 {
-                    of.state.borrow_mut().ahead.push_back(item);
+                    of.state.borrow_mut().lookahead.push_back(item);
                 }
-                let next = of.state.borrow().ahead.front().cloned();
+                let next = of.state.borrow().lookahead.front().cloned();
                 match name {
                     "last" => Value::Bool(next.is_none()),
                     _ => next.map_or_else(|| undefined("there is no next item"), Ok)?,
@@ -347,12 +347,12 @@ impl Machine {
                 let length = match known {
                     Some(length) => length,
                     None => {
-                        while let Some(item) = self.pull(of)? {
+                        while let Some(item) = self.next_item(of)? {
                             self.charge.grow(size_of::<Value>())?;
-                            of.state.borrow_mut().ahead.push_back(item);
+                            of.state.borrow_mut().lookahead.push_back(item);
                         }
                         let mut progress = of.state.borrow_mut();
-                        let length = index + 1 + progress.ahead.len() as i64;
+                        let length = index + 1 + progress.lookahead.len() as i64;
                         progress.length = Some(length);
                         length
                     }
@@ -367,12 +367,12 @@ impl Machine {
         })
     }
 
-    fn filtered(&mut self, filter: &Expr, text: Value, scope: &Rc<Scope>) -> Res<Value> {
-        let _level = enter()?;
+    fn apply_filter(&mut self, filter: &Expr, text: Value, scope: &Rc<Scope>) -> EvalResult<Value> {
+        let _level = enter_level()?;
         match &filter.kind {
-            Kind::Filter(inner, name, args) => {
+            TemplateExprKind::Filter(inner, name, args) => {
                 let value = match inner {
-                    Some(inner) => self.filtered(inner, text, scope)?,
+                    Some(inner) => self.apply_filter(inner, text, scope)?,
                     None => text,
                 };
                 let args = self.args(args, scope)?;
@@ -382,20 +382,20 @@ impl Machine {
         }
     }
 
-    fn eval(&mut self, expr: &Expr, scope: &Rc<Scope>) -> Res<Value> {
-        let _level = enter()?;
+    fn eval(&mut self, expr: &Expr, scope: &Rc<Scope>) -> EvalResult<Value> {
+        let _level = enter_level()?;
         match &expr.kind {
-            Kind::None => Ok(Value::None),
-            Kind::Bool(x) => Ok(Value::Bool(*x)),
-            Kind::Int(n) => Ok(Value::Int(*n)),
-            Kind::Float(x) => Ok(Value::Float(*x)),
-            Kind::Str(s) => Ok(Value::Str(s.clone())),
-            Kind::Name(name) => self.lookup(name, scope),
-            Kind::Attr(of, name) => match self.eval(of, scope)? {
+            TemplateExprKind::None => Ok(Value::None),
+            TemplateExprKind::Bool(x) => Ok(Value::Bool(*x)),
+            TemplateExprKind::Int(n) => Ok(Value::Int(*n)),
+            TemplateExprKind::Float(x) => Ok(Value::Float(*x)),
+            TemplateExprKind::Str(s) => Ok(Value::Str(s.clone())),
+            TemplateExprKind::Name(name) => self.lookup(name, scope),
+            TemplateExprKind::Attr(of, name) => match self.eval(of, scope)? {
                 Value::Loop(of) => self.loop_attribute(&of, name),
                 of => Ok(attribute(&of, name, true)?),
             },
-            Kind::Item(of, key) => {
+            TemplateExprKind::Item(of, key) => {
                 let of = self.eval(of, scope)?;
                 let key = self.eval(key, scope)?;
                 match (&of, &key) {
@@ -403,58 +403,58 @@ impl Machine {
                     _ => Ok(item(&of, &key)?),
                 }
             }
-            Kind::Binary(op, a, b) => {
+            TemplateExprKind::Binary(op, a, b) => {
                 let a = self.eval(a, scope)?;
                 let b = self.eval(b, scope)?;
                 Ok(binary(*op, &a, &b)?)
             }
-            Kind::Call(callee, args) => self.call(callee, args, None, scope),
-            Kind::Filter(value, name, args) => {
+            TemplateExprKind::Call(callee, args) => self.call(callee, args, None, scope),
+            TemplateExprKind::Filter(value, name, args) => {
                 let value = value.as_ref().map_or(Ok(Value::None), |value| self.eval(value, scope))?;
                 let args = self.args(args, scope)?;
                 Ok(filters::apply(name, &value, &args)?)
             }
-            Kind::Test(value, name, args) => {
+            TemplateExprKind::Test(value, name, args) => {
                 let value = self.eval(value, scope)?;
                 let args = self.args(args, scope)?;
                 Ok(Value::Bool(predicates::test(name, &value, &args)?))
             }
-            Kind::And(a, b) | Kind::Or(a, b) => {
+            TemplateExprKind::And(a, b) | TemplateExprKind::Or(a, b) => {
                 let first = self.eval(a, scope)?;
-                let decided = truth(&first) == matches!(expr.kind, Kind::Or(..));
+                let decided = is_truthy(&first) == matches!(expr.kind, TemplateExprKind::Or(..));
                 if decided { Ok(first) } else { self.eval(b, scope) }
             }
-            Kind::Not(a) => Ok(Value::Bool(!truth(&self.eval(a, scope)?))),
-            _ => self.eval_more(expr, scope),
+            TemplateExprKind::Not(a) => Ok(Value::Bool(!is_truthy(&self.eval(a, scope)?))),
+            _ => self.eval_compound(expr, scope),
         }
     }
 
     /// The other kinds of expressions.
-    fn eval_more(&mut self, expr: &Expr, scope: &Rc<Scope>) -> Res<Value> {
+    fn eval_compound(&mut self, expr: &Expr, scope: &Rc<Scope>) -> EvalResult<Value> {
         match &expr.kind {
-            Kind::Negate(a) => Ok(negate(&self.eval(a, scope)?)?),
-            Kind::Plus(a) => Ok(plus(&self.eval(a, scope)?)?),
-            Kind::List(all) => {
-                let all = all.iter().map(|e| self.eval(e, scope)).collect::<Res<_>>()?;
+            TemplateExprKind::Negate(a) => Ok(negate(&self.eval(a, scope)?)?),
+            TemplateExprKind::Plus(a) => Ok(plus(&self.eval(a, scope)?)?),
+            TemplateExprKind::List(all) => {
+                let all = all.iter().map(|e| self.eval(e, scope)).collect::<EvalResult<_>>()?;
                 Ok(list(all)?)
             }
-            Kind::Tuple(all) => {
-                let all = all.iter().map(|e| self.eval(e, scope)).collect::<Res<_>>()?;
+            TemplateExprKind::Tuple(all) => {
+                let all = all.iter().map(|e| self.eval(e, scope)).collect::<EvalResult<_>>()?;
                 Ok(tuple(all)?)
             }
-            Kind::Dict(all) => {
+            TemplateExprKind::Dict(all) => {
                 let all = all.iter().map(|(k, v)| Ok((self.eval(k, scope)?, self.eval(v, scope)?)));
-                let all = all.collect::<Res<_>>()?;
+                let all = all.collect::<EvalResult<_>>()?;
                 Ok(Value::Dict(Dict::new(all)?))
             }
-            Kind::Concat(all) => {
-                let mut out = Builder::default();
+            TemplateExprKind::Concat(all) => {
+                let mut out = TextBuilder::default();
                 for part in all {
                     print(&self.eval(part, scope)?, &mut out)?;
                 }
                 Ok(out.finish()?)
             }
-            Kind::Compare(first, rest) => {
+            TemplateExprKind::Compare(first, rest) => {
                 let mut left = self.eval(first, scope)?;
                 for (op, right) in rest {
                     let right = self.eval(right, scope)?;
@@ -465,14 +465,14 @@ impl Machine {
                 }
                 Ok(Value::Bool(true))
             }
-            Kind::Cond { test, yes, no } => match (truth(&self.eval(test, scope)?), no) {
+            TemplateExprKind::Cond { test, yes, no } => match (is_truthy(&self.eval(test, scope)?), no) {
                 (true, _) => self.eval(yes, scope),
                 (false, Some(no)) => self.eval(no, scope),
                 (false, None) => {
                     Ok(undefined("the inline if-expression evaluated to false and no else section was defined.")?)
                 }
             },
-            Kind::Slice(of, parts) => {
+            TemplateExprKind::Slice(of, parts) => {
                 let of = self.eval(of, scope)?;
                 let mut bounds = [None; 3];
                 for (bound, part) in bounds.iter_mut().zip(parts) {
@@ -488,7 +488,7 @@ impl Machine {
         }
     }
 
-    fn args(&mut self, args: &ast::Args, scope: &Rc<Scope>) -> Res<Args> {
+    fn args(&mut self, args: &ast::CallArgs, scope: &Rc<Scope>) -> EvalResult<EvaluatedArgs> {
         let mut positional = Vec::with_capacity(args.positional.len());
         for arg in &args.positional {
             positional.push(self.eval(arg, scope)?);
@@ -507,21 +507,21 @@ impl Machine {
             };
             for (key, value) in &dict.entries {
                 let Value::Str(key) = key else { return Err("keywords must be strings".to_string().into()) };
-                step(named.len() as u64 / 8)?;
+                use_steps(named.len() as u64 / 8)?;
                 if named.iter().any(|(name, _)| **name == **key) {
                     return Err(format!("got multiple values for keyword argument '{}'", &**key).into());
                 }
                 named.push(((&**key).into(), value.clone()));
             }
         }
-        Ok(Args { positional, named })
+        Ok(EvaluatedArgs { positional, named })
     }
 
-    fn call(&mut self, callee: &Expr, args: &ast::Args, caller: Option<Value>, scope: &Rc<Scope>) -> Res<Value> {
-        let _level = enter()?;
+    fn call(&mut self, callee: &Expr, args: &ast::CallArgs, caller: Option<Value>, scope: &Rc<Scope>) -> EvalResult<Value> {
+        let _level = enter_level()?;
         // A method that is called at once needs no value of its own.
         let (value, method) = match &callee.kind {
-            Kind::Attr(of, name) => match self.eval(of, scope)? {
+            TemplateExprKind::Attr(of, name) => match self.eval(of, scope)? {
                 Value::Loop(of) => (self.loop_attribute(&of, name)?, None),
                 of => match method(&of, name, METHODS) {
                     Some(name) => (of, Some(name)),
@@ -544,7 +544,7 @@ impl Machine {
                 let [all] = args.bind("loop", ["iterable"])?;
                 let (def, scope) = (of.def.clone(), of.scope.clone());
                 let all = all.ok_or_else(|| "loop() takes an iterable".to_string())?;
-                self.recursive(&def, &all, &scope, of.depth + 1)
+                self.loop_recursive(&def, &all, &scope, of.depth + 1)
             }
             (None, Value::Loop(_)) => {
                 Err("The loop must have the 'recursive' marker to be called recursively.".to_string().into())
@@ -554,7 +554,7 @@ impl Machine {
         }
     }
 
-    fn loop_method(&mut self, of: &Loop, name: &str, args: &Args) -> Res<Value> {
+    fn loop_method(&mut self, of: &LoopContext, name: &str, args: &EvaluatedArgs) -> EvalResult<Value> {
         let mut progress = of.state.borrow_mut();
         if name == "cycle" {
             let at = usize::try_from(progress.index).unwrap_or(0).checked_rem(args.positional.len());
@@ -570,8 +570,8 @@ impl Machine {
         Ok(Value::Bool(!same))
     }
 
-    fn call_macro(&mut self, called: &Rc<Macro>, mut args: Args) -> Res<Value> {
-        let _level = enter()?;
+    fn call_macro(&mut self, called: &Rc<Macro>, mut args: EvaluatedArgs) -> EvalResult<Value> {
+        let _level = enter_level()?;
         let def = &called.def;
         let title = def.name.as_deref().unwrap_or("caller");
         let scope = Scope::child(&called.scope);
@@ -609,11 +609,11 @@ impl Machine {
         Ok(self.capture(|m| m.body(&def.body, &scope))?.0)
     }
 
-    fn call_function(&mut self, function: Function, args: &Args) -> Res<Value> {
+    fn call_function(&mut self, function: BuiltinFunction, args: &EvaluatedArgs) -> EvalResult<Value> {
         match function {
-            Function::Range => Ok(range(args)?),
-            Function::Dict => Ok(Value::Dict(Dict::new(entries(args)?)?)),
-            Function::Namespace => {
+            BuiltinFunction::Range => Ok(range(args)?),
+            BuiltinFunction::Dict => Ok(Value::Dict(Dict::new(entries(args)?)?)),
+            BuiltinFunction::Namespace => {
                 let scope = Rc::new(Scope::default());
                 for (name, value) in entries(args)? {
                     let name = string(&name)?;
@@ -624,16 +624,16 @@ impl Machine {
                 self.register(&scope)?;
                 Ok(Value::Namespace(scope))
             }
-            Function::RaiseException => {
+            BuiltinFunction::RaiseException => {
                 let [message] = args.bind("raise_exception", ["message"])?;
                 Err(message
                     .map_or(Ok("the template refuses these messages".into()), |m| string(&m).map(|m| m.to_string()))?
                     .into())
             }
-            Function::StrftimeNow => {
+            BuiltinFunction::StrftimeNow => {
                 let [format] = args.bind("strftime_now", ["format"])?;
                 let format = string(&format.ok_or_else(|| "strftime_now needs a format".to_string())?)?;
-                super::budget::room(format.len(), 8)?;
+                super::budget::check_size(format.len(), 8)?;
                 Ok(text(super::date::now(&format))?)
             }
         }
@@ -648,7 +648,7 @@ fn check_attribute(name: &str) -> Text<()> {
 }
 
 /// Keys and values of `dict(..)`.
-fn entries(args: &Args) -> Text<Vec<(Value, Value)>> {
+fn entries(args: &EvaluatedArgs) -> Text<Vec<(Value, Value)>> {
     let mut all = Vec::new();
     match args.positional.as_slice() {
         [] => {}
@@ -670,9 +670,9 @@ fn entries(args: &Args) -> Text<Vec<(Value, Value)>> {
 }
 
 /// Most numbers of a range, as in the sandbox of Jinja.
-const MOST: u64 = 100_000;
+const MAX_RANGE: u64 = 100_000;
 
-fn range(args: &Args) -> Text<Value> {
+fn range(args: &EvaluatedArgs) -> Text<Value> {
     if !args.named.is_empty() {
         return Err("range() takes no keyword arguments".into());
     }
@@ -691,8 +691,8 @@ fn range(args: &Args) -> Text<Value> {
         false if start > stop => start.abs_diff(stop).div_ceil(by.unsigned_abs()),
         _ => 0,
     };
-    if len > MOST {
-        return Err(format!("a range has more than {MOST} numbers, which is the limit"));
+    if len > MAX_RANGE {
+        return Err(format!("a range has more than {MAX_RANGE} numbers, which is the limit"));
     }
     Ok(Value::Range(Rc::new(Range { start, stop, step: by, len: len as usize })))
 }

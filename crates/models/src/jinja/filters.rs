@@ -1,13 +1,13 @@
 //! Filters of Jinja, and `tojson` of transformers.
 
-use super::ast::Binary;
-use super::budget::{enter, room, step};
-use super::eval::Args;
-use super::methods::{self, lines, nothing, pad, strip};
-use super::ops::{Num, attribute, binary, equal, escape, int, item, order, slice, sort};
+use super::ast::TemplateBinaryOp;
+use super::budget::{enter_level, check_size, use_steps};
+use super::eval::EvaluatedArgs;
+use super::methods::{self, lines, empty_sequence, pad, strip};
+use super::ops::{Numeric, attribute, binary, equal, escape, int, item, order, slice, sort};
 use super::predicates;
 use super::value::{
-    Builder, Iter, List, Res, Source, Str, Value, View, hashable, items, length, list, string, text, truth, tuple,
+    TextBuilder, Iter, List, ValueResult, IterSource, Str, Value, DictView, hashable, items, length, list, string, text, is_truthy, tuple,
     type_name,
 };
 use std::cmp::Ordering;
@@ -66,49 +66,49 @@ pub(super) const FILTERS: [&str; 49] = [
 ];
 
 /// Applies a filter.
-pub(super) fn apply(name: &str, value: &Value, args: &Args) -> Res<Value> {
-    let _level = enter()?;
+pub(super) fn apply(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<Value> {
+    let _level = enter_level()?;
     match name {
         "capitalize" | "center" | "e" | "escape" | "forceescape" | "format" | "indent" | "lower" | "replace"
         | "safe" | "string" | "title" | "trim" | "truncate" | "upper" | "urlencode" | "wordcount" | "xmlattr" => {
-            texts(name, value, args)
+            text_filter(name, value, args)
         }
-        "abs" | "filesizeformat" | "float" | "int" | "round" => numbers(name, value, args),
-        "map" | "reject" | "rejectattr" | "select" | "selectattr" => select(name, value, args),
-        "dictsort" | "groupby" | "max" | "min" | "sort" | "sum" | "unique" => ordered(name, value, args),
-        _ => sequences(name, value, args),
+        "abs" | "filesizeformat" | "float" | "int" | "round" => number_filter(name, value, args),
+        "map" | "reject" | "rejectattr" | "select" | "selectattr" => select_filter(name, value, args),
+        "dictsort" | "groupby" | "max" | "min" | "sort" | "sum" | "unique" => sort_filter(name, value, args),
+        _ => sequence_filter(name, value, args),
     }
 }
 
-fn given(value: Option<Value>, name: &str) -> Res<Value> {
+fn required_arg(value: Option<Value>, name: &str) -> ValueResult<Value> {
     value.ok_or_else(|| format!("the filter needs the argument `{name}`"))
 }
 
 fn flag(value: &Option<Value>) -> bool {
-    value.as_ref().is_some_and(truth)
+    value.as_ref().is_some_and(is_truthy)
 }
 
 /// What isn't given, or `none`.
-fn some(value: Option<Value>) -> Option<Value> {
+fn not_none(value: Option<Value>) -> Option<Value> {
     value.filter(|value| !matches!(value, Value::None))
 }
 
-fn texts(name: &str, value: &Value, args: &Args) -> Res<Value> {
+fn text_filter(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<Value> {
     let s = string(value)?;
-    room(s.len(), 3)?;
-    step(s.len() as u64 / 16)?;
+    check_size(s.len(), 3)?;
+    use_steps(s.len() as u64 / 16)?;
     match name {
         "center" => {
             let [width] = args.bind(name, ["width"])?;
             pad(&s, width.as_ref().map_or(Ok(80), int)?, " ", "center")
         }
-        "format" => super::format::percent(
+        "format" => super::format::percent_format(
             &s,
             &match (args.positional.is_empty(), args.named.is_empty()) {
                 (false, false) => return Err("can't handle positional and keyword arguments at the same time".into()),
                 (true, false) => {
                     let named = args.named.iter().map(|(name, value)| Ok((text(&**name)?, value.clone())));
-                    Value::Dict(super::value::Dict::of_unique(named.collect::<Res<_>>()?)?)
+                    Value::Dict(super::value::Dict::of_unique(named.collect::<ValueResult<_>>()?)?)
                 }
                 _ => tuple(args.positional.clone())?,
             },
@@ -116,8 +116,8 @@ fn texts(name: &str, value: &Value, args: &Args) -> Res<Value> {
         "indent" => indent(value, args),
         "replace" => {
             let [old, new, count] = args.bind(name, ["old", "new", "count"])?;
-            let (old, new) = (string(&given(old, "old")?)?, string(&given(new, "new")?)?);
-            methods::replace(&s, &old, &new, some(count).as_ref().map_or(Ok(-1), int)?)
+            let (old, new) = (string(&required_arg(old, "old")?)?, string(&required_arg(new, "new")?)?);
+            methods::replace(&s, &old, &new, not_none(count).as_ref().map_or(Ok(-1), int)?)
         }
         "trim" => {
             let [chars] = args.bind(name, ["chars"])?;
@@ -129,13 +129,13 @@ fn texts(name: &str, value: &Value, args: &Args) -> Res<Value> {
             let Value::Dict(dict) = value else {
                 return Err(format!("'{}' object has no attribute 'items'", type_name(value)));
             };
-            let mut out = Builder::default();
+            let mut out = TextBuilder::default();
             for (key, value) in dict.entries.iter().filter(|(_, v)| !matches!(v, Value::None | Value::Undefined(_))) {
                 let Value::Str(key) = key else { return Err("expected string or bytes-like object".into()) };
                 if key.contains([' ', '\t', '\n', '\r', '\x0b', '\x0c', '/', '>', '=']) {
                     return Err(format!("Invalid character in attribute name: '{}'", &**key));
                 }
-                out.push(if out.text.is_empty() && !space.as_ref().is_none_or(truth) { "" } else { " " })?;
+                out.push(if out.text.is_empty() && !space.as_ref().is_none_or(is_truthy) { "" } else { " " })?;
                 out.push(&format!("{}=\"{}\"", escape(key)?, escaped(value)?))?;
             }
             out.finish()
@@ -160,15 +160,15 @@ fn texts(name: &str, value: &Value, args: &Args) -> Res<Value> {
     }
 }
 
-fn escaped(value: &Value) -> Res<String> {
+fn escaped(value: &Value) -> ValueResult<String> {
     match value {
         Value::Str(s) if s.is_safe() => Ok(s.to_string()),
         other => escape(&string(other)?),
     }
 }
 
-fn title(s: &str) -> Res<Value> {
-    let (mut out, mut begins) = (Builder::default(), true);
+fn title(s: &str) -> ValueResult<Value> {
+    let (mut out, mut begins) = (TextBuilder::default(), true);
     let splits = |c: char| methods::is_space(c) || "-({[<".contains(c);
     for part in s.split_inclusive(splits) {
         let word = part.trim_end_matches(splits);
@@ -183,19 +183,19 @@ fn title(s: &str) -> Res<Value> {
     out.finish()
 }
 
-fn indent(value: &Value, args: &Args) -> Res<Value> {
+fn indent(value: &Value, args: &EvaluatedArgs) -> ValueResult<Value> {
     let [width, first, blank] = args.bind("indent", ["width", "first", "blank"])?;
-    let Value::Str(s) = value else { return binary(Binary::Add, value, &text("\n")?) };
+    let Value::Str(s) = value else { return binary(TemplateBinaryOp::Add, value, &text("\n")?) };
     let by = match &width {
         Some(Value::Str(by)) => by.to_string(),
         width => {
             let n = usize::try_from(width.as_ref().map_or(Ok(4), int)?).unwrap_or(0);
-            room(n, 1)?;
+            check_size(n, 1)?;
             " ".repeat(n)
         }
     };
     let whole = [s, "\n"].concat();
-    let mut out = Builder::default();
+    let mut out = TextBuilder::default();
     out.push(if flag(&first) { &by } else { "" })?;
     for (i, line) in lines(&whole, false).enumerate() {
         if i > 0 {
@@ -207,11 +207,11 @@ fn indent(value: &Value, args: &Args) -> Res<Value> {
     out.finish()
 }
 
-fn truncate(value: &Value, args: &Args) -> Res<Value> {
+fn truncate(value: &Value, args: &EvaluatedArgs) -> ValueResult<Value> {
     let [to, kill, end, leeway] = args.bind("truncate", ["length", "killwords", "end", "leeway"])?;
     let to = to.as_ref().map_or(Ok(255), int)?;
     let end = end.as_ref().map_or_else(|| Str::new("..."), string)?;
-    let leeway = some(leeway).as_ref().map_or(Ok(5), int)?;
+    let leeway = not_none(leeway).as_ref().map_or(Ok(5), int)?;
     let keep = to.saturating_sub(end.chars().count() as i64);
     if keep < 0 || leeway < 0 {
         return Err("truncate needs a length of at least that of its end, and a leeway that isn't negative".into());
@@ -222,7 +222,7 @@ fn truncate(value: &Value, args: &Args) -> Res<Value> {
     }
     let start = slice(value, [None, Some(keep), None])?;
     if flag(&kill) {
-        return binary(Binary::Add, &start, &Value::Str(end));
+        return binary(TemplateBinaryOp::Add, &start, &Value::Str(end));
     }
     let Value::Str(start) = &start else {
         return Err(format!("'{}' object has no attribute 'rsplit'", type_name(value)));
@@ -231,14 +231,14 @@ fn truncate(value: &Value, args: &Args) -> Res<Value> {
     text([start, &end].concat())
 }
 
-fn url(value: &Value) -> Res<Value> {
-    let mut out = Builder::default();
-    if matches!(value, Value::Str(_)) || Source::of(value).is_err() {
+fn url(value: &Value) -> ValueResult<Value> {
+    let mut out = TextBuilder::default();
+    if matches!(value, Value::Str(_)) || IterSource::of(value).is_err() {
         quote(value, false, &mut out)?;
         return out.finish();
     }
     let pairs = match value {
-        Value::Dict(dict) => Source::Dict(View::Items, dict.clone(), 0).rest()?,
+        Value::Dict(dict) => IterSource::Dict(DictView::Items, dict.clone(), 0).rest()?,
         other => items(other)?,
     };
     for pair in pairs {
@@ -252,7 +252,7 @@ fn url(value: &Value) -> Res<Value> {
     out.finish()
 }
 
-fn quote(value: &Value, query: bool, out: &mut Builder) -> Res<()> {
+fn quote(value: &Value, query: bool, out: &mut TextBuilder) -> ValueResult<()> {
     for byte in string(value)?.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' => out.push_char(char::from(byte))?,
@@ -264,15 +264,15 @@ fn quote(value: &Value, query: bool, out: &mut Builder) -> Res<()> {
     Ok(())
 }
 
-fn numbers(name: &str, value: &Value, args: &Args) -> Res<Value> {
+fn number_filter(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<Value> {
     match name {
         "abs" => {
             args.bind(name, [])?;
-            match Num::of(value) {
-                Some(Num::Int(n)) => {
+            match Numeric::of(value) {
+                Some(Numeric::Int(n)) => {
                     n.checked_abs().map(Value::Int).ok_or_else(|| "an integer has more than 64 bits".into())
                 }
-                Some(Num::Float(x)) => Ok(Value::Float(x.abs())),
+                Some(Numeric::Float(x)) => Ok(Value::Float(x.abs())),
                 None => Err(format!("bad operand type for abs(): '{}'", type_name(value))),
             }
         }
@@ -291,13 +291,13 @@ fn numbers(name: &str, value: &Value, args: &Args) -> Res<Value> {
                 return Ok(Value::Int(n));
             }
             let number = match value {
-                Value::Str(s) => parse_float(s).map(Num::Float),
-                other => Num::of(other),
+                Value::Str(s) => parse_float(s).map(Numeric::Float),
+                other => Numeric::of(other),
             };
             match number {
-                Some(Num::Int(n)) => Ok(Value::Int(n)),
-                Some(Num::Float(x)) if x.abs() < 9_223_372_036_854_775_808.0 => Ok(Value::Int(x as i64)),
-                Some(Num::Float(x)) if x.is_finite() => {
+                Some(Numeric::Int(n)) => Ok(Value::Int(n)),
+                Some(Numeric::Float(x)) if x.abs() < 9_223_372_036_854_775_808.0 => Ok(Value::Int(x as i64)),
+                Some(Numeric::Float(x)) if x.is_finite() => {
                     Err("an integer has more than 64 bits, which is the limit".into())
                 }
                 _ if matches!(value, Value::Float(x) if x.is_infinite()) => {
@@ -311,14 +311,14 @@ fn numbers(name: &str, value: &Value, args: &Args) -> Res<Value> {
             match value {
                 Value::Undefined(why) => Err(why.to_string()),
                 Value::Str(s) => Ok(parse_float(s).map_or(default.unwrap_or(Value::Float(0.0)), Value::Float)),
-                other => Ok(Num::of(other).map_or(default.unwrap_or(Value::Float(0.0)), |n| Value::Float(n.float()))),
+                other => Ok(Numeric::of(other).map_or(default.unwrap_or(Value::Float(0.0)), |n| Value::Float(n.float()))),
             }
         }
         "filesizeformat" => {
             let [binary] = args.bind(name, ["binary"])?;
             let bytes = match value {
                 Value::Str(s) => parse_float(s),
-                other => Num::of(other).map(Num::float),
+                other => Numeric::of(other).map(Numeric::float),
             };
             let bytes = bytes.ok_or_else(|| format!("could not convert to float: '{}'", type_name(value)))?;
             let (base, i) = if flag(&binary) { (1024f64, "iB") } else { (1000f64, "B") };
@@ -337,7 +337,7 @@ fn numbers(name: &str, value: &Value, args: &Args) -> Res<Value> {
             let [precision, method] = args.bind(name, ["precision", "method"])?;
             let precision = precision.as_ref().map_or(Ok(0), int)?;
             let method = method.as_ref().map_or_else(|| Str::new("common"), string)?;
-            let number = Num::of(value).ok_or_else(|| match value {
+            let number = Numeric::of(value).ok_or_else(|| match value {
                 Value::Undefined(why) => why.to_string(),
                 other => format!("type {} doesn't define __round__ method", type_name(other)),
             })?;
@@ -346,11 +346,11 @@ fn numbers(name: &str, value: &Value, args: &Args) -> Res<Value> {
     }
 }
 
-fn round(number: Num, precision: i64, method: &str) -> Res<Value> {
+fn round(number: Numeric, precision: i64, method: &str) -> ValueResult<Value> {
     let scale = 10f64.powi(precision.clamp(-400, 400) as i32);
     match (method, number) {
-        ("common", Num::Int(n)) if precision >= 0 => Ok(Value::Int(n)),
-        ("common", Num::Int(n)) => {
+        ("common", Numeric::Int(n)) if precision >= 0 => Ok(Value::Int(n)),
+        ("common", Numeric::Int(n)) => {
             // To the nearest multiple, and between two to the even one.
             let Some(unit) = 10i128.checked_pow(precision.unsigned_abs().min(30) as u32) else {
                 return Ok(Value::Int(0));
@@ -361,11 +361,11 @@ fn round(number: Num, precision: i64, method: &str) -> Res<Value> {
             let rounded = (floor + i128::from(up)) * unit;
             i64::try_from(rounded).map(Value::Int).map_err(|_| "an integer has more than 64 bits".into())
         }
-        ("common", Num::Float(x)) if !x.is_finite() || precision > 330 => Ok(Value::Float(x)),
-        ("common", Num::Float(x)) if precision >= 0 => {
+        ("common", Numeric::Float(x)) if !x.is_finite() || precision > 330 => Ok(Value::Float(x)),
+        ("common", Numeric::Float(x)) if precision >= 0 => {
             Ok(Value::Float(format!("{x:.*}", precision as usize).parse().unwrap_or(x)))
         }
-        ("common", Num::Float(x)) => {
+        ("common", Numeric::Float(x)) => {
             let unit = 10f64.powi(precision.unsigned_abs().min(400) as i32);
             let rounded = if unit.is_infinite() { 0f64.copysign(x) } else { (x / unit).round_ties_even() * unit };
             Ok(Value::Float(rounded))
@@ -413,27 +413,27 @@ fn parse_float(s: &str) -> Option<f64> {
     if wrong { None } else { s.replace('_', "").parse().ok() }
 }
 
-fn sequences(name: &str, value: &Value, args: &Args) -> Res<Value> {
+fn sequence_filter(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<Value> {
     match name {
         "attr" => {
             let [attr] = args.bind(name, ["name"])?;
-            match given(attr, "name")? {
+            match required_arg(attr, "name")? {
                 Value::Str(name) => attribute(value, &name, false),
                 other => Err(format!("attribute name must be string, not '{}'", type_name(&other))),
             }
         }
-        "batch" | "slice" => portions(name, value, args),
+        "batch" | "slice" => batch_filter(name, value, args),
         "d" | "default" => {
             let [default, boolean] = args.bind(name, ["default_value", "boolean"])?;
-            let missing = matches!(value, Value::Undefined(_)) || flag(&boolean) && !truth(value);
+            let missing = matches!(value, Value::Undefined(_)) || flag(&boolean) && !is_truthy(value);
             if missing { default.map_or_else(|| text(""), Ok) } else { Ok(value.clone()) }
         }
         "join" => {
             let [by, attr] = args.bind(name, ["d", "attribute"])?;
             let by = by.as_ref().map_or_else(|| Str::new(""), string)?;
             let all = items(value)?;
-            let path = path(some(attr).as_ref());
-            let all = all.into_iter().map(|item| follow(item, &path)).collect::<Res<Vec<_>>>()?;
+            let path = attribute_path(not_none(attr).as_ref());
+            let all = all.into_iter().map(|item| get_path(item, &path)).collect::<ValueResult<Vec<_>>>()?;
             methods::join(&by, &all, false)
         }
         "tojson" => {
@@ -445,10 +445,10 @@ fn sequences(name: &str, value: &Value, args: &Args) -> Res<Value> {
         _ => {
             args.bind(name, [])?;
             match name {
-                "first" => Source::of(value)?.next()?.map_or_else(|| nothing("first"), Ok),
+                "first" => IterSource::of(value)?.next()?.map_or_else(|| empty_sequence("first"), Ok),
                 "last" => match value {
                     Value::Iter(_) => Err("'generator' object is not reversible".into()),
-                    other => items(other)?.pop().map_or_else(|| nothing("last"), Ok),
+                    other => items(other)?.pop().map_or_else(|| empty_sequence("last"), Ok),
                 },
                 "count" | "length" => match length(value) {
                     Some(n) => Ok(Value::Int(n as i64)),
@@ -457,7 +457,7 @@ fn sequences(name: &str, value: &Value, args: &Args) -> Res<Value> {
                 "list" => list(items(value)?),
                 "items" => match value {
                     Value::Undefined(_) => Iter::new(Vec::new(), None),
-                    Value::Dict(dict) => Iter::new(Source::Dict(View::Items, dict.clone(), 0).rest()?, None),
+                    Value::Dict(dict) => Iter::new(IterSource::Dict(DictView::Items, dict.clone(), 0).rest()?, None),
                     _ => Iter::new(Vec::new(), Some("Can only get item pairs from a mapping.".into())),
                 },
                 "reverse" => match value {
@@ -474,9 +474,9 @@ fn sequences(name: &str, value: &Value, args: &Args) -> Res<Value> {
     }
 }
 
-fn portions(name: &str, value: &Value, args: &Args) -> Res<Value> {
+fn batch_filter(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<Value> {
     let [count, fill] = args.bind(name, [if name == "batch" { "linecount" } else { "slices" }, "fill_with"])?;
-    let (count, fill) = (given(count, "count")?, some(fill));
+    let (count, fill) = (required_arg(count, "count")?, not_none(fill));
     let all = match items(value) {
         Ok(all) => all,
         Err(fault) => return Iter::new(Vec::new(), Some(fault)),
@@ -494,8 +494,8 @@ fn portions(name: &str, value: &Value, args: &Args) -> Res<Value> {
         if let (Some(fill), Some(size)) = (fill, size)
             && !part.is_empty()
         {
-            room(size, size_of::<Value>())?;
-            step(size as u64)?;
+            check_size(size, size_of::<Value>())?;
+            use_steps(size as u64)?;
             part.resize(size.max(part.len()), fill);
         }
         if !part.is_empty() {
@@ -508,7 +508,7 @@ fn portions(name: &str, value: &Value, args: &Args) -> Res<Value> {
         Ok(n) => usize::try_from(n).unwrap_or(0),
         Err(fault) => return Iter::new(parts, Some(fault)),
     };
-    room(slices, 64 + size_of::<Value>())?;
+    check_size(slices, 64 + size_of::<Value>())?;
     let (each, more) = (all.len() / slices.max(1), all.len() % slices.max(1));
     let mut all = all.into_iter();
     for i in 0..slices {
@@ -516,14 +516,14 @@ fn portions(name: &str, value: &Value, args: &Args) -> Res<Value> {
         if i >= more {
             part.extend(fill.clone());
         }
-        step(1)?;
+        use_steps(1)?;
         parts.push(list(part)?);
     }
     Iter::new(parts, None)
 }
 
 /// The parts of an attribute's name: dots are between them, and digits are places.
-fn path(attr: Option<&Value>) -> Vec<Value> {
+fn attribute_path(attr: Option<&Value>) -> Vec<Value> {
     match attr {
         None | Some(Value::None) => Vec::new(),
         Some(Value::Str(name)) => {
@@ -537,18 +537,18 @@ fn path(attr: Option<&Value>) -> Vec<Value> {
     }
 }
 
-fn follow(mut value: Value, path: &[Value]) -> Res<Value> {
+fn get_path(mut value: Value, path: &[Value]) -> ValueResult<Value> {
     for part in path {
-        step(1)?;
+        use_steps(1)?;
         value = item(&value, part)?;
     }
     Ok(value)
 }
 
 /// Like `follow`, with a value for what isn't there.
-fn follow_or(mut value: Value, path: &[Value], default: Option<&Value>) -> Res<Value> {
+fn get_path_or(mut value: Value, path: &[Value], default: Option<&Value>) -> ValueResult<Value> {
     for part in path {
-        value = follow(value, std::slice::from_ref(part))?;
+        value = get_path(value, std::slice::from_ref(part))?;
         if let (Value::Undefined(_), Some(default)) = (&value, default) {
             value = default.clone();
         }
@@ -557,7 +557,7 @@ fn follow_or(mut value: Value, path: &[Value], default: Option<&Value>) -> Res<V
 }
 
 /// What is compared where case doesn't count.
-fn folded(value: Value, case: bool) -> Res<Value> {
+fn fold_case(value: Value, case: bool) -> ValueResult<Value> {
     match &value {
         Value::Str(s) if !case => text(methods::lower(s)),
         _ => Ok(value),
@@ -565,14 +565,14 @@ fn folded(value: Value, case: bool) -> Res<Value> {
 }
 
 /// Filters that choose or change each item. Faults are told when their item is reached, as generators do.
-fn select(name: &str, value: &Value, args: &Args) -> Res<Value> {
+fn select_filter(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<Value> {
     let mut found = Vec::new();
-    let fault = if truth(value) { each(name, value, args, &mut found).err() } else { None };
+    let fault = if is_truthy(value) { apply_to_each(name, value, args, &mut found).err() } else { None };
     Iter::new(found, fault)
 }
 
-fn each(name: &str, value: &Value, args: &Args, found: &mut Vec<Value>) -> Res<()> {
-    let mut source = Source::of(value)?;
+fn apply_to_each(name: &str, value: &Value, args: &EvaluatedArgs, found: &mut Vec<Value>) -> ValueResult<()> {
+    let mut source = IterSource::of(value)?;
     let named = |name: &str| args.named.iter().find(|(known, _)| **known == *name).map(|(_, value)| value.clone());
     let attribute = named("attribute").filter(|_| args.positional.is_empty());
     if let (Some(other), true) =
@@ -580,12 +580,12 @@ fn each(name: &str, value: &Value, args: &Args, found: &mut Vec<Value>) -> Res<(
     {
         return Err(format!("Unexpected keyword argument '{}'", other.0));
     }
-    let rest = |from: usize| Args { positional: args.positional[from..].to_vec(), named: args.named.clone() };
+    let rest = |from: usize| EvaluatedArgs { positional: args.positional[from..].to_vec(), named: args.named.clone() };
     match (name, args.positional.first()) {
         ("map", None) if attribute.is_some() => {
-            let (path, default) = (path(attribute.as_ref()), some(named("default")));
+            let (path, default) = (attribute_path(attribute.as_ref()), not_none(named("default")));
             while let Some(item) = source.next()? {
-                found.push(follow_or(item, &path, default.as_ref())?);
+                found.push(get_path_or(item, &path, default.as_ref())?);
             }
         }
         ("map", None) => return Err("map requires a filter argument".into()),
@@ -598,10 +598,10 @@ fn each(name: &str, value: &Value, args: &Args, found: &mut Vec<Value>) -> Res<(
         ("selectattr" | "rejectattr", None) => return Err("Missing parameter for attribute name".into()),
         _ => {
             let of_attribute = name.ends_with("attr");
-            let path = if of_attribute { path(args.positional.first()) } else { Vec::new() };
+            let path = if of_attribute { attribute_path(args.positional.first()) } else { Vec::new() };
             let (rest, wanted) = (rest(usize::from(of_attribute)), name.starts_with("select"));
             while let Some(item) = source.next()? {
-                if predicates::named(&follow(item.clone(), &path)?, &rest)? == wanted {
+                if predicates::apply_test(&get_path(item.clone(), &path)?, &rest)? == wanted {
                     found.push(item);
                 }
             }
@@ -610,7 +610,7 @@ fn each(name: &str, value: &Value, args: &Args, found: &mut Vec<Value>) -> Res<(
     Ok(())
 }
 
-fn ordered(name: &str, value: &Value, args: &Args) -> Res<Value> {
+fn sort_filter(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<Value> {
     match name {
         "dictsort" => {
             let [case, by, reverse] = args.bind(name, ["case_sensitive", "by", "reverse"])?;
@@ -623,47 +623,47 @@ fn ordered(name: &str, value: &Value, args: &Args) -> Res<Value> {
                 return Err(format!("'{}' object has no attribute 'items'", type_name(value)));
             };
             let keyed = dict.entries.iter().map(|(key, value)| {
-                Ok((folded([key, value][at].clone(), flag(&case))?, tuple(vec![key.clone(), value.clone()])?))
+                Ok((fold_case([key, value][at].clone(), flag(&case))?, tuple(vec![key.clone(), value.clone()])?))
             });
-            let sorted = sort(keyed.collect::<Res<_>>()?, flag(&reverse))?;
+            let sorted = sort(keyed.collect::<ValueResult<_>>()?, flag(&reverse))?;
             list(sorted.into_iter().map(|(_, pair)| pair).collect())
         }
         "sort" => {
             let [reverse, case, attr] = args.bind(name, ["reverse", "case_sensitive", "attribute"])?;
             let paths: Vec<Vec<Value>> = match &attr {
                 Some(Value::Str(names)) => {
-                    names.split(',').map(|n| text(n).map(|n| path(Some(&n)))).collect::<Res<_>>()?
+                    names.split(',').map(|n| text(n).map(|n| attribute_path(Some(&n)))).collect::<ValueResult<_>>()?
                 }
-                other => vec![path(other.as_ref())],
+                other => vec![attribute_path(other.as_ref())],
             };
             let key = |item: &Value| {
-                list(paths.iter().map(|path| folded(follow(item.clone(), path)?, flag(&case))).collect::<Res<_>>()?)
+                list(paths.iter().map(|path| fold_case(get_path(item.clone(), path)?, flag(&case))).collect::<ValueResult<_>>()?)
             };
             let keyed = items(value)?.into_iter().map(|item| Ok((key(&item)?, item)));
-            let sorted = sort(keyed.collect::<Res<_>>()?, flag(&reverse))?;
+            let sorted = sort(keyed.collect::<ValueResult<_>>()?, flag(&reverse))?;
             list(sorted.into_iter().map(|(_, item)| item).collect())
         }
         "sum" => {
             let [attr, start] = args.bind(name, ["attribute", "start"])?;
-            let path = path(some(attr).as_ref());
+            let path = attribute_path(not_none(attr).as_ref());
             let mut sum = start.unwrap_or(Value::Int(0));
             if matches!(sum, Value::Str(_)) {
                 return Err("sum() can't sum strings [use ''.join(seq) instead]".into());
             }
-            let mut source = Source::of(value)?;
+            let mut source = IterSource::of(value)?;
             while let Some(item) = source.next()? {
-                sum = binary(Binary::Add, &sum, &follow(item, &path)?)?;
+                sum = binary(TemplateBinaryOp::Add, &sum, &get_path(item, &path)?)?;
             }
             Ok(sum)
         }
         "min" | "max" => {
             let [case, attr] = args.bind(name, ["case_sensitive", "attribute"])?;
-            let path = path(some(attr).as_ref());
+            let path = attribute_path(not_none(attr).as_ref());
             let better = if name == "min" { Ordering::Less } else { Ordering::Greater };
             let mut best: Option<(Value, Value)> = None;
-            let mut source = Source::of(value)?;
+            let mut source = IterSource::of(value)?;
             while let Some(item) = source.next()? {
-                let key = folded(follow(item.clone(), &path)?, flag(&case))?;
+                let key = fold_case(get_path(item.clone(), &path)?, flag(&case))?;
                 let replace = match &best {
                     None => true,
                     Some((known, _)) => order(&key, known, if name == "min" { "<" } else { ">" })? == Some(better),
@@ -672,16 +672,16 @@ fn ordered(name: &str, value: &Value, args: &Args) -> Res<Value> {
                     best = Some((key, item));
                 }
             }
-            best.map_or_else(|| nothing("aggregated"), |(_, item)| Ok(item))
+            best.map_or_else(|| empty_sequence("aggregated"), |(_, item)| Ok(item))
         }
         "unique" => {
             let [case, attr] = args.bind(name, ["case_sensitive", "attribute"])?;
-            let path = path(some(attr).as_ref());
+            let path = attribute_path(not_none(attr).as_ref());
             let (mut keys, mut found) = (Vec::<Value>::new(), Vec::new());
-            let mut run = || -> Res<()> {
-                let mut source = Source::of(value)?;
+            let mut run = || -> ValueResult<()> {
+                let mut source = IterSource::of(value)?;
                 while let Some(item) = source.next()? {
-                    let key = folded(follow(item.clone(), &path)?, flag(&case))?;
+                    let key = fold_case(get_path(item.clone(), &path)?, flag(&case))?;
                     hashable(&key)?;
                     let mut known = false;
                     for other in &keys {
@@ -699,18 +699,18 @@ fn ordered(name: &str, value: &Value, args: &Args) -> Res<Value> {
         }
         _ => {
             let [attr, default, case] = args.bind(name, ["attribute", "default", "case_sensitive"])?;
-            let (path, default) = (path(Some(&given(attr, "attribute")?)), some(default));
-            let real = |item: &Value| follow_or(item.clone(), &path, default.as_ref());
-            let keyed = items(value)?.into_iter().map(|item| Ok((folded(real(&item)?, flag(&case))?, item)));
+            let (path, default) = (attribute_path(Some(&required_arg(attr, "attribute")?)), not_none(default));
+            let real = |item: &Value| get_path_or(item.clone(), &path, default.as_ref());
+            let keyed = items(value)?.into_iter().map(|item| Ok((fold_case(real(&item)?, flag(&case))?, item)));
             let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
-            for (key, item) in sort(keyed.collect::<Res<_>>()?, false)? {
+            for (key, item) in sort(keyed.collect::<ValueResult<_>>()?, false)? {
                 match groups.last_mut() {
                     Some((known, all)) if equal(known, &key)? => all.push(item),
                     _ => groups.push((key, vec![item])),
                 }
             }
             let group = |(_, all): (Value, Vec<Value>)| List::group(real(&all[0])?, all);
-            list(groups.into_iter().map(group).collect::<Res<_>>()?)
+            list(groups.into_iter().map(group).collect::<ValueResult<_>>()?)
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Numbers as Python prints them, `%`, and `str.format`.
 
-use super::budget::{enter, room};
-use super::ops::{Num, attribute, int, item};
-use super::value::{Builder, Res, Value, repr, string, type_name};
+use super::budget::{enter_level, check_size};
+use super::ops::{Numeric, attribute, int, item};
+use super::value::{TextBuilder, ValueResult, Value, repr, string, type_name};
 
 /// Digits that a float may be asked for.
-const DIGITS: usize = 2000;
+const MAX_FLOAT_DIGITS: usize = 2000;
 
 /// `repr(x)`.
-pub(super) fn float(x: f64) -> String {
+pub(super) fn float_repr(x: f64) -> String {
     if x.is_nan() {
         return "nan".into();
     }
@@ -28,7 +28,7 @@ pub(super) fn float(x: f64) -> String {
 
 /// What is asked of a number or a text: both ways of formatting use it.
 #[derive(Clone, Debug, Default)]
-struct Spec {
+struct FormatSpec {
     fill: Option<char>,
     align: Option<char>,
     sign: Option<char>,
@@ -40,9 +40,9 @@ struct Spec {
 }
 
 /// A float of a kind: `e`, `f` or `g`, in any case.
-fn float_of(x: f64, kind: char, precision: usize, alternate: bool) -> Res<String> {
-    if precision > DIGITS {
-        return Err(format!("a float can't be printed with {precision} digits: the limit is {DIGITS}"));
+fn float_of(x: f64, kind: char, precision: usize, alternate: bool) -> ValueResult<String> {
+    if precision > MAX_FLOAT_DIGITS {
+        return Err(format!("a float can't be printed with {precision} digits: the limit is {MAX_FLOAT_DIGITS}"));
     }
     if !x.is_finite() {
         let word = if x.is_nan() { "nan" } else { "inf" };
@@ -101,10 +101,10 @@ fn grouped(digits: &str, by: char) -> String {
 }
 
 /// Fills up to the width. Numbers have a sign and a prefix before zeros.
-fn padded(head: &str, body: &str, spec: &Spec, default: char, out: &mut Builder) -> Res<()> {
+fn pad_to_width(head: &str, body: &str, spec: &FormatSpec, default: char, out: &mut TextBuilder) -> ValueResult<()> {
     let len = head.chars().count() + body.chars().count();
     let missing = spec.width.saturating_sub(len);
-    room(missing, 4)?;
+    check_size(missing, 4)?;
     let fill = spec.fill.unwrap_or(' ').to_string();
     let (left, inner, right) = match spec.align.unwrap_or(default) {
         '<' => (0, 0, missing),
@@ -119,7 +119,7 @@ fn padded(head: &str, body: &str, spec: &Spec, default: char, out: &mut Builder)
     out.repeat(&fill, right)
 }
 
-fn sign(negative: bool, spec: &Spec) -> &'static str {
+fn sign(negative: bool, spec: &FormatSpec) -> &'static str {
     match (negative, spec.sign) {
         (true, _) => "-",
         (false, Some('+')) => "+",
@@ -129,8 +129,8 @@ fn sign(negative: bool, spec: &Spec) -> &'static str {
 }
 
 /// `format % value`.
-pub(super) fn percent(format: &str, value: &Value) -> Res<Value> {
-    let mut out = Builder::default();
+pub(super) fn percent_format(format: &str, value: &Value) -> ValueResult<Value> {
+    let mut out = TextBuilder::default();
     let (mut next, mut mapped) = (0, false);
     let all = match value {
         Value::Tuple(all) => all.items.clone(),
@@ -151,7 +151,7 @@ pub(super) fn percent(format: &str, value: &Value) -> Res<Value> {
             keyed = Some(dict.text(key)?.cloned().ok_or_else(|| format!("KeyError: '{key}'"))?);
             (at, mapped) = (behind, true);
         }
-        let mut spec = Spec::default();
+        let mut spec = FormatSpec::default();
         let mut zero = false;
         while let Some(flag) = at.chars().next().filter(|c| "#0- +".contains(*c)) {
             match flag {
@@ -163,7 +163,7 @@ pub(super) fn percent(format: &str, value: &Value) -> Res<Value> {
             }
             at = &at[1..];
         }
-        let mut number = |at: &mut &str| -> Res<Option<i64>> {
+        let mut number = |at: &mut &str| -> ValueResult<Option<i64>> {
             if let Some(behind) = at.strip_prefix('*') {
                 *at = behind;
                 return int(&take()?).map(Some);
@@ -196,7 +196,7 @@ pub(super) fn percent(format: &str, value: &Value) -> Res<Value> {
         if zero && spec.align.is_none() && !matches!(kind, 's' | 'r' | 'a' | 'c') {
             (spec.fill, spec.align) = (Some('0'), Some('='));
         }
-        one(&value, kind, &spec, &mut out)?;
+        format_directive(&value, kind, &spec, &mut out)?;
     }
     out.push(rest)?;
     let used = match value {
@@ -211,10 +211,10 @@ pub(super) fn percent(format: &str, value: &Value) -> Res<Value> {
 }
 
 /// One directive of `%`.
-fn one(value: &Value, kind: char, spec: &Spec, out: &mut Builder) -> Res<()> {
+fn format_directive(value: &Value, kind: char, spec: &FormatSpec, out: &mut TextBuilder) -> ValueResult<()> {
     match kind {
         's' | 'r' | 'a' => {
-            let mut text = Builder::default();
+            let mut text = TextBuilder::default();
             if kind == 's' {
                 text.push(&string(value)?)?
             } else {
@@ -222,7 +222,7 @@ fn one(value: &Value, kind: char, spec: &Spec, out: &mut Builder) -> Res<()> {
             }
             let end =
                 text.text.char_indices().nth(spec.precision.unwrap_or(usize::MAX)).map_or(text.text.len(), |c| c.0);
-            padded("", &text.text[..end], spec, '>', out)
+            pad_to_width("", &text.text[..end], spec, '>', out)
         }
         'c' => {
             let text = match value {
@@ -233,18 +233,18 @@ fn one(value: &Value, kind: char, spec: &Spec, out: &mut Builder) -> Res<()> {
                 }
                 _ => return Err("%c requires int or char".into()),
             };
-            padded("", &text, spec, '>', out)
+            pad_to_width("", &text, spec, '>', out)
         }
         'd' | 'i' | 'u' | 'x' | 'X' | 'o' => {
-            let (negative, mut body) = match Num::of(value) {
-                Some(Num::Int(n)) => (n < 0, digits(n, kind)),
-                Some(Num::Float(x)) if matches!(kind, 'd' | 'i' | 'u') && x.is_finite() => {
+            let (negative, mut body) = match Numeric::of(value) {
+                Some(Numeric::Int(n)) => (n < 0, digits(n, kind)),
+                Some(Numeric::Float(x)) if matches!(kind, 'd' | 'i' | 'u') && x.is_finite() => {
                     (x <= -1.0, format!("{:.0}", x.abs().trunc()))
                 }
                 _ => return Err(format!("%{kind} format: a real number is required, not {}", type_name(value))),
             };
             if let Some(precision) = spec.precision {
-                room(precision, 1)?;
+                check_size(precision, 1)?;
                 body = "0".repeat(precision.saturating_sub(body.len())) + &body;
             }
             let prefix = match (spec.alternate, kind) {
@@ -253,22 +253,22 @@ fn one(value: &Value, kind: char, spec: &Spec, out: &mut Builder) -> Res<()> {
                 (true, 'o') => "0o",
                 _ => "",
             };
-            padded(&format!("{}{prefix}", sign(negative, spec)), &body, spec, '>', out)
+            pad_to_width(&format!("{}{prefix}", sign(negative, spec)), &body, spec, '>', out)
         }
         'e' | 'E' | 'f' | 'F' | 'g' | 'G' => {
-            let Some(x) = Num::of(value).map(Num::float) else {
+            let Some(x) = Numeric::of(value).map(Numeric::float) else {
                 return Err(format!("must be real number, not {}", type_name(value)));
             };
             let body = float_of(x.abs(), kind, spec.precision.unwrap_or(6), spec.alternate)?;
-            padded(sign(x.is_sign_negative() && !x.is_nan(), spec), &body, spec, '>', out)
+            pad_to_width(sign(x.is_sign_negative() && !x.is_nan(), spec), &body, spec, '>', out)
         }
         _ => Err(format!("unsupported format character '{kind}'")),
     }
 }
 
 /// `format.format(*args, **named)`.
-pub(super) fn format(format: &str, args: &[Value], named: &dyn Fn(&str) -> Res<Value>) -> Res<Value> {
-    let mut out = Builder::default();
+pub(super) fn format(format: &str, args: &[Value], named: &dyn Fn(&str) -> ValueResult<Value>) -> ValueResult<Value> {
+    let mut out = TextBuilder::default();
     fields(format, args, named, &mut (0, false), 3, &mut out)?;
     out.finish()
 }
@@ -276,13 +276,13 @@ pub(super) fn format(format: &str, args: &[Value], named: &dyn Fn(&str) -> Res<V
 fn fields(
     format: &str,
     args: &[Value],
-    named: &dyn Fn(&str) -> Res<Value>,
+    named: &dyn Fn(&str) -> ValueResult<Value>,
     // The next argument, and whether one was given by its number.
     next: &mut (usize, bool),
     levels: u32,
-    out: &mut Builder,
-) -> Res<()> {
-    let _level = enter()?;
+    out: &mut TextBuilder,
+) -> ValueResult<()> {
+    let _level = enter_level()?;
     if levels == 0 {
         return Err("Max string recursion exceeded".into());
     }
@@ -363,21 +363,21 @@ fn fields(
             None => {}
             Some('s') => value = Value::Str(string(&value)?),
             Some('r') => {
-                let mut text = Builder::default();
+                let mut text = TextBuilder::default();
                 repr(&value, &mut text)?;
                 value = text.finish()?;
             }
             Some(c) => return Err(format!("Unknown conversion specifier {c}")),
         }
-        let mut inner = Builder::default();
+        let mut inner = TextBuilder::default();
         fields(spec, args, named, next, levels - 1, &mut inner)?;
         apply(&value, &inner.text, out)?;
     }
     out.push(rest)
 }
 
-fn parse_spec(text: &str) -> Res<Spec> {
-    let mut spec = Spec::default();
+fn parse_spec(text: &str) -> ValueResult<FormatSpec> {
+    let mut spec = FormatSpec::default();
     let chars: Vec<char> = text.chars().take(64).collect();
     let mut at = 0;
     if chars.get(1).is_some_and(|c| "<>=^".contains(*c)) {
@@ -418,14 +418,14 @@ fn parse_spec(text: &str) -> Res<Spec> {
 }
 
 /// `format(value, spec)`.
-fn apply(value: &Value, text: &str, out: &mut Builder) -> Res<()> {
+fn apply(value: &Value, text: &str, out: &mut TextBuilder) -> ValueResult<()> {
     if text.is_empty() {
         return out.push(&string(value)?);
     }
     let spec = parse_spec(text)?;
     let kind = spec.kind;
     let wrong = || Err(format!("Unknown format code for object of type '{}'", type_name(value)));
-    match (value, Num::of(value)) {
+    match (value, Numeric::of(value)) {
         (Value::Str(s), _) => {
             if kind.is_some_and(|k| k != 's') || spec.sign.is_some() || spec.comma.is_some() || spec.alternate {
                 return wrong();
@@ -435,17 +435,17 @@ fn apply(value: &Value, text: &str, out: &mut Builder) -> Res<()> {
                     return Err("'=' alignment not allowed in string format specifier".into());
                 }
                 // A zero before the width only says what fills.
-                return padded("", &cut(s, spec.precision), &Spec { align: Some('<'), ..spec.clone() }, '<', out);
+                return pad_to_width("", &truncate_chars(s, spec.precision), &FormatSpec { align: Some('<'), ..spec.clone() }, '<', out);
             }
-            padded("", &cut(s, spec.precision), &spec, '<', out)
+            pad_to_width("", &truncate_chars(s, spec.precision), &spec, '<', out)
         }
-        (_, Some(Num::Int(n))) if kind.is_none_or(|k| "dnbxXoc".contains(k)) => {
+        (_, Some(Numeric::Int(n))) if kind.is_none_or(|k| "dnbxXoc".contains(k)) => {
             if spec.precision.is_some() {
                 return Err("Precision not allowed in integer format specifier".into());
             }
             if kind == Some('c') {
                 let c = u32::try_from(n).ok().and_then(char::from_u32).ok_or("%c arg not in range(0x110000)")?;
-                return padded("", &c.to_string(), &spec, '<', out);
+                return pad_to_width("", &c.to_string(), &spec, '<', out);
             }
             let prefix = match (spec.alternate, kind) {
                 (true, Some(k @ ('x' | 'X' | 'o' | 'b'))) => format!("0{k}"),
@@ -453,13 +453,13 @@ fn apply(value: &Value, text: &str, out: &mut Builder) -> Res<()> {
             };
             let body = digits(n, kind.unwrap_or('d'));
             let body = spec.comma.map_or(body.clone(), |by| grouped(&body, by));
-            padded(&format!("{}{prefix}", sign(n < 0, &spec)), &body, &spec, '>', out)
+            pad_to_width(&format!("{}{prefix}", sign(n < 0, &spec)), &body, &spec, '>', out)
         }
         (_, Some(n)) if kind.is_none_or(|k| "eEfFgGn%".contains(k)) => {
             let x = n.float();
             let precision = spec.precision.unwrap_or(6);
             let body = match kind {
-                None if spec.precision.is_none() => float(x.abs()),
+                None if spec.precision.is_none() => float_repr(x.abs()),
                 None => {
                     let body = float_of(x.abs(), 'g', precision, spec.alternate)?;
                     if body.contains(['.', 'e', 'n']) { body } else { body + ".0" }
@@ -468,12 +468,12 @@ fn apply(value: &Value, text: &str, out: &mut Builder) -> Res<()> {
                 Some(k) => float_of(x.abs(), if k == 'n' { 'g' } else { k }, precision, spec.alternate)?,
             };
             let body = spec.comma.map_or(body.clone(), |by| grouped(&body, by));
-            padded(sign(x.is_sign_negative() && !x.is_nan(), &spec), &body, &spec, '>', out)
+            pad_to_width(sign(x.is_sign_negative() && !x.is_nan(), &spec), &body, &spec, '>', out)
         }
         _ => Err(format!("unsupported format string passed to {}.__format__", type_name(value))),
     }
 }
 
-fn cut(s: &str, chars: Option<usize>) -> String {
+fn truncate_chars(s: &str, chars: Option<usize>) -> String {
     s.chars().take(chars.unwrap_or(usize::MAX)).collect()
 }

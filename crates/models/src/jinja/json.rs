@@ -1,9 +1,9 @@
 //! `json.dumps` of Python.
 
-use super::budget::{enter, step};
-use super::value::{Builder, Res, Value, type_name};
+use super::budget::{enter_level, use_steps};
+use super::value::{TextBuilder, ValueResult, Value, type_name};
 
-pub(super) struct Options {
+pub(super) struct DumpOptions {
     pub(super) ascii: bool,
     pub(super) sort: bool,
     /// What each level is indented by.
@@ -12,13 +12,13 @@ pub(super) struct Options {
     pub(super) separators: [String; 2],
 }
 
-pub(super) fn dumps(value: &Value, options: &Options) -> Res<Value> {
-    let mut out = Builder::default();
+pub(super) fn dumps(value: &Value, options: &DumpOptions) -> ValueResult<Value> {
+    let mut out = TextBuilder::default();
     write(value, options, 0, &mut out)?;
     out.finish()
 }
 
-fn newline(options: &Options, level: usize, out: &mut Builder) -> Res<()> {
+fn newline(options: &DumpOptions, level: usize, out: &mut TextBuilder) -> ValueResult<()> {
     if let Some(indent) = &options.indent {
         out.push("\n")?;
         out.repeat(indent, level)?;
@@ -26,8 +26,8 @@ fn newline(options: &Options, level: usize, out: &mut Builder) -> Res<()> {
     Ok(())
 }
 
-fn write(value: &Value, options: &Options, level: usize, out: &mut Builder) -> Res<()> {
-    let _level = enter()?;
+fn write(value: &Value, options: &DumpOptions, level: usize, out: &mut TextBuilder) -> ValueResult<()> {
+    let _level = enter_level()?;
     match value {
         Value::Str(s) => quoted(s, options.ascii, out),
         Value::List(all) | Value::Tuple(all) => {
@@ -85,12 +85,12 @@ fn scalar(value: &Value) -> Option<String> {
         Value::Int(n) => n.to_string(),
         Value::Float(x) if x.is_nan() => "NaN".into(),
         Value::Float(x) if x.is_infinite() => if *x > 0.0 { "Infinity" } else { "-Infinity" }.into(),
-        Value::Float(x) => super::format::float(*x),
+        Value::Float(x) => super::format::float_repr(*x),
         _ => return None,
     })
 }
 
-fn quoted(s: &str, ascii: bool, out: &mut Builder) -> Res<()> {
+fn quoted(s: &str, ascii: bool, out: &mut TextBuilder) -> ValueResult<()> {
     out.push("\"")?;
     let mut from = 0;
     for (at, c) in s.char_indices() {
@@ -107,7 +107,7 @@ fn quoted(s: &str, ascii: bool, out: &mut Builder) -> Res<()> {
             }
             _ => continue,
         };
-        step(1)?;
+        use_steps(1)?;
         out.push(&s[from..at])?;
         out.push(&escaped)?;
         from = at + c.len_utf8();
@@ -117,13 +117,13 @@ fn quoted(s: &str, ascii: bool, out: &mut Builder) -> Res<()> {
 }
 
 /// Options of `tojson`, of its arguments.
-pub(super) fn options(ascii: bool, indent: Option<&Value>, separators: Option<&Value>, sort: bool) -> Res<Options> {
+pub(super) fn options(ascii: bool, indent: Option<&Value>, separators: Option<&Value>, sort: bool) -> ValueResult<DumpOptions> {
     let indent = match indent {
         None | Some(Value::None) => None,
         Some(Value::Str(s)) => Some(s.to_string()),
         Some(n) => {
             let n = usize::try_from(super::ops::int(n)?).unwrap_or(0);
-            super::budget::room(n, 1)?;
+            super::budget::check_size(n, 1)?;
             Some(" ".repeat(n))
         }
     };
@@ -136,5 +136,5 @@ pub(super) fn options(ascii: bool, indent: Option<&Value>, separators: Option<&V
         Some([Value::Str(item), Value::Str(key)]) => [item.to_string(), key.to_string()],
         Some(_) => return Err("separators are two strings".into()),
     };
-    Ok(Options { ascii, sort, indent, separators })
+    Ok(DumpOptions { ascii, sort, indent, separators })
 }

@@ -15,7 +15,7 @@ pub(super) enum Token {
 }
 
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum TemplatePiece {
     Text(String),
     /// `{{ .. }}`: its tokens and their lines.
     Output(usize, Vec<(usize, Token)>),
@@ -29,7 +29,7 @@ const OPERATORS: [&str; 26] = [
 ];
 
 /// Cuts a source. A newline at its very end is dropped, and all newlines are `\n`, as in Jinja.
-pub(super) fn pieces(source: &str) -> Result<Vec<Piece>, Fault> {
+pub(super) fn tokenize(source: &str) -> Result<Vec<TemplatePiece>, Fault> {
     if source.len() > SOURCE {
         let what = format!("the template has {} bytes, and the most is {SOURCE}", source.len());
         return Err(Fault { line: 1, what });
@@ -45,7 +45,7 @@ struct Lexer<'s> {
     line: usize,
     /// What came before ended with a newline.
     line_start: bool,
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePiece>,
 }
 
 impl Lexer<'_> {
@@ -68,7 +68,7 @@ impl Lexer<'_> {
         self.skip(rest.len() - rest.trim_start_matches(is_space).len());
     }
 
-    fn run(mut self) -> Result<Vec<Piece>, Fault> {
+    fn run(mut self) -> Result<Vec<TemplatePiece>, Fault> {
         loop {
             let rest = &self.source[self.at..];
             let Some(start) = next_tag(rest) else {
@@ -77,7 +77,7 @@ impl Lexer<'_> {
             };
             let kind = rest.as_bytes()[start + 1];
             let sign = rest[start + 2..].chars().next().filter(|c| matches!(c, '-' | '+'));
-            self.text(before(&rest[..start], kind != b'{', sign, self.line_start));
+            self.text(trim_before_tag(&rest[..start], kind != b'{', sign, self.line_start));
             self.skip(start + 2 + sign.map_or(0, char::len_utf8));
             match kind {
                 b'#' => {
@@ -93,8 +93,8 @@ impl Lexer<'_> {
                     let (line, close) = (self.line, if kind == b'{' { "}}" } else { "%}" });
                     let tokens = self.tokens(close)?;
                     self.pieces.push(match kind {
-                        b'{' => Piece::Output(line, tokens),
-                        _ => Piece::Tag(line, tokens),
+                        b'{' => TemplatePiece::Output(line, tokens),
+                        _ => TemplatePiece::Tag(line, tokens),
                     });
                 }
             }
@@ -103,7 +103,7 @@ impl Lexer<'_> {
 
     fn text(&mut self, text: &str) {
         if !text.is_empty() {
-            self.pieces.push(Piece::Text(text.to_string()));
+            self.pieces.push(TemplatePiece::Text(text.to_string()));
         }
     }
 
@@ -153,7 +153,7 @@ impl Lexer<'_> {
             };
             let end = self.source.len() - rest.len() + end;
             let source = self.source;
-            self.text(before(&source[self.at..start], true, sign, self.line_start));
+            self.text(trim_before_tag(&source[self.at..start], true, sign, self.line_start));
             self.skip(end - self.at);
             self.end_of_tag(strip, keep);
             return Ok(());
@@ -300,7 +300,7 @@ fn next_tag(text: &str) -> Option<usize> {
 }
 
 /// What stays of the text before a tag: `-` strips all white space, and a block also the blanks that its line begins with.
-fn before(text: &str, block: bool, sign: Option<char>, line_start: bool) -> &str {
+fn trim_before_tag(text: &str, block: bool, sign: Option<char>, line_start: bool) -> &str {
     match sign {
         Some('-') => text.trim_end_matches(is_space),
         None if block => {

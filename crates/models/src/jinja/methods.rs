@@ -1,11 +1,11 @@
 //! Methods of Python's strings, lists, dicts and numbers. Those that change a value are refused, as in the sandbox of
 //! transformers.
 
-use super::budget::{pass, room, step};
-use super::eval::Args;
+use super::budget::{use_bytes, check_size, use_steps};
+use super::eval::EvaluatedArgs;
 use super::ops::{int, slice};
 use super::value::{
-    Builder, Dict, Res, Str, Value, View, items, length, list, string, text, truth, tuple, type_name, undefined,
+    TextBuilder, Dict, ValueResult, Str, Value, DictView, items, length, list, string, text, is_truthy, tuple, type_name, undefined,
 };
 use std::sync::OnceLock;
 
@@ -74,7 +74,7 @@ pub(super) const METHODS: Table = &[
 ];
 
 /// Methods that templates may not use: attributes of these names are undefined.
-pub(super) const REFUSED: Table = &[
+pub(super) const FORBIDDEN_METHODS: Table = &[
     ("str", &["encode", "maketrans", "translate"]),
     ("list", &["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"]),
     ("dict", &["clear", "fromkeys", "pop", "popitem", "setdefault", "update"]),
@@ -184,19 +184,19 @@ pub(super) fn lines(s: &str, ends: bool) -> impl Iterator<Item = &str> {
 }
 
 /// Calls a method.
-pub(super) fn call(value: &Value, name: &str, args: &Args) -> Res<Value> {
+pub(super) fn call(value: &Value, name: &str, args: &EvaluatedArgs) -> ValueResult<Value> {
     match value {
         Value::Str(s) => {
-            pass(s.len())?;
+            use_bytes(s.len())?;
             match name {
                 "count" | "endswith" | "find" | "index" | "rfind" | "rindex" | "startswith" => search(s, name, args),
-                "partition" | "rpartition" | "rsplit" | "split" | "splitlines" => divide(s, name, args),
+                "partition" | "rpartition" | "rsplit" | "split" | "splitlines" => partition(s, name, args),
                 name if name.starts_with("is") => {
                     args.bind(name, [])?;
-                    step(s.len() as u64 / 8)?;
-                    Ok(Value::Bool(holds(s, name)))
+                    use_steps(s.len() as u64 / 8)?;
+                    Ok(Value::Bool(test_predicate(s, name)))
                 }
-                _ => change(s, name, args),
+                _ => change_case(s, name, args),
             }
         }
         Value::List(all) | Value::Tuple(all) if name == "copy" => {
@@ -217,8 +217,8 @@ pub(super) fn call(value: &Value, name: &str, args: &Args) -> Res<Value> {
             if name == "count" {
                 return Ok(Value::Int(
                     found
-                        .filter_map(|x: Res<_>| x.map(|x| x.1.then_some(())).transpose())
-                        .collect::<Res<Vec<_>>>()?
+                        .filter_map(|x: ValueResult<_>| x.map(|x| x.1.then_some(())).transpose())
+                        .collect::<ValueResult<Vec<_>>>()?
                         .len() as i64,
                 ));
             }
@@ -238,9 +238,9 @@ pub(super) fn call(value: &Value, name: &str, args: &Args) -> Res<Value> {
             _ => {
                 args.bind(name, [])?;
                 Ok(match name {
-                    "items" => Value::View(View::Items, dict.clone()),
-                    "keys" => Value::View(View::Keys, dict.clone()),
-                    "values" => Value::View(View::Values, dict.clone()),
+                    "items" => Value::View(DictView::Items, dict.clone()),
+                    "keys" => Value::View(DictView::Keys, dict.clone()),
+                    "values" => Value::View(DictView::Values, dict.clone()),
                     _ => Value::Dict(Dict::of_unique(dict.entries.clone())?),
                 })
             }
@@ -263,7 +263,7 @@ pub(super) fn call(value: &Value, name: &str, args: &Args) -> Res<Value> {
     }
 }
 
-fn holds(s: &str, name: &str) -> bool {
+fn test_predicate(s: &str, name: &str) -> bool {
     let all = |is: fn(char) -> bool| !s.is_empty() && s.chars().all(is);
     match name {
         "isalnum" => all(|c| is_alpha(c) || is_digit(c) || is_numeric(c)),
@@ -293,7 +293,7 @@ fn holds(s: &str, name: &str) -> bool {
     }
 }
 
-fn expected(value: &Value) -> Res<&Str> {
+fn expected(value: &Value) -> ValueResult<&Str> {
     match value {
         Value::Str(s) => Ok(s),
         Value::Undefined(why) => Err(why.to_string()),
@@ -301,7 +301,7 @@ fn expected(value: &Value) -> Res<&Str> {
     }
 }
 
-fn search(s: &Str, name: &str, args: &Args) -> Res<Value> {
+fn search(s: &Str, name: &str, args: &EvaluatedArgs) -> ValueResult<Value> {
     let [wanted, start, stop] = args.bind(name, ["sub", "start", "end"])?;
     let wanted = wanted.ok_or_else(|| format!("{name}() takes at least 1 argument (0 given)"))?;
     let bound = |at: Option<Value>| match at {
@@ -327,7 +327,7 @@ fn search(s: &Str, name: &str, args: &Args) -> Res<Value> {
         };
         for end in &all {
             let end = expected(end)?;
-            pass(end.len())?;
+            use_bytes(end.len())?;
             let is = |part: &Str| if name == "startswith" { part.starts_with(&**end) } else { part.ends_with(&**end) };
             if part.as_ref().is_some_and(is) {
                 return Ok(Value::Bool(true));
@@ -352,11 +352,11 @@ fn search(s: &Str, name: &str, args: &Args) -> Res<Value> {
 }
 
 /// Parts between separators, or between white space, at most so many cuts; from the right if `right`.
-fn split(s: &str, by: Option<&str>, most: usize, right: bool) -> Res<Vec<Value>> {
+fn split(s: &str, by: Option<&str>, most: usize, right: bool) -> ValueResult<Vec<Value>> {
     let most = most.saturating_add(1);
     let mut parts = match (by, right) {
         (Some(by), false) => return s.splitn(most, by).map(text).collect(),
-        (Some(by), true) => s.rsplitn(most, by).map(text).collect::<Res<Vec<_>>>()?,
+        (Some(by), true) => s.rsplitn(most, by).map(text).collect::<ValueResult<Vec<_>>>()?,
         (None, _) => {
             let (mut parts, mut rest) = (Vec::new(), s);
             loop {
@@ -387,12 +387,12 @@ fn split(s: &str, by: Option<&str>, most: usize, right: bool) -> Res<Vec<Value>>
     Ok(parts)
 }
 
-fn divide(s: &Str, name: &str, args: &Args) -> Res<Value> {
-    let texts = |parts: Vec<&str>| parts.into_iter().map(text).collect::<Res<Vec<_>>>();
+fn partition(s: &Str, name: &str, args: &EvaluatedArgs) -> ValueResult<Value> {
+    let texts = |parts: Vec<&str>| parts.into_iter().map(text).collect::<ValueResult<Vec<_>>>();
     match name {
         "splitlines" => {
             let [ends] = args.bind(name, ["keepends"])?;
-            list(lines(s, ends.is_some_and(|x| truth(&x))).map(text).collect::<Res<_>>()?)
+            list(lines(s, ends.is_some_and(|x| is_truthy(&x))).map(text).collect::<ValueResult<_>>()?)
         }
         "split" | "rsplit" => {
             let [by, most] = args.bind(name, ["sep", "maxsplit"])?;
@@ -424,10 +424,10 @@ fn divide(s: &Str, name: &str, args: &Args) -> Res<Value> {
 }
 
 /// `str.replace`.
-pub(super) fn replace(s: &str, old: &str, new: &str, count: i64) -> Res<Value> {
-    pass(s.len())?;
+pub(super) fn replace(s: &str, old: &str, new: &str, count: i64) -> ValueResult<Value> {
+    use_bytes(s.len())?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let mut out = Builder::default();
+    let mut out = TextBuilder::default();
     let mut from = 0;
     for (at, found) in s.match_indices(old).take(count) {
         out.push(&s[from..at])?;
@@ -438,26 +438,26 @@ pub(super) fn replace(s: &str, old: &str, new: &str, count: i64) -> Res<Value> {
     out.finish()
 }
 
-pub(super) fn strip(s: &str, chars: Option<&Value>, left: bool, right: bool) -> Res<Value> {
+pub(super) fn strip(s: &str, chars: Option<&Value>, left: bool, right: bool) -> ValueResult<Value> {
     let chars = match chars {
         None | Some(Value::None) => None,
         Some(chars) => Some(expected(chars)?),
     };
     let in_it = |c: char| chars.map_or(is_space(c), |chars| chars.contains(c));
-    pass(chars.map_or(0, |chars| chars.len().saturating_mul(s.len().min(1 << 20) / 8)))?;
+    use_bytes(chars.map_or(0, |chars| chars.len().saturating_mul(s.len().min(1 << 20) / 8)))?;
     let s = if left { s.trim_start_matches(in_it) } else { s };
     text(if right { s.trim_end_matches(in_it) } else { s })
 }
 
 /// A text in the middle, or at a side, of a width.
-pub(super) fn pad(s: &str, width: i64, fill: &str, side: &str) -> Res<Value> {
+pub(super) fn pad(s: &str, width: i64, fill: &str, side: &str) -> ValueResult<Value> {
     let missing = usize::try_from(width).unwrap_or(0).saturating_sub(s.chars().count());
     let left = match side {
         "ljust" => 0,
         "rjust" => missing,
         _ => missing / 2 + (missing & width as usize & 1),
     };
-    let mut out = Builder::default();
+    let mut out = TextBuilder::default();
     out.repeat(fill, left)?;
     out.push(s)?;
     out.repeat(fill, missing - left)?;
@@ -465,8 +465,8 @@ pub(super) fn pad(s: &str, width: i64, fill: &str, side: &str) -> Res<Value> {
 }
 
 /// `sep.join(all)`.
-pub(super) fn join(by: &str, all: &[Value], strict: bool) -> Res<Value> {
-    let mut out = Builder::default();
+pub(super) fn join(by: &str, all: &[Value], strict: bool) -> ValueResult<Value> {
+    let mut out = TextBuilder::default();
     for (i, item) in all.iter().enumerate() {
         out.push(if i > 0 { by } else { "" })?;
         match item {
@@ -480,8 +480,8 @@ pub(super) fn join(by: &str, all: &[Value], strict: bool) -> Res<Value> {
     out.finish()
 }
 
-fn change(s: &Str, name: &str, args: &Args) -> Res<Value> {
-    room(s.len(), 3)?;
+fn change_case(s: &Str, name: &str, args: &EvaluatedArgs) -> ValueResult<Value> {
+    check_size(s.len(), 3)?;
     match name {
         "format" => {
             let named = |key: &str| {
@@ -542,7 +542,7 @@ fn change(s: &Str, name: &str, args: &Args) -> Res<Value> {
         _ => {}
     }
     args.bind(name, [])?;
-    step(s.len() as u64 / 8)?;
+    use_steps(s.len() as u64 / 8)?;
     text(match name {
         "upper" => s.to_uppercase(),
         "lower" => lower(s),
@@ -569,9 +569,9 @@ fn change(s: &Str, name: &str, args: &Args) -> Res<Value> {
     })
 }
 
-fn expand_tabs(s: &str, size: i64) -> Res<Value> {
+fn expand_tabs(s: &str, size: i64) -> ValueResult<Value> {
     let (size, mut column) = (usize::try_from(size).unwrap_or(0), 0);
-    let mut out = Builder::default();
+    let mut out = TextBuilder::default();
     for c in s.chars() {
         if c == '\t' {
             let blanks = if size == 0 { 0 } else { size - column % size };
@@ -586,6 +586,6 @@ fn expand_tabs(s: &str, size: i64) -> Res<Value> {
 }
 
 /// What an empty sequence gives where one item is wanted.
-pub(super) fn nothing(what: &str) -> Res<Value> {
+pub(super) fn empty_sequence(what: &str) -> ValueResult<Value> {
     undefined(format!("No {what} item, sequence was empty."))
 }

@@ -62,13 +62,13 @@ pub(crate) struct Rendered {
 
 /// Checks the syntax of a template.
 pub(crate) fn check(source: &str) -> Result<(), Fault> {
-    budget::start();
+    budget::reset();
     parse::parse(source).map(|_| ())
 }
 
 /// Renders a template with these variables.
 pub(crate) fn render(source: &str, variables: &Map<String, Json>) -> Result<Rendered, Fault> {
-    budget::start();
+    budget::reset();
     let body = parse::parse(source)?;
     eval::run(&body, variables)
 }

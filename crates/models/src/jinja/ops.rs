@@ -1,63 +1,63 @@
 //! Operators, comparisons, items and attributes, as Python has them.
 
-use super::ast::{Binary, Comparison};
-use super::budget::{enter, pass, room, step};
-use super::format::percent;
-use super::methods::{METHODS, REFUSED, Table};
-use super::value::{Builder, Range, Res, Source, Str, Value, View, list, string, text, tuple, type_name, undefined};
+use super::ast::{TemplateBinaryOp, TemplateCompareOp};
+use super::budget::{enter_level, use_bytes, check_size, use_steps};
+use super::format::percent_format;
+use super::methods::{METHODS, FORBIDDEN_METHODS, Table};
+use super::value::{TextBuilder, Range, ValueResult, IterSource, Str, Value, DictView, list, string, text, tuple, type_name, undefined};
 use std::cmp::Ordering;
 use std::rc::Rc;
 
 /// A number. `True` and `False` are 1 and 0.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Num {
+pub(super) enum Numeric {
     Int(i64),
     Float(f64),
 }
 
-impl Num {
-    pub(super) fn of(value: &Value) -> Option<Num> {
+impl Numeric {
+    pub(super) fn of(value: &Value) -> Option<Numeric> {
         match value {
-            Value::Bool(x) => Some(Num::Int(i64::from(*x))),
-            Value::Int(n) => Some(Num::Int(*n)),
-            Value::Float(x) => Some(Num::Float(*x)),
+            Value::Bool(x) => Some(Numeric::Int(i64::from(*x))),
+            Value::Int(n) => Some(Numeric::Int(*n)),
+            Value::Float(x) => Some(Numeric::Float(*x)),
             _ => None,
         }
     }
 
     pub(super) fn float(self) -> f64 {
         match self {
-            Num::Int(n) => n as f64,
-            Num::Float(x) => x,
+            Numeric::Int(n) => n as f64,
+            Numeric::Float(x) => x,
         }
     }
 }
 
 /// An integer, of what Python takes for one.
-pub(super) fn int(value: &Value) -> Res<i64> {
-    match (Num::of(value), value) {
-        (Some(Num::Int(n)), _) => Ok(n),
+pub(super) fn int(value: &Value) -> ValueResult<i64> {
+    match (Numeric::of(value), value) {
+        (Some(Numeric::Int(n)), _) => Ok(n),
         (_, Value::Undefined(why)) => Err(why.to_string()),
         _ => Err(format!("'{}' object cannot be interpreted as an integer", type_name(value))),
     }
 }
 
-fn large<T>(n: Option<T>) -> Res<T> {
+fn check_overflow<T>(n: Option<T>) -> ValueResult<T> {
     n.ok_or_else(|| "an integer has more than 64 bits, which is the limit".into())
 }
 
-pub(super) fn negate(value: &Value) -> Res<Value> {
-    match Num::of(value) {
-        Some(Num::Int(n)) => large(n.checked_neg()).map(Value::Int),
-        Some(Num::Float(x)) => Ok(Value::Float(-x)),
+pub(super) fn negate(value: &Value) -> ValueResult<Value> {
+    match Numeric::of(value) {
+        Some(Numeric::Int(n)) => check_overflow(n.checked_neg()).map(Value::Int),
+        Some(Numeric::Float(x)) => Ok(Value::Float(-x)),
         None => Err(unsupported("unary -", value)),
     }
 }
 
-pub(super) fn plus(value: &Value) -> Res<Value> {
-    match Num::of(value) {
-        Some(Num::Int(n)) => Ok(Value::Int(n)),
-        Some(Num::Float(x)) => Ok(Value::Float(x)),
+pub(super) fn plus(value: &Value) -> ValueResult<Value> {
+    match Numeric::of(value) {
+        Some(Numeric::Int(n)) => Ok(Value::Int(n)),
+        Some(Numeric::Float(x)) => Ok(Value::Float(x)),
         None => Err(unsupported("unary +", value)),
     }
 }
@@ -69,16 +69,16 @@ fn unsupported(op: &str, value: &Value) -> String {
     }
 }
 
-pub(super) fn binary(op: Binary, a: &Value, b: &Value) -> Res<Value> {
+pub(super) fn binary(op: TemplateBinaryOp, a: &Value, b: &Value) -> ValueResult<Value> {
     if let (Value::Undefined(why), _) | (_, Value::Undefined(why)) = (a, b)
-        && !matches!((op, a), (Binary::Mod, Value::Str(_)))
+        && !matches!((op, a), (TemplateBinaryOp::Mod, Value::Str(_)))
     {
         return Err(why.to_string());
     }
     match (op, a, b) {
-        (Binary::Mod, Value::Str(format), _) => percent(format, b),
-        (Binary::Add, Value::Str(x), Value::Str(y)) => {
-            room(1, x.len() + y.len())?;
+        (TemplateBinaryOp::Mod, Value::Str(format), _) => percent_format(format, b),
+        (TemplateBinaryOp::Add, Value::Str(x), Value::Str(y)) => {
+            check_size(1, x.len() + y.len())?;
             if !x.is_safe() && !y.is_safe() {
                 return text([&**x, &**y].concat());
             }
@@ -86,19 +86,19 @@ pub(super) fn binary(op: Binary, a: &Value, b: &Value) -> Res<Value> {
             let y = if y.is_safe() { y.to_string() } else { escape(y)? };
             Ok(Value::Str(Str::safe(x + &y)?))
         }
-        (Binary::Add, Value::List(x), Value::List(y)) | (Binary::Add, Value::Tuple(x), Value::Tuple(y)) => {
-            room(x.items.len() + y.items.len(), size_of::<Value>())?;
-            step((x.items.len() + y.items.len()) as u64)?;
+        (TemplateBinaryOp::Add, Value::List(x), Value::List(y)) | (TemplateBinaryOp::Add, Value::Tuple(x), Value::Tuple(y)) => {
+            check_size(x.items.len() + y.items.len(), size_of::<Value>())?;
+            use_steps((x.items.len() + y.items.len()) as u64)?;
             let all = x.items.iter().chain(&y.items).cloned().collect();
             if matches!(a, Value::List(_)) { list(all) } else { tuple(all) }
         }
-        (Binary::Mul, x, Value::Int(_) | Value::Bool(_)) if is_sequence(x) => repeat(x, int(b)?),
-        (Binary::Mul, Value::Int(_) | Value::Bool(_), y) if is_sequence(y) => repeat(y, int(a)?),
-        _ => match (Num::of(a), Num::of(b)) {
-            (Some(Num::Int(x)), Some(Num::Int(y))) => integers(op, x, y),
+        (TemplateBinaryOp::Mul, x, Value::Int(_) | Value::Bool(_)) if is_sequence(x) => repeat(x, int(b)?),
+        (TemplateBinaryOp::Mul, Value::Int(_) | Value::Bool(_), y) if is_sequence(y) => repeat(y, int(a)?),
+        _ => match (Numeric::of(a), Numeric::of(b)) {
+            (Some(Numeric::Int(x)), Some(Numeric::Int(y))) => integers(op, x, y),
             (Some(x), Some(y)) => floats(op, x.float(), y.float()).map(Value::Float),
             _ => Err(match (op, a, b) {
-                (Binary::Add, Value::Str(_), _) => {
+                (TemplateBinaryOp::Add, Value::Str(_), _) => {
                     format!("can only concatenate str (not \"{}\") to str", type_name(b))
                 }
                 _ => format!(
@@ -116,48 +116,48 @@ fn is_sequence(value: &Value) -> bool {
     matches!(value, Value::Str(_) | Value::List(_) | Value::Tuple(_))
 }
 
-fn repeat(value: &Value, times: i64) -> Res<Value> {
+fn repeat(value: &Value, times: i64) -> ValueResult<Value> {
     let times = usize::try_from(times).unwrap_or(0);
     match value {
         Value::List(all) | Value::Tuple(all) => {
-            room(times.saturating_mul(all.items.len()), size_of::<Value>())?;
-            step((times * all.items.len()) as u64)?;
+            check_size(times.saturating_mul(all.items.len()), size_of::<Value>())?;
+            use_steps((times * all.items.len()) as u64)?;
             let times = if all.items.is_empty() { 0 } else { times };
             let items = (0..times).flat_map(|_| all.items.iter().cloned()).collect();
             if matches!(value, Value::List(_)) { list(items) } else { tuple(items) }
         }
         other => {
             let unit = string(other)?;
-            room(times, unit.len())?;
+            check_size(times, unit.len())?;
             text(unit.repeat(if unit.is_empty() { 0 } else { times }))
         }
     }
 }
 
-fn integers(op: Binary, x: i64, y: i64) -> Res<Value> {
+fn integers(op: TemplateBinaryOp, x: i64, y: i64) -> ValueResult<Value> {
     let zero = || Err("division by zero".to_string());
     Ok(Value::Int(match op {
-        Binary::Add => large(x.checked_add(y))?,
-        Binary::Sub => large(x.checked_sub(y))?,
-        Binary::Mul => large(x.checked_mul(y))?,
-        Binary::Div | Binary::FloorDiv | Binary::Mod if y == 0 => return zero(),
-        Binary::Div => return Ok(Value::Float(x as f64 / y as f64)),
-        Binary::FloorDiv => large(x.checked_div(y))? - i64::from(x.wrapping_rem(y) != 0 && (x < 0) != (y < 0)),
-        Binary::Mod => {
+        TemplateBinaryOp::Add => check_overflow(x.checked_add(y))?,
+        TemplateBinaryOp::Sub => check_overflow(x.checked_sub(y))?,
+        TemplateBinaryOp::Mul => check_overflow(x.checked_mul(y))?,
+        TemplateBinaryOp::Div | TemplateBinaryOp::FloorDiv | TemplateBinaryOp::Mod if y == 0 => return zero(),
+        TemplateBinaryOp::Div => return Ok(Value::Float(x as f64 / y as f64)),
+        TemplateBinaryOp::FloorDiv => check_overflow(x.checked_div(y))? - i64::from(x.wrapping_rem(y) != 0 && (x < 0) != (y < 0)),
+        TemplateBinaryOp::Mod => {
             let rest = x.wrapping_rem(y);
             if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest }
         }
-        Binary::Pow if y < 0 => return floats(op, x as f64, y as f64).map(Value::Float),
-        Binary::Pow => match (x, u32::try_from(y)) {
+        TemplateBinaryOp::Pow if y < 0 => return floats(op, x as f64, y as f64).map(Value::Float),
+        TemplateBinaryOp::Pow => match (x, u32::try_from(y)) {
             (0 | 1, _) => x.pow(u32::from(y > 0)),
             (-1, _) => [1, -1][usize::from(y % 2 != 0)],
-            (_, Ok(y)) => large(x.checked_pow(y))?,
-            _ => large(None)?,
+            (_, Ok(y)) => check_overflow(x.checked_pow(y))?,
+            _ => check_overflow(None)?,
         },
     }))
 }
 
-fn floats(op: Binary, x: f64, y: f64) -> Res<f64> {
+fn floats(op: TemplateBinaryOp, x: f64, y: f64) -> ValueResult<f64> {
     let modulo = || {
         let rest = x % y;
         match rest != 0.0 {
@@ -167,13 +167,13 @@ fn floats(op: Binary, x: f64, y: f64) -> Res<f64> {
         }
     };
     Ok(match op {
-        Binary::Add => x + y,
-        Binary::Sub => x - y,
-        Binary::Mul => x * y,
-        Binary::Div | Binary::FloorDiv | Binary::Mod if y == 0.0 => return Err("division by zero".into()),
-        Binary::Div => x / y,
-        Binary::Mod => modulo(),
-        Binary::FloorDiv => {
+        TemplateBinaryOp::Add => x + y,
+        TemplateBinaryOp::Sub => x - y,
+        TemplateBinaryOp::Mul => x * y,
+        TemplateBinaryOp::Div | TemplateBinaryOp::FloorDiv | TemplateBinaryOp::Mod if y == 0.0 => return Err("division by zero".into()),
+        TemplateBinaryOp::Div => x / y,
+        TemplateBinaryOp::Mod => modulo(),
+        TemplateBinaryOp::FloorDiv => {
             let quotient = (x - modulo()) / y;
             let floor = quotient.floor();
             match quotient == 0.0 {
@@ -181,11 +181,11 @@ fn floats(op: Binary, x: f64, y: f64) -> Res<f64> {
                 false => floor + f64::from(u8::from(quotient - floor > 0.5)),
             }
         }
-        Binary::Pow if x == 0.0 && y < 0.0 => return Err("0.0 cannot be raised to a negative power".into()),
-        Binary::Pow if x < 0.0 && x.is_finite() && y.is_finite() && y.fract() != 0.0 => {
+        TemplateBinaryOp::Pow if x == 0.0 && y < 0.0 => return Err("0.0 cannot be raised to a negative power".into()),
+        TemplateBinaryOp::Pow if x < 0.0 && x.is_finite() && y.is_finite() && y.fract() != 0.0 => {
             return Err("a power is a complex number".into());
         }
-        Binary::Pow => match x.powf(y) {
+        TemplateBinaryOp::Pow => match x.powf(y) {
             power if power.is_infinite() && x.is_finite() && y.is_finite() => {
                 return Err("a power is too large for a float".into());
             }
@@ -195,22 +195,22 @@ fn floats(op: Binary, x: f64, y: f64) -> Res<f64> {
 }
 
 /// How two numbers compare. Integers are not rounded for it.
-fn numbers(x: Num, y: Num) -> Option<Ordering> {
+fn compare_numbers(x: Numeric, y: Numeric) -> Option<Ordering> {
     match (x, y) {
-        (Num::Int(x), Num::Int(y)) => Some(x.cmp(&y)),
-        (Num::Int(x), Num::Float(y)) => match y {
+        (Numeric::Int(x), Numeric::Int(y)) => Some(x.cmp(&y)),
+        (Numeric::Int(x), Numeric::Float(y)) => match y {
             y if y.is_nan() => None,
             y if y >= 9_223_372_036_854_775_808.0 => Some(Ordering::Less),
             y if y < -9_223_372_036_854_775_808.0 => Some(Ordering::Greater),
             y => Some(x.cmp(&(y.floor() as i64)).then(if y.fract() != 0.0 { Ordering::Less } else { Ordering::Equal })),
         },
-        (Num::Float(_), Num::Int(_)) => numbers(y, x).map(Ordering::reverse),
-        (Num::Float(x), Num::Float(y)) => x.partial_cmp(&y),
+        (Numeric::Float(_), Numeric::Int(_)) => compare_numbers(y, x).map(Ordering::reverse),
+        (Numeric::Float(x), Numeric::Float(y)) => x.partial_cmp(&y),
     }
 }
 
 /// `a is b`, where that follows from the values.
-pub(super) fn same(a: &Value, b: &Value) -> bool {
+pub(super) fn is_same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::None, Value::None) => true,
         (Value::Bool(x), Value::Bool(y)) => x == y,
@@ -228,18 +228,18 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-pub(super) fn equal(a: &Value, b: &Value) -> Res<bool> {
-    let _level = enter()?;
-    if let (Some(x), Some(y)) = (Num::of(a), Num::of(b)) {
-        return Ok(numbers(x, y) == Some(Ordering::Equal));
+pub(super) fn equal(a: &Value, b: &Value) -> ValueResult<bool> {
+    let _level = enter_level()?;
+    if let (Some(x), Some(y)) = (Numeric::of(a), Numeric::of(b)) {
+        return Ok(compare_numbers(x, y) == Some(Ordering::Equal));
     }
     Ok(match (a, b) {
         (Value::Undefined(_), Value::Undefined(_)) => true,
         (Value::Str(x), Value::Str(y)) => {
-            pass(x.len().min(y.len()))?;
+            use_bytes(x.len().min(y.len()))?;
             **x == **y
         }
-        _ if same(a, b) => true,
+        _ if is_same(a, b) => true,
         (Value::List(x), Value::List(y)) | (Value::Tuple(x), Value::Tuple(y)) => {
             if x.items.len() != y.items.len() {
                 return Ok(false);
@@ -263,10 +263,10 @@ pub(super) fn equal(a: &Value, b: &Value) -> Res<bool> {
             }
             true
         }
-        (Value::View(View::Keys | View::Items, x), Value::View(View::Keys | View::Items, y)) => {
-            let (x, y) = (Source::of(a)?.rest().map(|all| (all, x))?, Source::of(b)?.rest().map(|all| (all, y))?);
+        (Value::View(DictView::Keys | DictView::Items, x), Value::View(DictView::Keys | DictView::Items, y)) => {
+            let (x, y) = (IterSource::of(a)?.rest().map(|all| (all, x))?, IterSource::of(b)?.rest().map(|all| (all, y))?);
             x.0.len() == y.0.len()
-                && x.0.iter().map(|item| contains(item, b)).collect::<Res<Vec<_>>>()?.iter().all(|x| *x)
+                && x.0.iter().map(|item| contains(item, b)).collect::<ValueResult<Vec<_>>>()?.iter().all(|x| *x)
         }
         (Value::Range(x), Value::Range(y)) => {
             x.len == y.len && (x.len == 0 || x.start == y.start && (x.len == 1 || x.step == y.step))
@@ -276,14 +276,14 @@ pub(super) fn equal(a: &Value, b: &Value) -> Res<bool> {
 }
 
 /// How two values compare; nothing where one isn't a number.
-pub(super) fn order(a: &Value, b: &Value, op: &str) -> Res<Option<Ordering>> {
-    let _level = enter()?;
-    if let (Some(x), Some(y)) = (Num::of(a), Num::of(b)) {
-        return Ok(numbers(x, y));
+pub(super) fn order(a: &Value, b: &Value, op: &str) -> ValueResult<Option<Ordering>> {
+    let _level = enter_level()?;
+    if let (Some(x), Some(y)) = (Numeric::of(a), Numeric::of(b)) {
+        return Ok(compare_numbers(x, y));
     }
     match (a, b) {
         (Value::Str(x), Value::Str(y)) => {
-            pass(x.len().min(y.len()))?;
+            use_bytes(x.len().min(y.len()))?;
             Ok(Some((**x).cmp(&**y)))
         }
         (Value::List(x), Value::List(y)) | (Value::Tuple(x), Value::Tuple(y)) => {
@@ -299,31 +299,31 @@ pub(super) fn order(a: &Value, b: &Value, op: &str) -> Res<Option<Ordering>> {
     }
 }
 
-pub(super) fn compare(op: Comparison, a: &Value, b: &Value) -> Res<bool> {
+pub(super) fn compare(op: TemplateCompareOp, a: &Value, b: &Value) -> ValueResult<bool> {
     Ok(match op {
-        Comparison::Eq => equal(a, b)?,
-        Comparison::Ne => !equal(a, b)?,
-        Comparison::In => contains(a, b)?,
-        Comparison::NotIn => !contains(a, b)?,
-        Comparison::Lt => order(a, b, "<")? == Some(Ordering::Less),
-        Comparison::Le => order(a, b, "<=")?.is_some_and(Ordering::is_le),
-        Comparison::Gt => order(a, b, ">")? == Some(Ordering::Greater),
-        Comparison::Ge => order(a, b, ">=")?.is_some_and(Ordering::is_ge),
+        TemplateCompareOp::Eq => equal(a, b)?,
+        TemplateCompareOp::Ne => !equal(a, b)?,
+        TemplateCompareOp::In => contains(a, b)?,
+        TemplateCompareOp::NotIn => !contains(a, b)?,
+        TemplateCompareOp::Lt => order(a, b, "<")? == Some(Ordering::Less),
+        TemplateCompareOp::Le => order(a, b, "<=")?.is_some_and(Ordering::is_le),
+        TemplateCompareOp::Gt => order(a, b, ">")? == Some(Ordering::Greater),
+        TemplateCompareOp::Ge => order(a, b, ">=")?.is_some_and(Ordering::is_ge),
     })
 }
 
 /// `item in all`.
-pub(super) fn contains(item: &Value, all: &Value) -> Res<bool> {
+pub(super) fn contains(item: &Value, all: &Value) -> ValueResult<bool> {
     match (all, item) {
         (Value::Str(all), Value::Str(item)) => {
-            pass(all.len() + item.len())?;
+            use_bytes(all.len() + item.len())?;
             Ok(all.contains(&**item))
         }
         (Value::Str(_), _) => Err(format!("'in <string>' requires string as left operand, not {}", type_name(item))),
-        (Value::Dict(dict) | Value::View(View::Keys, dict), _) => Ok(dict.get(item)?.is_some()),
+        (Value::Dict(dict) | Value::View(DictView::Keys, dict), _) => Ok(dict.get(item)?.is_some()),
         _ => {
             let mut source =
-                Source::of(all).map_err(|_| format!("argument of type '{}' is not iterable", type_name(all)))?;
+                IterSource::of(all).map_err(|_| format!("argument of type '{}' is not iterable", type_name(all)))?;
             while let Some(found) = source.next()? {
                 if equal(&found, item)? {
                     return Ok(true);
@@ -335,11 +335,11 @@ pub(super) fn contains(item: &Value, all: &Value) -> Res<bool> {
 }
 
 /// Sorts by keys, keeping the order of equal ones.
-pub(super) fn sort<T>(mut items: Vec<(Value, T)>, reverse: bool) -> Res<Vec<(Value, T)>> {
+pub(super) fn sort<T>(mut items: Vec<(Value, T)>, reverse: bool) -> ValueResult<Vec<(Value, T)>> {
     if items.len() < 2 {
         return Ok(items);
     }
-    let _level = enter()?;
+    let _level = enter_level()?;
     let right = items.split_off(items.len() / 2);
     let (left, right) = (sort(items, reverse)?, sort(right, reverse)?);
     let mut merged = Vec::with_capacity(left.len() + right.len());
@@ -356,25 +356,25 @@ pub(super) fn sort<T>(mut items: Vec<(Value, T)>, reverse: bool) -> Res<Vec<(Val
 }
 
 /// A place counted from the beginning, of one that may be counted from the end.
-fn place(at: i64, len: usize) -> Option<usize> {
+fn resolve_index(at: i64, len: usize) -> Option<usize> {
     let at = if at < 0 { at.checked_add(len as i64)? } else { at };
     usize::try_from(at).ok().filter(|at| *at < len)
 }
 
 /// `value[key]`.
-pub(super) fn item(value: &Value, key: &Value) -> Res<Value> {
+pub(super) fn item(value: &Value, key: &Value) -> ValueResult<Value> {
     let missing = || match key {
         Value::Str(name) => attribute(value, name, false),
         _ => undefined(format!("'{} object' has no element {}", type_name(value), string(key)?.to_string())),
     };
-    let at = match Num::of(key) {
-        Some(Num::Int(at)) => Some(at),
+    let at = match Numeric::of(key) {
+        Some(Numeric::Int(at)) => Some(at),
         _ => None,
     };
     let found = match (value, at) {
         (Value::Undefined(why), _) => return Err(why.to_string()),
         (Value::Str(text), Some(at)) => {
-            pass(text.len())?;
+            use_bytes(text.len())?;
             let c = if at < 0 {
                 text.chars().rev().nth(usize::try_from(-(at + 1)).unwrap_or(usize::MAX))
             } else {
@@ -383,9 +383,9 @@ pub(super) fn item(value: &Value, key: &Value) -> Res<Value> {
             c.map(|c| Str::new(c).map(Value::Str)).transpose()?
         }
         (Value::List(list) | Value::Tuple(list), Some(at)) => {
-            place(at, list.items.len()).map(|at| list.items[at].clone())
+            resolve_index(at, list.items.len()).map(|at| list.items[at].clone())
         }
-        (Value::Range(range), Some(at)) => place(at, range.len).map(|at| range.at(at)),
+        (Value::Range(range), Some(at)) => resolve_index(at, range.len).map(|at| range.at(at)),
         (Value::Dict(dict), _) => match super::value::hashable(key) {
             Ok(()) => dict.get(key)?.cloned(),
             Err(_) => None,
@@ -402,7 +402,7 @@ pub(super) fn method(value: &Value, name: &str, table: Table) -> Option<&'static
 }
 
 /// `value.name`, which is `value['name']` where there is no attribute and `items`.
-pub(super) fn attribute(value: &Value, name: &str, items: bool) -> Res<Value> {
+pub(super) fn attribute(value: &Value, name: &str, items: bool) -> ValueResult<Value> {
     let found = match value {
         Value::Undefined(why) => return Err(why.to_string()),
         Value::Namespace(scope) => scope.own(name)?,
@@ -425,7 +425,7 @@ pub(super) fn attribute(value: &Value, name: &str, items: bool) -> Res<Value> {
         },
         Value::Macro(m) => match name {
             "name" => Some(m.def.name.as_ref().map_or(Ok(Value::None), |name| text(&**name))?),
-            "arguments" => Some(tuple(m.def.params.iter().map(|(name, _)| text(&**name)).collect::<Res<_>>()?)?),
+            "arguments" => Some(tuple(m.def.params.iter().map(|(name, _)| text(&**name)).collect::<ValueResult<_>>()?)?),
             "caller" => Some(Value::Bool(m.def.named[0])),
             "catch_kwargs" => Some(Value::Bool(m.def.named[1])),
             "catch_varargs" => Some(Value::Bool(m.def.named[2])),
@@ -440,7 +440,7 @@ pub(super) fn attribute(value: &Value, name: &str, items: bool) -> Res<Value> {
     if let Some(name) = method(value, name, METHODS) {
         return Ok(Value::Method(Rc::new((value.clone(), name))));
     }
-    if method(value, name, REFUSED).is_some() || name.starts_with("__") && name.ends_with("__") {
+    if method(value, name, FORBIDDEN_METHODS).is_some() || name.starts_with("__") && name.ends_with("__") {
         return undefined(format!("access to attribute '{name}' of '{kind}' object is unsafe."));
     }
     if let (Value::Dict(dict), true) = (value, items)
@@ -448,12 +448,12 @@ pub(super) fn attribute(value: &Value, name: &str, items: bool) -> Res<Value> {
     {
         return Ok(found.clone());
     }
-    step(2)?;
+    use_steps(2)?;
     undefined(format!("'{kind} object' has no attribute '{name}'"))
 }
 
 /// `value[start:stop:step]`.
-pub(super) fn slice(value: &Value, parts: [Option<i64>; 3]) -> Res<Value> {
+pub(super) fn slice(value: &Value, parts: [Option<i64>; 3]) -> ValueResult<Value> {
     let step_by = parts[2].unwrap_or(1);
     if step_by == 0 {
         return Err("slice step cannot be zero".into());
@@ -476,26 +476,26 @@ pub(super) fn slice(value: &Value, parts: [Option<i64>; 3]) -> Res<Value> {
     let distance = if step_by > 0 { stop - start } else { start - stop };
     let count = if distance > 0 { (distance as u64).div_ceil(step_by.unsigned_abs()) as usize } else { 0 };
     let places = (0..count).map(|i| (start + i as i64 * step_by) as usize);
-    step(count as u64 / 8)?;
+    use_steps(count as u64 / 8)?;
     match value {
         Value::List(list_) => list(places.map(|at| list_.items[at].clone()).collect()),
         Value::Tuple(tuple_) => tuple(places.map(|at| tuple_.items[at].clone()).collect()),
         Value::Range(range) => {
-            let at = |i: i64| large(range.step.checked_mul(i).and_then(|distance| range.start.checked_add(distance)));
-            let by = large(range.step.checked_mul(step_by))?;
+            let at = |i: i64| check_overflow(range.step.checked_mul(i).and_then(|distance| range.start.checked_add(distance)));
+            let by = check_overflow(range.step.checked_mul(step_by))?;
             Ok(Value::Range(Rc::new(Range { start: at(start)?, stop: at(stop)?, step: by, len: count })))
         }
         other => {
             let of = string(other)?;
-            pass(of.len())?;
-            let mut out = Builder::default();
+            use_bytes(of.len())?;
+            let mut out = TextBuilder::default();
             if step_by == 1 {
                 let place = |at: i64| of.char_indices().nth(at as usize).map_or(of.len(), |(at, _)| at);
                 out.push(if count > 0 { &of[place(start)..place(stop)] } else { "" })?;
             } else {
-                room(of.len(), 4)?;
+                check_size(of.len(), 4)?;
                 let chars: Vec<char> = of.chars().collect();
-                places.map(|at| out.push_char(chars[at])).collect::<Res<()>>()?;
+                places.map(|at| out.push_char(chars[at])).collect::<ValueResult<()>>()?;
             }
             out.finish()
         }
@@ -503,8 +503,8 @@ pub(super) fn slice(value: &Value, parts: [Option<i64>; 3]) -> Res<Value> {
 }
 
 /// A text with the characters of HTML written as such.
-pub(super) fn escape(of: &str) -> Res<String> {
-    room(of.len(), 6)?;
+pub(super) fn escape(of: &str) -> ValueResult<String> {
+    check_size(of.len(), 6)?;
     let text = of.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     Ok(text.replace('\'', "&#39;").replace('"', "&#34;"))
 }

@@ -1,19 +1,19 @@
 //! The tree of a source. Statements and expressions are those of Jinja.
 
 use super::Fault;
-use super::ast::{Args, Binary, Comparison, Expr, For, Kind, MacroDef, SPECIAL, Stmt, StmtKind, Target};
+use super::ast::{CallArgs, TemplateBinaryOp, TemplateCompareOp, Expr, For, TemplateExprKind, MacroDef, IMPLICIT_NAMES, Stmt, StmtKind, Target};
 use super::budget::{HEIGHT, SOURCE_DEPTH};
 use super::filters::FILTERS;
-use super::lex::{Piece, Token, pieces};
+use super::lex::{TemplatePiece, Token, tokenize};
 use super::predicates::TESTS;
 use super::value::Str;
 use std::rc::Rc;
 
-type Res<T> = Result<T, Fault>;
+type ParseResult<T> = Result<T, Fault>;
 
 /// Parses a source.
-pub(super) fn parse(source: &str) -> Res<Vec<Stmt>> {
-    let pieces = pieces(source)?.into_iter();
+pub(super) fn parse(source: &str) -> ParseResult<Vec<Stmt>> {
+    let pieces = tokenize(source)?.into_iter();
     let mut parser = Parser {
         pieces,
         tokens: Vec::new(),
@@ -29,7 +29,7 @@ pub(super) fn parse(source: &str) -> Res<Vec<Stmt>> {
 }
 
 struct Parser {
-    pieces: std::vec::IntoIter<Piece>,
+    pieces: std::vec::IntoIter<TemplatePiece>,
     /// Those of the tag that is being parsed.
     tokens: Vec<(usize, Token)>,
     at: usize,
@@ -47,22 +47,22 @@ struct Parser {
 
 const NESTED: &str = "the template is nested too deeply";
 
-fn node(kind: Kind) -> Res<Expr> {
-    let one = |args: &Args| {
+fn node(kind: TemplateExprKind) -> ParseResult<Expr> {
+    let one = |args: &CallArgs| {
         let all = args.positional.iter().chain(args.named.iter().map(|(_, value)| value));
         all.chain(args.star.as_deref()).chain(args.stars.as_deref()).map(|e| e.height).max().unwrap_or(0)
     };
     let below = match &kind {
-        Kind::None | Kind::Bool(_) | Kind::Int(_) | Kind::Float(_) | Kind::Str(_) | Kind::Name(_) => 0,
-        Kind::List(all) | Kind::Tuple(all) | Kind::Concat(all) => all.iter().map(|e| e.height).max().unwrap_or(0),
-        Kind::Dict(all) => all.iter().map(|(k, v)| k.height.max(v.height)).max().unwrap_or(0),
-        Kind::Negate(a) | Kind::Plus(a) | Kind::Not(a) | Kind::Attr(a, _) => a.height,
-        Kind::And(a, b) | Kind::Or(a, b) | Kind::Binary(_, a, b) | Kind::Item(a, b) => a.height.max(b.height),
-        Kind::Compare(a, all) => all.iter().map(|(_, e)| e.height).max().unwrap_or(0).max(a.height),
-        Kind::Cond { test, yes, no } => no.as_ref().map_or(0, |e| e.height).max(test.height).max(yes.height),
-        Kind::Slice(a, parts) => parts.iter().flatten().map(|e| e.height).max().unwrap_or(0).max(a.height),
-        Kind::Call(a, args) | Kind::Test(a, _, args) => one(args).max(a.height),
-        Kind::Filter(a, _, args) => one(args).max(a.as_ref().map_or(0, |e| e.height)),
+        TemplateExprKind::None | TemplateExprKind::Bool(_) | TemplateExprKind::Int(_) | TemplateExprKind::Float(_) | TemplateExprKind::Str(_) | TemplateExprKind::Name(_) => 0,
+        TemplateExprKind::List(all) | TemplateExprKind::Tuple(all) | TemplateExprKind::Concat(all) => all.iter().map(|e| e.height).max().unwrap_or(0),
+        TemplateExprKind::Dict(all) => all.iter().map(|(k, v)| k.height.max(v.height)).max().unwrap_or(0),
+        TemplateExprKind::Negate(a) | TemplateExprKind::Plus(a) | TemplateExprKind::Not(a) | TemplateExprKind::Attr(a, _) => a.height,
+        TemplateExprKind::And(a, b) | TemplateExprKind::Or(a, b) | TemplateExprKind::Binary(_, a, b) | TemplateExprKind::Item(a, b) => a.height.max(b.height),
+        TemplateExprKind::Compare(a, all) => all.iter().map(|(_, e)| e.height).max().unwrap_or(0).max(a.height),
+        TemplateExprKind::Cond { test, yes, no } => no.as_ref().map_or(0, |e| e.height).max(test.height).max(yes.height),
+        TemplateExprKind::Slice(a, parts) => parts.iter().flatten().map(|e| e.height).max().unwrap_or(0).max(a.height),
+        TemplateExprKind::Call(a, args) | TemplateExprKind::Test(a, _, args) => one(args).max(a.height),
+        TemplateExprKind::Filter(a, _, args) => one(args).max(a.as_ref().map_or(0, |e| e.height)),
     };
     if below >= HEIGHT {
         return Err(Fault {
@@ -74,7 +74,7 @@ fn node(kind: Kind) -> Res<Expr> {
 }
 
 impl Parser {
-    fn fault<T>(&self, what: impl Into<String>) -> Res<T> {
+    fn fault<T>(&self, what: impl Into<String>) -> ParseResult<T> {
         let line = self.tokens.get(self.at).map_or(self.line, |token| token.0);
         Err(Fault { line, what: what.into() })
     }
@@ -113,15 +113,15 @@ impl Parser {
         }
     }
 
-    fn expect_op(&mut self, op: &str) -> Res<()> {
+    fn expect_op(&mut self, op: &str) -> ParseResult<()> {
         if self.take_op(op) { Ok(()) } else { self.fault(format!("expected `{op}`, found {}", self.found())) }
     }
 
-    fn expect_name(&mut self, name: &str) -> Res<()> {
+    fn expect_name(&mut self, name: &str) -> ParseResult<()> {
         if self.take_name(name) { Ok(()) } else { self.fault(format!("expected `{name}`, found {}", self.found())) }
     }
 
-    fn name(&mut self) -> Res<String> {
+    fn name(&mut self) -> ParseResult<String> {
         match self.peek() {
             Some(Token::Name(name)) => {
                 let name = name.clone();
@@ -132,12 +132,12 @@ impl Parser {
         }
     }
 
-    fn end(&self) -> Res<()> {
+    fn end(&self) -> ParseResult<()> {
         if self.peek().is_none() { Ok(()) } else { self.fault(format!("unexpected {}", self.found())) }
     }
 
     /// Runs something one level deeper.
-    fn deeper<T>(&mut self, run: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
+    fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth >= SOURCE_DEPTH {
             return self.fault(format!("{NESTED}: the limit is {SOURCE_DEPTH} levels"));
         }
@@ -153,25 +153,25 @@ impl Parser {
     }
 
     /// Statements up to a tag of these names, which is begun; or up to the end of the source.
-    fn body(&mut self, ends: &[&str]) -> Res<(Vec<Stmt>, String)> {
+    fn body(&mut self, ends: &[&str]) -> ParseResult<(Vec<Stmt>, String)> {
         let begin = self.line;
         let mut body = Vec::new();
         while let Some(piece) = self.pieces.next() {
             let (line, kind) = match piece {
-                Piece::Text(text) => (self.line, StmtKind::Text(text)),
-                Piece::Output(line, tokens) => {
+                TemplatePiece::Text(text) => (self.line, StmtKind::Text(text)),
+                TemplatePiece::Output(line, tokens) => {
                     self.load(line, tokens);
                     let value = self.tuple(true, &[]).map_err(|e| e.at(line))?;
                     self.end()?;
                     (line, StmtKind::Output(value))
                 }
-                Piece::Tag(line, tokens) => {
+                TemplatePiece::Tag(line, tokens) => {
                     self.load(line, tokens);
                     if let Some(end) = ends.iter().find(|end| self.is_name(end)) {
                         self.at = 1;
                         return Ok((body, end.to_string()));
                     }
-                    (line, self.deeper(Parser::statement).map_err(|e| e.at(line))?)
+                    (line, self.nested(Parser::statement).map_err(|e| e.at(line))?)
                 }
             };
             body.push(Stmt { line, kind });
@@ -183,20 +183,20 @@ impl Parser {
     }
 
     /// The body of a statement, whose end is passed.
-    fn block(&mut self, ends: &[&str]) -> Res<(Vec<Stmt>, String)> {
+    fn block(&mut self, ends: &[&str]) -> ParseResult<(Vec<Stmt>, String)> {
         self.take_op(":");
         self.end()?;
         self.body(ends)
     }
 
-    fn whole(&mut self, end: &str) -> Res<Vec<Stmt>> {
+    fn block_until(&mut self, end: &str) -> ParseResult<Vec<Stmt>> {
         let body = self.block(&[end])?.0;
         self.end()?;
         Ok(body)
     }
 
     /// Runs something whose names of filters and tests have to be known, in loops of its own if it is a function.
-    fn hard<T>(&mut self, function: bool, run: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
+    fn with_strict_names<T>(&mut self, function: bool, run: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         let before = (self.soft, self.loops);
         self.soft = false;
         self.loops = if function { 0 } else { self.loops };
@@ -205,10 +205,10 @@ impl Parser {
         result
     }
 
-    fn statement(&mut self) -> Res<StmtKind> {
+    fn statement(&mut self) -> ParseResult<StmtKind> {
         let tag = self.name()?;
         Ok(match tag.as_str() {
-            "if" => return self.branches(),
+            "if" => return self.if_statement(),
             "for" => return self.for_loop(),
             "set" => {
                 let target = self.target(true, &[])?;
@@ -218,7 +218,7 @@ impl Parser {
                     return Ok(StmtKind::Set { target, value });
                 }
                 let filter = if self.is_op("|") { Some(self.filters(None, false)?) } else { None };
-                let body = self.hard(false, |p| p.whole("endset"))?;
+                let body = self.with_strict_names(false, |p| p.block_until("endset"))?;
                 StmtKind::SetBlock { target, filter, body }
             }
             "macro" => {
@@ -228,13 +228,13 @@ impl Parser {
             "call" => {
                 let (def, call) = self.function(None, "endcall", |p| {
                     let call = p.expression()?;
-                    if matches!(call.kind, Kind::Call(..)) { Ok(call) } else { p.fault("`call` needs a call") }
+                    if matches!(call.kind, TemplateExprKind::Call(..)) { Ok(call) } else { p.fault("`call` needs a call") }
                 })?;
                 StmtKind::Call { call, def: Rc::new(def) }
             }
             "filter" => {
                 let filter = self.filters(None, true)?;
-                StmtKind::Filter { filter, body: self.hard(false, |p| p.whole("endfilter"))? }
+                StmtKind::Filter { filter, body: self.with_strict_names(false, |p| p.block_until("endfilter"))? }
             }
             "with" => {
                 let mut values = Vec::new();
@@ -246,9 +246,9 @@ impl Parser {
                     self.expect_op("=")?;
                     values.push((target, self.expression()?));
                 }
-                StmtKind::With { values, body: self.hard(false, |p| p.whole("endwith"))? }
+                StmtKind::With { values, body: self.with_strict_names(false, |p| p.block_until("endwith"))? }
             }
-            "generation" => StmtKind::Generation(self.hard(true, |p| p.whole("endgeneration"))?),
+            "generation" => StmtKind::Generation(self.with_strict_names(true, |p| p.block_until("endgeneration"))?),
             "print" => {
                 let mut values = Vec::new();
                 while self.peek().is_some() {
@@ -257,7 +257,7 @@ impl Parser {
                     }
                     values.push(self.expression()?);
                 }
-                StmtKind::Output(node(Kind::Concat(values))?)
+                StmtKind::Output(node(TemplateExprKind::Concat(values))?)
             }
             "break" | "continue" => {
                 self.end()?;
@@ -273,7 +273,7 @@ impl Parser {
         })
     }
 
-    fn branches(&mut self) -> Res<StmtKind> {
+    fn if_statement(&mut self) -> ParseResult<StmtKind> {
         let soft = std::mem::replace(&mut self.soft, true);
         let (mut branches, mut otherwise) = (Vec::new(), Vec::new());
         loop {
@@ -281,7 +281,7 @@ impl Parser {
             let (body, end) = self.block(&["elif", "else", "endif"])?;
             branches.push((test, body));
             if end == "else" {
-                otherwise = self.whole("endif")?;
+                otherwise = self.block_until("endif")?;
             } else if end == "endif" {
                 self.end()?;
             } else {
@@ -292,14 +292,14 @@ impl Parser {
         }
     }
 
-    fn for_loop(&mut self) -> Res<StmtKind> {
+    fn for_loop(&mut self) -> ParseResult<StmtKind> {
         let target = self.target(false, &["in"])?;
         self.expect_name("in")?;
         let iter = self.tuple(false, &["recursive"])?;
         let only = if self.take_name("if") { Some(self.expression()?) } else { None };
         let recursive = self.take_name("recursive");
         let loops = self.loops;
-        let (body, otherwise) = self.hard(recursive, |p| {
+        let (body, otherwise) = self.with_strict_names(recursive, |p| {
             p.loops += 1;
             let (body, end) = p.block(&["else", "endfor"])?;
             p.loops = loops;
@@ -310,7 +310,7 @@ impl Parser {
         if assigns_loop(&target) || body.iter().any(sets_loop) {
             return self.fault("`loop` can't be assigned to in a loop");
         }
-        Ok(StmtKind::For(Rc::new(For { target, iter, only, body, otherwise, recursive })))
+        Ok(StmtKind::For(Rc::new(For { target, iter, filter: only, body, else_body: otherwise, recursive })))
     }
 
     /// The parameters and the body of a macro, or of a `call` block, with what comes between them.
@@ -318,11 +318,11 @@ impl Parser {
         &mut self,
         name: Option<Rc<str>>,
         end: &str,
-        head: impl FnOnce(&mut Self) -> Res<T>,
-    ) -> Res<(MacroDef, T)> {
+        head: impl FnOnce(&mut Self) -> ParseResult<T>,
+    ) -> ParseResult<(MacroDef, T)> {
         let mut params: Vec<(Rc<str>, Option<Expr>)> = Vec::new();
         self.named.push([false; 3]);
-        let inner = self.hard(true, |p| {
+        let inner = self.with_strict_names(true, |p| {
             if name.is_some() || p.is_op("(") {
                 p.expect_op("(")?;
                 while !p.is_op(")") {
@@ -340,7 +340,7 @@ impl Parser {
             }
             let head = head(p)?;
             let before = p.named.last_mut().map(std::mem::take).unwrap_or_default();
-            Ok((p.whole(end)?, head, before))
+            Ok((p.block_until(end)?, head, before))
         });
         let named = self.named.pop().unwrap_or_default();
         let (body, head, before) = inner?;
@@ -353,7 +353,7 @@ impl Parser {
         Ok((MacroDef { name, params, body, named }, head))
     }
 
-    fn plain_target(&mut self) -> Res<Rc<str>> {
+    fn plain_target(&mut self) -> ParseResult<Rc<str>> {
         let name = self.name()?;
         match name.as_str() {
             "true" | "True" | "false" | "False" | "none" | "None" => self.fault(format!("can't assign to `{name}`")),
@@ -361,14 +361,14 @@ impl Parser {
         }
     }
 
-    fn target(&mut self, attributes: bool, ends: &[&str]) -> Res<Target> {
+    fn target(&mut self, attributes: bool, ends: &[&str]) -> ParseResult<Target> {
         let (mut all, mut tuple) = (Vec::new(), false);
         loop {
             let over = self.peek().is_none() || self.is_op(")") || self.is_op("=");
             if over || ends.iter().any(|end| self.is_name(end)) {
                 break;
             }
-            all.push(self.deeper(|p| {
+            all.push(self.nested(|p| {
                 if p.take_op("(") {
                     let target = p.target(attributes, &[])?;
                     p.expect_op(")")?;
@@ -395,18 +395,18 @@ impl Parser {
         }
     }
 
-    fn expression(&mut self) -> Res<Expr> {
-        self.deeper(Parser::conditional)
+    fn expression(&mut self) -> ParseResult<Expr> {
+        self.nested(Parser::conditional)
     }
 
     /// Expressions with commas between them.
-    fn tuple(&mut self, conditional: bool, ends: &[&str]) -> Res<Expr> {
+    fn tuple(&mut self, conditional: bool, ends: &[&str]) -> ParseResult<Expr> {
         let (mut all, mut tuple) = (Vec::new(), false);
         loop {
             if self.peek().is_none() || self.is_op(")") || ends.iter().any(|end| self.is_name(end)) {
                 break;
             }
-            all.push(if conditional { self.expression()? } else { self.deeper(Parser::or)? });
+            all.push(if conditional { self.expression()? } else { self.nested(Parser::or)? });
             if !self.take_op(",") {
                 break;
             }
@@ -416,13 +416,13 @@ impl Parser {
             Some(one) if !tuple => Ok(one),
             Some(last) => {
                 all.push(last);
-                node(Kind::Tuple(all))
+                node(TemplateExprKind::Tuple(all))
             }
             None => self.fault(format!("expected an expression, found {}", self.found())),
         }
     }
 
-    fn conditional(&mut self) -> Res<Expr> {
+    fn conditional(&mut self) -> ParseResult<Expr> {
         // A condition can follow: names in it and before it are looked for when they are needed.
         let soft = self.soft;
         self.soft |= self.has_if;
@@ -430,52 +430,52 @@ impl Parser {
         while self.take_name("if") {
             let test = self.or()?;
             let no = if self.take_name("else") { Some(Box::new(self.expression()?)) } else { None };
-            expr = node(Kind::Cond { test: Box::new(test), yes: Box::new(expr), no })?;
+            expr = node(TemplateExprKind::Cond { test: Box::new(test), yes: Box::new(expr), no })?;
         }
         self.soft = soft;
         Ok(expr)
     }
 
-    fn or(&mut self) -> Res<Expr> {
+    fn or(&mut self) -> ParseResult<Expr> {
         let mut left = self.and()?;
         while self.take_name("or") {
-            left = node(Kind::Or(Box::new(left), Box::new(self.and()?)))?;
+            left = node(TemplateExprKind::Or(Box::new(left), Box::new(self.and()?)))?;
         }
         Ok(left)
     }
 
-    fn and(&mut self) -> Res<Expr> {
+    fn and(&mut self) -> ParseResult<Expr> {
         let mut left = self.not()?;
         while self.take_name("and") {
-            left = node(Kind::And(Box::new(left), Box::new(self.not()?)))?;
+            left = node(TemplateExprKind::And(Box::new(left), Box::new(self.not()?)))?;
         }
         Ok(left)
     }
 
-    fn not(&mut self) -> Res<Expr> {
+    fn not(&mut self) -> ParseResult<Expr> {
         if self.take_name("not") {
-            let inner = self.deeper(Parser::not)?;
-            return node(Kind::Not(Box::new(inner)));
+            let inner = self.nested(Parser::not)?;
+            return node(TemplateExprKind::Not(Box::new(inner)));
         }
         self.compare()
     }
 
-    fn compare(&mut self) -> Res<Expr> {
+    fn compare(&mut self) -> ParseResult<Expr> {
         let first = self.sum()?;
         let mut rest = Vec::new();
         loop {
             let op = match self.peek() {
-                Some(Token::Op("==")) => Comparison::Eq,
-                Some(Token::Op("!=")) => Comparison::Ne,
-                Some(Token::Op("<")) => Comparison::Lt,
-                Some(Token::Op("<=")) => Comparison::Le,
-                Some(Token::Op(">")) => Comparison::Gt,
-                Some(Token::Op(">=")) => Comparison::Ge,
-                Some(Token::Name(name)) if name == "in" => Comparison::In,
+                Some(Token::Op("==")) => TemplateCompareOp::Eq,
+                Some(Token::Op("!=")) => TemplateCompareOp::Ne,
+                Some(Token::Op("<")) => TemplateCompareOp::Lt,
+                Some(Token::Op("<=")) => TemplateCompareOp::Le,
+                Some(Token::Op(">")) => TemplateCompareOp::Gt,
+                Some(Token::Op(">=")) => TemplateCompareOp::Ge,
+                Some(Token::Name(name)) if name == "in" => TemplateCompareOp::In,
                 Some(Token::Name(name)) if name == "not" => match self.tokens.get(self.at + 1) {
                     Some((_, Token::Name(name))) if name == "in" => {
                         self.at += 1;
-                        Comparison::NotIn
+                        TemplateCompareOp::NotIn
                     }
                     _ => break,
                 },
@@ -484,23 +484,23 @@ impl Parser {
             self.at += 1;
             rest.push((op, self.sum()?));
         }
-        if rest.is_empty() { Ok(first) } else { node(Kind::Compare(Box::new(first), rest)) }
+        if rest.is_empty() { Ok(first) } else { node(TemplateExprKind::Compare(Box::new(first), rest)) }
     }
 
-    fn sum(&mut self) -> Res<Expr> {
+    fn sum(&mut self) -> ParseResult<Expr> {
         let mut left = self.concat()?;
         loop {
             let op = match self.peek() {
-                Some(Token::Op("+")) => Binary::Add,
-                Some(Token::Op("-")) => Binary::Sub,
+                Some(Token::Op("+")) => TemplateBinaryOp::Add,
+                Some(Token::Op("-")) => TemplateBinaryOp::Sub,
                 _ => return Ok(left),
             };
             self.at += 1;
-            left = node(Kind::Binary(op, Box::new(left), Box::new(self.concat()?)))?;
+            left = node(TemplateExprKind::Binary(op, Box::new(left), Box::new(self.concat()?)))?;
         }
     }
 
-    fn concat(&mut self) -> Res<Expr> {
+    fn concat(&mut self) -> ParseResult<Expr> {
         let first = self.product()?;
         if !self.is_op("~") {
             return Ok(first);
@@ -509,37 +509,37 @@ impl Parser {
         while self.take_op("~") {
             all.push(self.product()?);
         }
-        node(Kind::Concat(all))
+        node(TemplateExprKind::Concat(all))
     }
 
-    fn product(&mut self) -> Res<Expr> {
+    fn product(&mut self) -> ParseResult<Expr> {
         let mut left = self.power()?;
         loop {
             let op = match self.peek() {
-                Some(Token::Op("*")) => Binary::Mul,
-                Some(Token::Op("/")) => Binary::Div,
-                Some(Token::Op("//")) => Binary::FloorDiv,
-                Some(Token::Op("%")) => Binary::Mod,
+                Some(Token::Op("*")) => TemplateBinaryOp::Mul,
+                Some(Token::Op("/")) => TemplateBinaryOp::Div,
+                Some(Token::Op("//")) => TemplateBinaryOp::FloorDiv,
+                Some(Token::Op("%")) => TemplateBinaryOp::Mod,
                 _ => return Ok(left),
             };
             self.at += 1;
-            left = node(Kind::Binary(op, Box::new(left), Box::new(self.power()?)))?;
+            left = node(TemplateExprKind::Binary(op, Box::new(left), Box::new(self.power()?)))?;
         }
     }
 
-    fn power(&mut self) -> Res<Expr> {
+    fn power(&mut self) -> ParseResult<Expr> {
         let mut left = self.unary(true)?;
         while self.take_op("**") {
-            left = node(Kind::Binary(Binary::Pow, Box::new(left), Box::new(self.unary(true)?)))?;
+            left = node(TemplateExprKind::Binary(TemplateBinaryOp::Pow, Box::new(left), Box::new(self.unary(true)?)))?;
         }
         Ok(left)
     }
 
-    fn unary(&mut self, filtered: bool) -> Res<Expr> {
+    fn unary(&mut self, filtered: bool) -> ParseResult<Expr> {
         let mut expr = if self.take_op("-") {
-            node(Kind::Negate(Box::new(self.deeper(|p| p.unary(false))?)))?
+            node(TemplateExprKind::Negate(Box::new(self.nested(|p| p.unary(false))?)))?
         } else if self.take_op("+") {
-            node(Kind::Plus(Box::new(self.deeper(|p| p.unary(false))?)))?
+            node(TemplateExprKind::Plus(Box::new(self.nested(|p| p.unary(false))?)))?
         } else {
             self.primary()?
         };
@@ -550,7 +550,7 @@ impl Parser {
             } else if self.take_name("is") {
                 self.test(expr)?
             } else if self.is_op("(") {
-                node(Kind::Call(Box::new(expr), self.args()?))?
+                node(TemplateExprKind::Call(Box::new(expr), self.args()?))?
             } else {
                 break;
             };
@@ -558,7 +558,7 @@ impl Parser {
         Ok(expr)
     }
 
-    fn primary(&mut self) -> Res<Expr> {
+    fn primary(&mut self) -> ParseResult<Expr> {
         let Some(token) = self.peek().cloned() else {
             return self.fault("expected an expression, found the end of the tag");
         };
@@ -566,27 +566,27 @@ impl Parser {
         self.at += 1;
         node(match token {
             Token::Name(name) => match name.as_str() {
-                "true" | "True" => Kind::Bool(true),
-                "false" | "False" => Kind::Bool(false),
-                "none" | "None" => Kind::None,
+                "true" | "True" => TemplateExprKind::Bool(true),
+                "false" | "False" => TemplateExprKind::Bool(false),
+                "none" | "None" => TemplateExprKind::None,
                 _ => {
-                    if let (Some(i), Some(named)) = (SPECIAL.iter().position(|s| *s == name), self.named.last_mut()) {
+                    if let (Some(i), Some(named)) = (IMPLICIT_NAMES.iter().position(|s| *s == name), self.named.last_mut()) {
                         named[i] = true;
                     }
-                    Kind::Name(name.into())
+                    TemplateExprKind::Name(name.into())
                 }
             },
-            Token::Int(n) => Kind::Int(n),
-            Token::Float(x) => Kind::Float(x),
+            Token::Int(n) => TemplateExprKind::Int(n),
+            Token::Float(x) => TemplateExprKind::Float(x),
             Token::Str(mut text) => {
                 while let Some(Token::Str(more)) = self.peek() {
                     text.push_str(more);
                     self.at += 1;
                 }
-                Kind::Str(Str::new(text)?)
+                TemplateExprKind::Str(Str::new(text)?)
             }
             Token::Op("(") => {
-                let inner = if self.is_op(")") { node(Kind::Tuple(Vec::new()))? } else { self.tuple(true, &[])? };
+                let inner = if self.is_op(")") { node(TemplateExprKind::Tuple(Vec::new()))? } else { self.tuple(true, &[])? };
                 self.expect_op(")")?;
                 return Ok(inner);
             }
@@ -601,7 +601,7 @@ impl Parser {
                     }
                     all.push(self.expression()?);
                 }
-                Kind::List(all)
+                TemplateExprKind::List(all)
             }
             Token::Op("{") => {
                 let mut all = Vec::new();
@@ -616,7 +616,7 @@ impl Parser {
                     self.expect_op(":")?;
                     all.push((key, self.expression()?));
                 }
-                Kind::Dict(all)
+                TemplateExprKind::Dict(all)
             }
             Token::Op(_) => {
                 self.at = wrong;
@@ -625,27 +625,27 @@ impl Parser {
         })
     }
 
-    fn postfix(&mut self, mut expr: Expr) -> Res<Expr> {
+    fn postfix(&mut self, mut expr: Expr) -> ParseResult<Expr> {
         loop {
             expr = if self.take_op(".") {
                 let token = self.peek().cloned();
                 self.at += 1;
                 match token {
-                    Some(Token::Name(name)) => node(Kind::Attr(Box::new(expr), name.into()))?,
-                    Some(Token::Int(n)) => node(Kind::Item(Box::new(expr), Box::new(node(Kind::Int(n))?)))?,
+                    Some(Token::Name(name)) => node(TemplateExprKind::Attr(Box::new(expr), name.into()))?,
+                    Some(Token::Int(n)) => node(TemplateExprKind::Item(Box::new(expr), Box::new(node(TemplateExprKind::Int(n))?)))?,
                     _ => return self.fault("expected a name or a number after `.`"),
                 }
             } else if self.take_op("[") {
                 self.subscript(expr)?
             } else if self.is_op("(") {
-                node(Kind::Call(Box::new(expr), self.args()?))?
+                node(TemplateExprKind::Call(Box::new(expr), self.args()?))?
             } else {
                 return Ok(expr);
             };
         }
     }
 
-    fn subscript(&mut self, expr: Expr) -> Res<Expr> {
+    fn subscript(&mut self, expr: Expr) -> ParseResult<Expr> {
         let mut parts: [Option<Box<Expr>>; 3] = [None, None, None];
         let mut colons = 0;
         while !self.is_op("]") {
@@ -660,7 +660,7 @@ impl Parser {
         }
         if colons > 0 {
             self.expect_op("]")?;
-            return node(Kind::Slice(Box::new(expr), parts));
+            return node(TemplateExprKind::Slice(Box::new(expr), parts));
         }
         let Some(first) = parts[0].take() else { return self.fault("expected an index before `]`") };
         let mut all = vec![*first];
@@ -672,15 +672,15 @@ impl Parser {
             (1, Some(one)) => one,
             (_, last) => {
                 all.extend(last);
-                node(Kind::Tuple(all))?
+                node(TemplateExprKind::Tuple(all))?
             }
         };
-        node(Kind::Item(Box::new(expr), Box::new(index)))
+        node(TemplateExprKind::Item(Box::new(expr), Box::new(index)))
     }
 
-    fn args(&mut self) -> Res<Args> {
+    fn args(&mut self) -> ParseResult<CallArgs> {
         self.expect_op("(")?;
-        let mut args = Args::default();
+        let mut args = CallArgs::default();
         let mut first = true;
         while !self.take_op(")") {
             if !first {
@@ -717,7 +717,7 @@ impl Parser {
         Ok(args)
     }
 
-    fn dotted(&mut self) -> Res<String> {
+    fn dotted(&mut self) -> ParseResult<String> {
         let mut name = self.name()?;
         while self.take_op(".") {
             name = name + "." + &self.name()?;
@@ -725,7 +725,7 @@ impl Parser {
         Ok(name)
     }
 
-    fn filters(&mut self, mut value: Option<Expr>, mut inline: bool) -> Res<Expr> {
+    fn filters(&mut self, mut value: Option<Expr>, mut inline: bool) -> ParseResult<Expr> {
         loop {
             if !std::mem::take(&mut inline) && !self.take_op("|") {
                 return match value {
@@ -737,12 +737,12 @@ impl Parser {
             if !self.soft && !FILTERS.contains(&name.as_str()) {
                 return self.fault(format!("there is no filter `{name}`"));
             }
-            let args = if self.is_op("(") { self.args()? } else { Args::default() };
-            value = Some(node(Kind::Filter(value.map(Box::new), name, args))?);
+            let args = if self.is_op("(") { self.args()? } else { CallArgs::default() };
+            value = Some(node(TemplateExprKind::Filter(value.map(Box::new), name, args))?);
         }
     }
 
-    fn test(&mut self, value: Expr) -> Res<Expr> {
+    fn test(&mut self, value: Expr) -> ParseResult<Expr> {
         let negated = self.take_name("not");
         let name = self.dotted()?;
         if !self.soft && !TESTS.contains(&name.as_str()) {
@@ -750,16 +750,16 @@ impl Parser {
         }
         let args = match self.peek() {
             Some(Token::Op("(")) => self.args()?,
-            Some(Token::Name(name)) if matches!(name.as_str(), "else" | "or" | "and") => Args::default(),
+            Some(Token::Name(name)) if matches!(name.as_str(), "else" | "or" | "and") => CallArgs::default(),
             Some(Token::Name(name)) if name == "is" => return self.fault("tests can't be chained with `is`"),
             Some(Token::Name(_) | Token::Str(_) | Token::Int(_) | Token::Float(_) | Token::Op("[" | "{")) => {
-                let arg = self.deeper(Parser::primary)?;
-                Args { positional: vec![self.postfix(arg)?], ..Args::default() }
+                let arg = self.nested(Parser::primary)?;
+                CallArgs { positional: vec![self.postfix(arg)?], ..CallArgs::default() }
             }
-            _ => Args::default(),
+            _ => CallArgs::default(),
         };
-        let test = node(Kind::Test(Box::new(value), name, args))?;
-        if negated { node(Kind::Not(Box::new(test))) } else { Ok(test) }
+        let test = node(TemplateExprKind::Test(Box::new(value), name, args))?;
+        if negated { node(TemplateExprKind::Not(Box::new(test))) } else { Ok(test) }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Tests of Jinja: `value is name(args)`.
 
-use super::ast::Comparison;
-use super::budget::step;
-use super::eval::Args;
+use super::ast::TemplateCompareOp;
+use super::budget::use_steps;
+use super::eval::EvaluatedArgs;
 use super::filters::FILTERS;
-use super::ops::{binary, compare, contains, equal, same};
-use super::value::{Res, Source, Value, hashable, length, string, truth};
+use super::ops::{binary, compare, contains, equal, is_same};
+use super::value::{ValueResult, IterSource, Value, hashable, length, string, is_truthy};
 
 /// Names of tests.
 pub(super) const TESTS: [&str; 39] = [
@@ -51,7 +51,7 @@ pub(super) const TESTS: [&str; 39] = [
 ];
 
 /// Whether a test holds.
-pub(super) fn test(name: &str, value: &Value, args: &Args) -> Res<bool> {
+pub(super) fn test(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<bool> {
     let count = match name {
         "divisibleby" | "sameas" | "in" | "==" | "eq" | "equalto" | "!=" | "ne" | ">" | "gt" | "greaterthan" | "ge"
         | ">=" | "<" | "lt" | "lessthan" | "<=" | "le" => 1,
@@ -61,10 +61,10 @@ pub(super) fn test(name: &str, value: &Value, args: &Args) -> Res<bool> {
         return Err(format!("the test `{name}` takes {count} arguments"));
     }
     if let (Value::Str(s), "lower" | "upper" | "sameas") = (value, name) {
-        step(s.len() as u64 / 8)?;
+        use_steps(s.len() as u64 / 8)?;
     }
     let other = || args.positional.first().cloned().unwrap_or(Value::None);
-    let rest = |by: &Value| binary(super::ast::Binary::Mod, value, by);
+    let rest = |by: &Value| binary(super::ast::TemplateBinaryOp::Mod, value, by);
     let compared = |op| compare(op, value, &other());
     Ok(match name {
         "odd" => equal(&rest(&Value::Int(2))?, &Value::Int(1))?,
@@ -87,30 +87,30 @@ pub(super) fn test(name: &str, value: &Value, args: &Args) -> Res<bool> {
         "mapping" => matches!(value, Value::Dict(_)),
         "number" => matches!(value, Value::Bool(_) | Value::Int(_) | Value::Float(_)),
         "sequence" => length(value).is_some() && !matches!(value, Value::View(..)),
-        "iterable" => Source::of(value).is_ok(),
+        "iterable" => IterSource::of(value).is_ok(),
         "callable" => matches!(
             value,
             Value::Macro(_) | Value::Function(_) | Value::Method(_) | Value::Loop(_) | Value::Undefined(_)
         ),
-        "sameas" => same(value, &other()),
+        "sameas" => is_same(value, &other()),
         "escaped" => matches!(value, Value::Str(text) if text.is_safe()),
         "in" => contains(value, &other())?,
-        "==" | "eq" | "equalto" => compared(Comparison::Eq)?,
-        "!=" | "ne" => compared(Comparison::Ne)?,
-        ">" | "gt" | "greaterthan" => compared(Comparison::Gt)?,
-        ">=" | "ge" => compared(Comparison::Ge)?,
-        "<" | "lt" | "lessthan" => compared(Comparison::Lt)?,
-        "<=" | "le" => compared(Comparison::Le)?,
+        "==" | "eq" | "equalto" => compared(TemplateCompareOp::Eq)?,
+        "!=" | "ne" => compared(TemplateCompareOp::Ne)?,
+        ">" | "gt" | "greaterthan" => compared(TemplateCompareOp::Gt)?,
+        ">=" | "ge" => compared(TemplateCompareOp::Ge)?,
+        "<" | "lt" | "lessthan" => compared(TemplateCompareOp::Lt)?,
+        "<=" | "le" => compared(TemplateCompareOp::Le)?,
         _ => return Err(format!("there is no test `{name}`")),
     })
 }
 
 /// Whether a test of arguments, the first of which is its name, holds. Without a name, whether the value is true.
-pub(super) fn named(value: &Value, args: &Args) -> Res<bool> {
+pub(super) fn apply_test(value: &Value, args: &EvaluatedArgs) -> ValueResult<bool> {
     match args.positional.split_first() {
-        None => Ok(truth(value)),
+        None => Ok(is_truthy(value)),
         Some((name, rest)) => {
-            test(&string(name)?, value, &Args { positional: rest.to_vec(), named: args.named.clone() })
+            test(&string(name)?, value, &EvaluatedArgs { positional: rest.to_vec(), named: args.named.clone() })
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Random templates against Jinja, and hostile ones against the bounds.
 
 use super::{Rendered, budget, render};
-use oracle::counting::{Counting, peak};
+use oracle::counting_allocator::{CountingAllocator, peak_bytes};
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn rounds(usual: u64) -> u64 {
     std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
@@ -116,7 +116,7 @@ fn bounded(sources: Vec<String>) -> Vec<Result<usize, String>> {
         for source in &sources {
             let begin = Instant::now();
             let variables = json!({ "messages": [{ "role": "user", "content": "Hi" }] });
-            let (result, bytes) = peak(|| rendered(source, &variables));
+            let (result, bytes) = peak_bytes(|| rendered(source, &variables));
             let took = begin.elapsed();
             let shown: String = source.chars().take(500).collect();
             assert!(took < Duration::from_secs(2), "{took:?} for {shown}");

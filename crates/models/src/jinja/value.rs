@@ -1,14 +1,14 @@
 //! Values as Python has them: how they print, whether they are true, what they are called.
 
 use super::ast::MacroDef;
-use super::budget::{Charge, VALUE_DEPTH, enter, pass, step};
-use super::eval::Loop;
+use super::budget::{MemoryCharge, VALUE_DEPTH, enter_level, use_bytes, use_steps};
+use super::eval::LoopContext;
 use serde_json::Value as Json;
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
 
-pub(super) type Res<T> = Result<T, String>;
+pub(super) type ValueResult<T> = Result<T, String>;
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {
@@ -22,20 +22,20 @@ pub(super) enum Value {
     List(Rc<List>),
     Tuple(Rc<List>),
     Dict(Rc<Dict>),
-    View(View, Rc<Dict>),
+    View(DictView, Rc<Dict>),
     Range(Rc<Range>),
     /// What generators of Python are: it can be gone through once.
     Iter(Rc<Iter>),
     Namespace(Rc<Scope>),
     Macro(Rc<Macro>),
-    Loop(Rc<Loop>),
-    Function(Function),
+    Loop(Rc<LoopContext>),
+    Function(BuiltinFunction),
     Method(Rc<(Value, &'static str)>),
 }
 
 /// What is seen of a dict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum View {
+pub(super) enum DictView {
     Keys,
     Values,
     Items,
@@ -43,7 +43,7 @@ pub(super) enum View {
 
 /// What templates can call by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Function {
+pub(super) enum BuiltinFunction {
     Range,
     Dict,
     Namespace,
@@ -51,12 +51,12 @@ pub(super) enum Function {
     StrftimeNow,
 }
 
-pub(super) const FUNCTIONS: [(&str, Function); 5] = [
-    ("range", Function::Range),
-    ("dict", Function::Dict),
-    ("namespace", Function::Namespace),
-    ("raise_exception", Function::RaiseException),
-    ("strftime_now", Function::StrftimeNow),
+pub(super) const FUNCTIONS: [(&str, BuiltinFunction); 5] = [
+    ("range", BuiltinFunction::Range),
+    ("dict", BuiltinFunction::Dict),
+    ("namespace", BuiltinFunction::Namespace),
+    ("raise_exception", BuiltinFunction::RaiseException),
+    ("strftime_now", BuiltinFunction::StrftimeNow),
 ];
 
 /// A text, shared.
@@ -68,21 +68,21 @@ struct Text {
     text: String,
     /// Marked as HTML, by `safe` and `escape`.
     safe: bool,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 impl Str {
-    pub(super) fn new(text: impl Into<String>) -> Res<Str> {
+    pub(super) fn new(text: impl Into<String>) -> ValueResult<Str> {
         Str::marked(text.into(), false)
     }
 
-    pub(super) fn safe(text: impl Into<String>) -> Res<Str> {
+    pub(super) fn safe(text: impl Into<String>) -> ValueResult<Str> {
         Str::marked(text.into(), true)
     }
 
-    fn marked(text: String, safe: bool) -> Res<Str> {
-        step(1)?;
-        let charge = Charge::new(text.len() + 112)?;
+    fn marked(text: String, safe: bool) -> ValueResult<Str> {
+        use_steps(1)?;
+        let charge = MemoryCharge::new(text.len() + 112)?;
         Ok(Str(Rc::new(Text { text, safe, _charge: charge })))
     }
 
@@ -101,13 +101,13 @@ impl Deref for Str {
 
 /// A text that is being made.
 #[derive(Debug, Default)]
-pub(super) struct Builder {
+pub(super) struct TextBuilder {
     pub(super) text: String,
-    charge: Charge,
+    charge: MemoryCharge,
 }
 
-impl Builder {
-    pub(super) fn push(&mut self, text: &str) -> Res<()> {
+impl TextBuilder {
+    pub(super) fn push(&mut self, text: &str) -> ValueResult<()> {
         let needed = self.text.len() + text.len();
         if needed > self.charge.bytes() {
             self.charge.grow(needed - self.charge.bytes() + 128)?;
@@ -116,18 +116,18 @@ impl Builder {
         Ok(())
     }
 
-    pub(super) fn push_char(&mut self, c: char) -> Res<()> {
-        step(1)?;
+    pub(super) fn push_char(&mut self, c: char) -> ValueResult<()> {
+        use_steps(1)?;
         self.push(c.encode_utf8(&mut [0; 4]))
     }
 
     /// The same text several times.
-    pub(super) fn repeat(&mut self, text: &str, times: usize) -> Res<()> {
-        super::budget::room(times, text.len())?;
+    pub(super) fn repeat(&mut self, text: &str, times: usize) -> ValueResult<()> {
+        super::budget::check_size(times, text.len())?;
         self.push(&text.repeat(if text.is_empty() { 0 } else { times }))
     }
 
-    pub(super) fn finish(self) -> Res<Value> {
+    pub(super) fn finish(self) -> ValueResult<Value> {
         drop(self.charge);
         Ok(Value::Str(Str::new(self.text)?))
     }
@@ -139,25 +139,25 @@ pub(super) struct List {
     depth: u32,
     /// A pair of the filter `groupby`, with `grouper` and `list`.
     pub(super) group: bool,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 impl List {
-    pub(super) fn new(items: Vec<Value>) -> Res<Rc<List>> {
-        let depth = deeper(items.iter())?;
-        let charge = Charge::new(items.len() * 2 * size_of::<Value>() + 96)?;
+    pub(super) fn new(items: Vec<Value>) -> ValueResult<Rc<List>> {
+        let depth = nesting_depth(items.iter())?;
+        let charge = MemoryCharge::new(items.len() * 2 * size_of::<Value>() + 96)?;
         Ok(Rc::new(List { items, depth, group: false, _charge: charge }))
     }
 
-    pub(super) fn group(key: Value, items: Vec<Value>) -> Res<Value> {
+    pub(super) fn group(key: Value, items: Vec<Value>) -> ValueResult<Value> {
         let items = vec![key, Value::List(List::new(items)?)];
-        let (depth, charge) = (deeper(items.iter())?, Charge::new(128)?);
+        let (depth, charge) = (nesting_depth(items.iter())?, MemoryCharge::new(128)?);
         Ok(Value::Tuple(Rc::new(List { items, depth, group: true, _charge: charge })))
     }
 }
 
 /// One more than the depth of the deepest.
-fn deeper<'v>(values: impl Iterator<Item = &'v Value>) -> Res<u32> {
+fn nesting_depth<'v>(values: impl Iterator<Item = &'v Value>) -> ValueResult<u32> {
     let depth = values.map(depth).max().unwrap_or(0) + 1;
     if depth > VALUE_DEPTH {
         return Err(format!("lists and dicts are nested more than {VALUE_DEPTH} deep, which is the limit"));
@@ -180,19 +180,19 @@ fn depth(value: &Value) -> u32 {
 pub(super) struct Dict {
     pub(super) entries: Vec<(Value, Value)>,
     depth: u32,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 impl Dict {
     /// Of keys that differ.
-    pub(super) fn of_unique(entries: Vec<(Value, Value)>) -> Res<Rc<Dict>> {
-        let depth = deeper(entries.iter().flat_map(|(key, value)| [key, value]))?;
-        let charge = Charge::new(entries.len() * 4 * size_of::<Value>() + 96)?;
+    pub(super) fn of_unique(entries: Vec<(Value, Value)>) -> ValueResult<Rc<Dict>> {
+        let depth = nesting_depth(entries.iter().flat_map(|(key, value)| [key, value]))?;
+        let charge = MemoryCharge::new(entries.len() * 4 * size_of::<Value>() + 96)?;
         Ok(Rc::new(Dict { entries, depth, _charge: charge }))
     }
 
     /// Of keys of which a later one replaces the value of an earlier one that is equal.
-    pub(super) fn new(entries: Vec<(Value, Value)>) -> Res<Rc<Dict>> {
+    pub(super) fn new(entries: Vec<(Value, Value)>) -> ValueResult<Rc<Dict>> {
         let mut unique: Vec<(Value, Value)> = Vec::with_capacity(entries.len());
         for (key, value) in entries {
             match find(&unique, &key)? {
@@ -203,24 +203,24 @@ impl Dict {
         Dict::of_unique(unique)
     }
 
-    pub(super) fn get(&self, key: &Value) -> Res<Option<&Value>> {
+    pub(super) fn get(&self, key: &Value) -> ValueResult<Option<&Value>> {
         Ok(find(&self.entries, key)?.map(|at| &self.entries[at].1))
     }
 
-    pub(super) fn text(&self, key: &str) -> Res<Option<&Value>> {
-        step(self.entries.len() as u64 / 8)?;
+    pub(super) fn text(&self, key: &str) -> ValueResult<Option<&Value>> {
+        use_steps(self.entries.len() as u64 / 8)?;
         let is = |entry: &&(Value, Value)| matches!(&entry.0, Value::Str(text) if **text == *key);
         Ok(self.entries.iter().find(is).map(|entry| &entry.1))
     }
 }
 
-fn find(entries: &[(Value, Value)], key: &Value) -> Res<Option<usize>> {
+fn find(entries: &[(Value, Value)], key: &Value) -> ValueResult<Option<usize>> {
     hashable(key)?;
-    step(entries.len() as u64 / 8)?;
+    use_steps(entries.len() as u64 / 8)?;
     for (at, (known, _)) in entries.iter().enumerate() {
         let same = match (known, key) {
             (Value::Str(a), Value::Str(b)) if a.len() == b.len() => {
-                pass(a.len())?;
+                use_bytes(a.len())?;
                 **a == **b
             }
             (Value::Str(_), _) | (_, Value::Str(_)) => false,
@@ -234,11 +234,11 @@ fn find(entries: &[(Value, Value)], key: &Value) -> Res<Option<usize>> {
 }
 
 /// Whether a value can be the key of a dict.
-pub(super) fn hashable(value: &Value) -> Res<()> {
+pub(super) fn hashable(value: &Value) -> ValueResult<()> {
     match value {
         Value::List(_) | Value::Dict(_) | Value::View(..) => Err(format!("unhashable type: '{}'", type_name(value))),
         Value::Tuple(list) => {
-            let _level = enter()?;
+            let _level = enter_level()?;
             list.items.iter().try_for_each(hashable)
         }
         _ => Ok(()),
@@ -263,19 +263,19 @@ impl Range {
 /// What is left of an iteration, and why it fails at its end.
 #[derive(Debug)]
 pub(super) struct Iter {
-    state: RefCell<(Source, Option<String>)>,
+    state: RefCell<(IterSource, Option<String>)>,
     depth: u32,
 }
 
 impl Iter {
     /// Of the values that were found before a fault. It is told to whoever goes so far.
-    pub(super) fn new(items: Vec<Value>, fault: Option<String>) -> Res<Value> {
+    pub(super) fn new(items: Vec<Value>, fault: Option<String>) -> ValueResult<Value> {
         let list = List::new(items)?;
         let depth = list.depth;
-        Ok(Value::Iter(Rc::new(Iter { state: RefCell::new((Source::List(list, 0), fault)), depth })))
+        Ok(Value::Iter(Rc::new(Iter { state: RefCell::new((IterSource::List(list, 0), fault)), depth })))
     }
 
-    pub(super) fn next(&self) -> Res<Option<Value>> {
+    pub(super) fn next(&self) -> ValueResult<Option<Value>> {
         let mut state = self.state.borrow_mut();
         match state.0.next()? {
             Some(item) => Ok(Some(item)),
@@ -286,65 +286,65 @@ impl Iter {
 
 /// What is gone through.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum IterSource {
     Empty,
     Chars(Str, usize),
     List(Rc<List>, usize),
-    Dict(View, Rc<Dict>, usize),
+    Dict(DictView, Rc<Dict>, usize),
     Range(Rc<Range>, usize),
     Iter(Rc<Iter>),
     Loop,
 }
 
-impl Source {
-    pub(super) fn of(value: &Value) -> Res<Source> {
+impl IterSource {
+    pub(super) fn of(value: &Value) -> ValueResult<IterSource> {
         Ok(match value {
-            Value::Undefined(_) => Source::Empty,
-            Value::Str(text) => Source::Chars(text.clone(), 0),
-            Value::List(list) | Value::Tuple(list) => Source::List(list.clone(), 0),
-            Value::Dict(dict) => Source::Dict(View::Keys, dict.clone(), 0),
-            Value::View(view, dict) => Source::Dict(*view, dict.clone(), 0),
-            Value::Range(range) => Source::Range(range.clone(), 0),
-            Value::Iter(iter) => Source::Iter(iter.clone()),
-            Value::Loop(_) => Source::Loop,
+            Value::Undefined(_) => IterSource::Empty,
+            Value::Str(text) => IterSource::Chars(text.clone(), 0),
+            Value::List(list) | Value::Tuple(list) => IterSource::List(list.clone(), 0),
+            Value::Dict(dict) => IterSource::Dict(DictView::Keys, dict.clone(), 0),
+            Value::View(view, dict) => IterSource::Dict(*view, dict.clone(), 0),
+            Value::Range(range) => IterSource::Range(range.clone(), 0),
+            Value::Iter(iter) => IterSource::Iter(iter.clone()),
+            Value::Loop(_) => IterSource::Loop,
             _ => return Err(format!("'{}' object is not iterable", type_name(value))),
         })
     }
 
-    pub(super) fn next(&mut self) -> Res<Option<Value>> {
-        step(1)?;
+    pub(super) fn next(&mut self) -> ValueResult<Option<Value>> {
+        use_steps(1)?;
         Ok(match self {
-            Source::Empty => None,
-            Source::Chars(text, at) => {
+            IterSource::Empty => None,
+            IterSource::Chars(text, at) => {
                 let next = text[*at..].chars().next();
                 *at += next.map_or(0, char::len_utf8);
                 next.map(|c| Str::new(c).map(Value::Str)).transpose()?
             }
-            Source::List(list, at) => {
+            IterSource::List(list, at) => {
                 *at += 1;
                 list.items.get(*at - 1).cloned()
             }
-            Source::Dict(view, dict, at) => {
+            IterSource::Dict(view, dict, at) => {
                 *at += 1;
                 match (dict.entries.get(*at - 1), view) {
                     (None, _) => None,
-                    (Some((key, _)), View::Keys) => Some(key.clone()),
-                    (Some((_, value)), View::Values) => Some(value.clone()),
-                    (Some((key, value)), View::Items) => {
+                    (Some((key, _)), DictView::Keys) => Some(key.clone()),
+                    (Some((_, value)), DictView::Values) => Some(value.clone()),
+                    (Some((key, value)), DictView::Items) => {
                         Some(Value::Tuple(List::new(vec![key.clone(), value.clone()])?))
                     }
                 }
             }
-            Source::Range(range, at) => {
+            IterSource::Range(range, at) => {
                 *at += 1;
                 (*at <= range.len).then(|| range.at(*at - 1))
             }
-            Source::Iter(iter) => iter.next()?,
-            Source::Loop => return Err("a loop can't be gone through".into()),
+            IterSource::Iter(iter) => iter.next()?,
+            IterSource::Loop => return Err("a loop can't be gone through".into()),
         })
     }
 
-    pub(super) fn rest(mut self) -> Res<Vec<Value>> {
+    pub(super) fn rest(mut self) -> ValueResult<Vec<Value>> {
         let mut items = Vec::new();
         while let Some(item) = self.next()? {
             items.push(item);
@@ -354,8 +354,8 @@ impl Source {
 }
 
 /// All that a value gives.
-pub(super) fn items(value: &Value) -> Res<Vec<Value>> {
-    Source::of(value)?.rest()
+pub(super) fn items(value: &Value) -> ValueResult<Vec<Value>> {
+    IterSource::of(value)?.rest()
 }
 
 /// Variables of a block, or attributes of a namespace.
@@ -371,13 +371,13 @@ impl Scope {
         Rc::new(Scope { vars: RefCell::default(), parent: Some(parent.clone()), registered: Cell::new(false) })
     }
 
-    pub(super) fn own(&self, name: &str) -> Res<Option<Value>> {
+    pub(super) fn own(&self, name: &str) -> ValueResult<Option<Value>> {
         let vars = self.vars.borrow();
-        step(vars.len() as u64 / 8)?;
+        use_steps(vars.len() as u64 / 8)?;
         Ok(vars.iter().find(|(known, _)| **known == *name).map(|(_, value)| value.clone()))
     }
 
-    pub(super) fn get(&self, name: &str) -> Res<Option<Value>> {
+    pub(super) fn get(&self, name: &str) -> ValueResult<Option<Value>> {
         let mut at = Some(self);
         while let Some(scope) = at {
             if let Some(value) = scope.own(name)? {
@@ -388,9 +388,9 @@ impl Scope {
         Ok(None)
     }
 
-    pub(super) fn set(&self, name: &Rc<str>, value: Value) -> Res<()> {
+    pub(super) fn set(&self, name: &Rc<str>, value: Value) -> ValueResult<()> {
         let mut vars = self.vars.borrow_mut();
-        step(vars.len() as u64 / 8)?;
+        use_steps(vars.len() as u64 / 8)?;
         let old = match vars.iter_mut().find(|(known, _)| known == name) {
             Some(found) => Some(std::mem::replace(&mut found.1, value)),
             None => {
@@ -406,7 +406,7 @@ impl Scope {
 
 thread_local! {
     /// Values of scopes that are gone. They are dropped one after the other: scopes can hold each other in long chains.
-    static GONE: RefCell<(bool, Vec<Value>)> = const { RefCell::new((false, Vec::new())) };
+    static DROPPED_VALUES: RefCell<(bool, Vec<Value>)> = const { RefCell::new((false, Vec::new())) };
 }
 
 impl Drop for Scope {
@@ -415,17 +415,17 @@ impl Drop for Scope {
         if vars.is_empty() {
             return;
         }
-        let busy = GONE.with_borrow_mut(|gone| {
+        let busy = DROPPED_VALUES.with_borrow_mut(|gone| {
             gone.1.extend(vars.into_iter().map(|(_, value)| value));
             std::mem::replace(&mut gone.0, true)
         });
         if busy {
             return;
         }
-        while let Some(value) = GONE.with_borrow_mut(|gone| gone.1.pop()) {
+        while let Some(value) = DROPPED_VALUES.with_borrow_mut(|gone| gone.1.pop()) {
             drop(value);
         }
-        GONE.with_borrow_mut(|gone| gone.0 = false);
+        DROPPED_VALUES.with_borrow_mut(|gone| gone.0 = false);
     }
 }
 
@@ -437,24 +437,24 @@ pub(super) struct Macro {
 }
 
 /// A value that is missing. What says why is counted: it has names that the template chose.
-pub(super) fn undefined(why: impl Into<String>) -> Res<Value> {
+pub(super) fn undefined(why: impl Into<String>) -> ValueResult<Value> {
     Str::new(why).map(Value::Undefined)
 }
 
-pub(super) fn text(value: impl Into<String>) -> Res<Value> {
+pub(super) fn text(value: impl Into<String>) -> ValueResult<Value> {
     Str::new(value).map(Value::Str)
 }
 
-pub(super) fn list(items: Vec<Value>) -> Res<Value> {
+pub(super) fn list(items: Vec<Value>) -> ValueResult<Value> {
     List::new(items).map(Value::List)
 }
 
-pub(super) fn tuple(items: Vec<Value>) -> Res<Value> {
+pub(super) fn tuple(items: Vec<Value>) -> ValueResult<Value> {
     List::new(items).map(Value::Tuple)
 }
 
-pub(super) fn from_json(json: &Json) -> Res<Value> {
-    let _level = enter()?;
+pub(super) fn from_json(json: &Json) -> ValueResult<Value> {
+    let _level = enter_level()?;
     Ok(match json {
         Json::Null => Value::None,
         Json::Bool(x) => Value::Bool(*x),
@@ -464,10 +464,10 @@ pub(super) fn from_json(json: &Json) -> Res<Value> {
             _ => return Err(format!("the number {n} has more than 64 bits")),
         },
         Json::String(s) => text(s.as_str())?,
-        Json::Array(all) => list(all.iter().map(from_json).collect::<Res<_>>()?)?,
+        Json::Array(all) => list(all.iter().map(from_json).collect::<ValueResult<_>>()?)?,
         Json::Object(map) => {
             let entries = map.iter().map(|(key, value)| Ok((text(key.as_str())?, from_json(value)?)));
-            Value::Dict(Dict::of_unique(entries.collect::<Res<_>>()?)?)
+            Value::Dict(Dict::of_unique(entries.collect::<ValueResult<_>>()?)?)
         }
     })
 }
@@ -484,9 +484,9 @@ pub(super) fn type_name(value: &Value) -> &'static str {
         Value::List(_) => "list",
         Value::Tuple(_) => "tuple",
         Value::Dict(_) => "dict",
-        Value::View(View::Keys, _) => "dict_keys",
-        Value::View(View::Values, _) => "dict_values",
-        Value::View(View::Items, _) => "dict_items",
+        Value::View(DictView::Keys, _) => "dict_keys",
+        Value::View(DictView::Values, _) => "dict_values",
+        Value::View(DictView::Items, _) => "dict_items",
         Value::Range(_) => "range",
         Value::Iter(_) => "generator",
         Value::Namespace(_) => "Namespace",
@@ -497,7 +497,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-pub(super) fn truth(value: &Value) -> bool {
+pub(super) fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Undefined(_) | Value::None => false,
         Value::Bool(x) => *x,
@@ -514,7 +514,7 @@ pub(super) fn length(value: &Value) -> Option<usize> {
         Value::Undefined(_) => 0,
         Value::Str(text) => {
             // Where this is too much, the next step fails.
-            let _ = pass(text.len());
+            let _ = use_bytes(text.len());
             text.chars().count()
         }
         Value::List(list) | Value::Tuple(list) => list.items.len(),
@@ -525,17 +525,17 @@ pub(super) fn length(value: &Value) -> Option<usize> {
 }
 
 /// `str(value)`.
-pub(super) fn string(value: &Value) -> Res<Str> {
+pub(super) fn string(value: &Value) -> ValueResult<Str> {
     if let Value::Str(text) = value {
         return Ok(text.clone());
     }
-    let mut out = Builder::default();
+    let mut out = TextBuilder::default();
     print(value, &mut out)?;
     Str::new(out.text)
 }
 
 /// Appends what `str(value)` is.
-pub(super) fn print(value: &Value, out: &mut Builder) -> Res<()> {
+pub(super) fn print(value: &Value, out: &mut TextBuilder) -> ValueResult<()> {
     match value {
         Value::Str(text) => out.push(text),
         Value::Undefined(_) => Ok(()),
@@ -544,14 +544,14 @@ pub(super) fn print(value: &Value, out: &mut Builder) -> Res<()> {
 }
 
 /// Appends what `repr(value)` is.
-pub(super) fn repr(value: &Value, out: &mut Builder) -> Res<()> {
-    let _level = enter()?;
+pub(super) fn repr(value: &Value, out: &mut TextBuilder) -> ValueResult<()> {
+    let _level = enter_level()?;
     match value {
         Value::Undefined(_) => out.push("Undefined"),
         Value::None => out.push("None"),
         Value::Bool(x) => out.push(if *x { "True" } else { "False" }),
         Value::Int(n) => out.push(&n.to_string()),
-        Value::Float(x) => out.push(&super::format::float(*x)),
+        Value::Float(x) => out.push(&super::format::float_repr(*x)),
         Value::Str(text) if text.is_safe() => {
             out.push("Markup(")?;
             quoted(text, out)?;
@@ -572,7 +572,7 @@ pub(super) fn repr(value: &Value, out: &mut Builder) -> Res<()> {
         Value::Namespace(scope) => {
             out.push("<Namespace ")?;
             let vars = scope.vars.borrow().clone();
-            let vars = vars.into_iter().map(|(name, value)| Ok((text(&*name)?, value))).collect::<Res<Vec<_>>>()?;
+            let vars = vars.into_iter().map(|(name, value)| Ok((text(&*name)?, value))).collect::<ValueResult<Vec<_>>>()?;
             entries(&vars, out)?;
             out.push(">")
         }
@@ -588,7 +588,7 @@ pub(super) fn repr(value: &Value, out: &mut Builder) -> Res<()> {
     }
 }
 
-fn sequence(open: &str, items: &[Value], close: &str, out: &mut Builder) -> Res<()> {
+fn sequence(open: &str, items: &[Value], close: &str, out: &mut TextBuilder) -> ValueResult<()> {
     out.push(open)?;
     for (i, item) in items.iter().enumerate() {
         out.push(if i > 0 { ", " } else { "" })?;
@@ -597,7 +597,7 @@ fn sequence(open: &str, items: &[Value], close: &str, out: &mut Builder) -> Res<
     out.push(close)
 }
 
-fn entries(entries: &[(Value, Value)], out: &mut Builder) -> Res<()> {
+fn entries(entries: &[(Value, Value)], out: &mut TextBuilder) -> ValueResult<()> {
     out.push("{")?;
     for (i, (key, value)) in entries.iter().enumerate() {
         out.push(if i > 0 { ", " } else { "" })?;
@@ -609,7 +609,7 @@ fn entries(entries: &[(Value, Value)], out: &mut Builder) -> Res<()> {
 }
 
 /// A text in quotes, as Python writes it.
-fn quoted(text: &str, out: &mut Builder) -> Res<()> {
+fn quoted(text: &str, out: &mut TextBuilder) -> ValueResult<()> {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push_char(quote)?;
     for c in text.chars() {

@@ -6,37 +6,37 @@ use std::collections::BTreeMap;
 
 /// What running a graph once takes of a rank.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Counts {
+pub struct OpCounts {
     /// Multiplications and additions of products.
     pub flops: f64,
     /// Bytes that products read and write.
     pub bytes: f64,
     /// Over which axes ranks talk: calls, and bytes that a rank sends.
-    pub talk: BTreeMap<Vec<MeshAxis>, (f64, f64)>,
+    pub communication: BTreeMap<Vec<MeshAxis>, (f64, f64)>,
 }
 
-impl Counts {
+impl OpCounts {
     /// Adds what something costs that happens so many times.
-    pub fn add(&mut self, other: &Counts, times: f64) {
+    pub fn add(&mut self, other: &OpCounts, times: f64) {
         self.flops += other.flops * times;
         self.bytes += other.bytes * times;
-        for (axes, (calls, bytes)) in &other.talk {
-            let own = self.talk.entry(axes.clone()).or_default();
+        for (axes, (calls, bytes)) in &other.communication {
+            let own = self.communication.entry(axes.clone()).or_default();
             own.0 += calls * times;
             own.1 += bytes * times;
         }
     }
 
     /// All bytes that a rank sends.
-    pub fn sent(&self) -> f64 {
-        self.talk.values().map(|(_, bytes)| bytes).sum()
+    pub fn bytes_sent(&self) -> f64 {
+        self.communication.values().map(|(_, bytes)| bytes).sum()
     }
 }
 
 /// Counts a graph. Of branches the dearest counts; a loop without a known end counts once.
-pub fn count(graph: &Graph) -> Counts {
-    let live = graph.live();
-    let mut all = Counts::default();
+pub fn count_ops(graph: &Graph) -> OpCounts {
+    let live = graph.live_values();
+    let mut all = OpCounts::default();
     for node in graph.nodes() {
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
@@ -45,7 +45,7 @@ pub fn count(graph: &Graph) -> Counts {
         let numel = |t: &Type| t.numel() as f64;
         let product = |flops: f64| {
             let touched: usize = node.args.iter().chain(node.outs.iter()).map(|v| ty(v).bytes()).sum();
-            Counts { flops, bytes: touched as f64, ..Counts::default() }
+            OpCounts { flops, bytes: touched as f64, ..OpCounts::default() }
         };
         match &node.op {
             Op::Dot(d) => {
@@ -66,23 +66,23 @@ pub fn count(graph: &Graph) -> Counts {
                 let widest = out.shape.get(1).map_or(1.0, |n| *n as f64).max(1.0);
                 all.add(&product(2.0 * numel(out) * numel(w) / widest), 1.0);
             }
-            Op::Collective(c) if c.talks() && c.ranks() > 1 => {
+            Op::Collective(c) if c.communicates() && c.ranks() > 1 => {
                 let bytes = node.args.first().map_or(0, |v| c.sent_bytes(ty(v).bytes())) as f64;
-                let own = all.talk.entry(c.axes.clone()).or_default();
+                let own = all.communication.entry(c.axes.clone()).or_default();
                 own.0 += 1.0;
                 own.1 += bytes;
             }
-            Op::Scan(s) => all.add(&count(&s.body), s.length as f64),
-            Op::While(w) => all.add(&count(&w.body), 1.0),
+            Op::Scan(s) => all.add(&count_ops(&s.body), s.length as f64),
+            Op::While(w) => all.add(&count_ops(&w.body), 1.0),
             Op::Cond(c) => {
-                let branches = c.branches.iter().map(|g| count(g));
+                let branches = c.branches.iter().map(|g| count_ops(g));
                 if let Some(dearest) = branches.max_by(|a, b| a.flops.total_cmp(&b.flops)) {
                     all.add(&dearest, 1.0);
                 }
             }
             op => {
                 if let Semantics::Inline(body) = op.semantics() {
-                    all.add(&count(&body), 1.0);
+                    all.add(&count_ops(&body), 1.0);
                 }
             }
         }
@@ -91,14 +91,14 @@ pub fn count(graph: &Graph) -> Counts {
 }
 
 /// Bytes that a loss keeps for its backward pass, beside what is given to it and what is gathered again.
-pub fn kept(loss: &Graph) -> ir::Result<usize> {
+pub fn saved_activation_bytes(loss: &Graph) -> ir::Result<usize> {
     let active: Vec<bool> = loss.input_types().iter().map(|ty| ty.dtype.is_float()).collect();
     let lin = transform::linearize(loss, &active)?;
     let outs = loss.outputs().len();
     let residuals = lin.known.outputs()[outs..].iter();
     let held = residuals.filter(|v| match lin.known.node_of(**v) {
         None => false,
-        Some(node) => !matches!(&node.op, Op::Collective(c) if matches!(c.kind, ir::ops::CollectiveKind::Gather { same: false, .. })),
+        Some(node) => !matches!(&node.op, Op::Collective(c) if matches!(c.kind, ir::ops::CollectiveKind::AllGather { same: false, .. })),
     });
     Ok(held.map(|v| lin.known.ty(*v).bytes()).sum())
 }
@@ -122,9 +122,9 @@ mod tests {
         let x = b.input(DType::F32, &[8, 16]);
         let ws = b.input(DType::F32, &[5, 16, 16]);
         let y = b.emit(Scan::over(0, 1, 5, body).into(), &[x, ws]).unwrap()[0];
-        let found = count(&b.finish(&[y]));
+        let found = count_ops(&b.finish(&[y]));
         assert_eq!(found.flops, 5.0 * 2.0 * 8.0 * 16.0 * 16.0);
         assert_eq!(found.bytes, 5.0 * 4.0 * (128.0 + 256.0 + 128.0));
-        assert_eq!(found.talk[&axis.to_vec()], (5.0, 5.0 * 2.0 * 512.0 * 3.0 / 4.0));
+        assert_eq!(found.communication[&axis.to_vec()], (5.0, 5.0 * 2.0 * 512.0 * 3.0 / 4.0));
     }
 }

@@ -5,16 +5,16 @@ use ir::{DType, Mesh, MeshAxis};
 
 /// A way between ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
+pub struct Interconnect {
     /// Bytes a second that a rank sends.
-    pub speed: f64,
+    pub bandwidth: f64,
     /// Seconds of each step of a collective.
     pub latency: f64,
 }
 
 /// A kind of device, and how many of them share a machine.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Device {
+pub struct DeviceSpec {
     /// Its name.
     pub name: &'static str,
     /// Operations a second of products of 16 bits, and of 32.
@@ -26,60 +26,60 @@ pub struct Device {
     /// Bytes a second of memory.
     pub bandwidth: f64,
     /// Devices of one machine.
-    pub node: usize,
+    pub devices_per_node: usize,
     /// Inside of a machine.
-    pub near: Link,
+    pub intra_node: Interconnect,
     /// Between machines.
-    pub far: Link,
+    pub inter_node: Interconnect,
 }
 
 /// From the makers' data sheets; dense products, one direction of links, a network card of 400 Gb/s (A100: 200) for each device.
-pub const DEVICES: &[Device] = &[
-    Device {
+pub const DEVICES: &[DeviceSpec] = &[
+    DeviceSpec {
         name: "H200",
         flops: (989e12, 67e12),
         efficiency: 0.5,
         memory: 141e9,
         bandwidth: 4.8e12,
-        node: 8,
-        near: Link { speed: 450e9, latency: 4e-6 },
-        far: Link { speed: 50e9, latency: 12e-6 },
+        devices_per_node: 8,
+        intra_node: Interconnect { bandwidth: 450e9, latency: 4e-6 },
+        inter_node: Interconnect { bandwidth: 50e9, latency: 12e-6 },
     },
-    Device {
+    DeviceSpec {
         name: "H100",
         flops: (989e12, 67e12),
         efficiency: 0.5,
         memory: 80e9,
         bandwidth: 3.35e12,
-        node: 8,
-        near: Link { speed: 450e9, latency: 4e-6 },
-        far: Link { speed: 50e9, latency: 12e-6 },
+        devices_per_node: 8,
+        intra_node: Interconnect { bandwidth: 450e9, latency: 4e-6 },
+        inter_node: Interconnect { bandwidth: 50e9, latency: 12e-6 },
     },
-    Device {
+    DeviceSpec {
         name: "A100",
         flops: (312e12, 19.5e12),
         efficiency: 0.5,
         memory: 80e9,
         bandwidth: 2.0e12,
-        node: 8,
-        near: Link { speed: 300e9, latency: 4e-6 },
-        far: Link { speed: 25e9, latency: 12e-6 },
+        devices_per_node: 8,
+        intra_node: Interconnect { bandwidth: 300e9, latency: 4e-6 },
+        inter_node: Interconnect { bandwidth: 25e9, latency: 12e-6 },
     },
-    Device {
+    DeviceSpec {
         name: "B200",
         flops: (2250e12, 80e12),
         efficiency: 0.45,
         memory: 180e9,
         bandwidth: 8.0e12,
-        node: 8,
-        near: Link { speed: 900e9, latency: 4e-6 },
-        far: Link { speed: 50e9, latency: 12e-6 },
+        devices_per_node: 8,
+        intra_node: Interconnect { bandwidth: 900e9, latency: 4e-6 },
+        inter_node: Interconnect { bandwidth: 50e9, latency: 12e-6 },
     },
 ];
 
-impl Device {
+impl DeviceSpec {
     /// Reads `256xH200`.
-    pub fn parse(text: &str) -> Result<(usize, &'static Device)> {
+    pub fn parse(text: &str) -> Result<(usize, &'static DeviceSpec)> {
         let known = || DEVICES.iter().map(|d| d.name).collect::<Vec<_>>().join(", ");
         let bad =
             || Error::Input(format!("`--devices {text}`: write a number and a kind, as 256xH200 (of {})", known()));
@@ -90,13 +90,13 @@ impl Device {
     }
 
     /// Seconds of products.
-    pub fn compute(&self, flops: f64, bytes: f64, dtype: DType) -> f64 {
+    pub fn compute_time(&self, flops: f64, bytes: f64, dtype: DType) -> f64 {
         let peak = if dtype.size() <= 2 { self.flops.0 } else { self.flops.1 };
         (flops / (peak * self.efficiency)).max(bytes / self.bandwidth)
     }
 
     /// The link over which ranks along these axes talk: ranks lie on machines in their order, the last axis fastest.
-    pub fn link(&self, mesh: &Mesh, axes: &[MeshAxis]) -> Link {
+    pub fn link(&self, mesh: &Mesh, axes: &[MeshAxis]) -> Interconnect {
         let mut inside = 1;
         let mut reach = 1;
         for a in mesh.axes().iter().rev() {
@@ -105,14 +105,14 @@ impl Device {
             }
             inside *= a.size;
         }
-        if reach <= self.node { self.near } else { self.far }
+        if reach <= self.devices_per_node { self.intra_node } else { self.inter_node }
     }
 
     /// Seconds of collectives over axes.
-    pub fn talk(&self, mesh: &Mesh, axes: &[MeshAxis], calls: f64, bytes: f64) -> f64 {
+    pub fn communication_time(&self, mesh: &Mesh, axes: &[MeshAxis], calls: f64, bytes: f64) -> f64 {
         let (link, ranks) = (self.link(mesh, axes), axes.iter().map(|a| a.size).product::<usize>());
         // Trees and rings of such libraries take about log₂ steps where messages are short.
-        bytes / link.speed + calls * link.latency * (ranks as f64).log2().max(1.0)
+        bytes / link.bandwidth + calls * link.latency * (ranks as f64).log2().max(1.0)
     }
 }
 
@@ -122,16 +122,16 @@ mod tests {
 
     #[test]
     fn devices_and_links() {
-        let (n, device) = Device::parse("16xh200").unwrap();
+        let (n, device) = DeviceSpec::parse("16xh200").unwrap();
         assert_eq!((n, device.name), (16, "H200"));
         for bad in ["H200", "0xH200", "8xTPU", "x", "-1xH200"] {
-            assert!(Device::parse(bad).unwrap_err().to_string().contains("256xH200"), "{bad}");
+            assert!(DeviceSpec::parse(bad).unwrap_err().to_string().contains("256xH200"), "{bad}");
         }
         let mesh = Mesh::parse("dp=2,tp=8").unwrap();
-        assert_eq!(device.link(&mesh, &mesh.axes()[1..]), device.near);
-        assert_eq!(device.link(&mesh, &mesh.axes()[..1]), device.far);
-        assert_eq!(device.link(&mesh, mesh.axes()), device.far);
+        assert_eq!(device.link(&mesh, &mesh.axes()[1..]), device.intra_node);
+        assert_eq!(device.link(&mesh, &mesh.axes()[..1]), device.inter_node);
+        assert_eq!(device.link(&mesh, mesh.axes()), device.inter_node);
         let small = Mesh::parse("dp=2,tp=4").unwrap();
-        assert_eq!(device.link(&small, &small.axes()[..1]), device.near);
+        assert_eq!(device.link(&small, &small.axes()[..1]), device.intra_node);
     }
 }

@@ -5,18 +5,18 @@
 //! more slowly while others do, so its programs run on as many threads at once as there will be ranks. Talk between ranks of one machine
 //! is copying, which wants a core as well: only what cores are left over do is done concurrently.
 
-use super::{ADAM, Cost, DEVICES, Ground, Grounds, Job, absent, cost};
+use super::{ADAM, StepCost, DEVICES, PlanModel, PlanModelCache, TrainJob, single_rank_comm, cost};
 use crate::error::{Error, Result};
-use crate::random::Random;
+use crate::random::SplitMix64;
 use crate::train::StepSizes;
-use crate::train::pipeline::{self, ChunkGraphs, Divided};
-use crate::train::sharding::{ShardingPlan, arranged};
+use crate::train::pipeline::{self, ChunkGraphs, PipelinedLoss};
+use crate::train::sharding::{ShardingPlan, arrange_collectives};
 use compiler::program::{Program, Step, TripCount};
 use compiler::{Backend, Bindings, Communicator, Options};
 use cpu::Cpu;
 use dist::launch::{ProcessInfo, Secret};
-use dist::pipeline::{Costs, Schedule, Timeline};
-use dist::{Comm, local, tcp::Tcp};
+use dist::pipeline::{PipelineCosts, PipelineSchedule, PipelineTimeline};
+use dist::{Comm, thread_transport, tcp::TcpTransport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Graph, Mesh, MeshAxis, Op, Type};
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use training::step;
 
 /// How ranks of this machine talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum RankTransport {
     /// As threads of one process.
     Threads,
     /// As processes, over TCP.
@@ -34,15 +34,15 @@ pub enum Way {
 }
 
 /// What was measured of this machine; each rank has one thread.
-pub struct Here {
-    way: Way,
+pub struct LocalMachine {
+    transport: RankTransport,
     /// Seconds of a collective, or of a message, for bytes of its operand.
-    talk: BTreeMap<Talk, Vec<(f64, f64)>>,
+    measurements: BTreeMap<CollectiveKey, Vec<(f64, f64)>>,
 }
 
 /// What ranks say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Talk {
+struct CollectiveKey {
     /// A collective by its name, or a message.
     kind: &'static str,
     /// All ranks, which talk at once in groups.
@@ -57,16 +57,16 @@ struct Talk {
 const SIZES: [usize; 5] = [256, 16 << 10, 256 << 10, 2 << 20, 8 << 20];
 
 /// How long a measurement takes at least.
-const LONG: Duration = Duration::from_millis(60);
+const MIN_MEASURE_TIME: Duration = Duration::from_millis(60);
 
 fn failed(e: impl ToString) -> Error {
     Error::Input(e.to_string())
 }
 
 /// The others' parts of collectives are not there: results have some bytes of the operand.
-struct Alone(Mesh);
+struct SingleRankComm(Mesh);
 
-impl Communicator for Alone {
+impl Communicator for SingleRankComm {
     fn mesh(&self) -> &Mesh {
         &self.0
     }
@@ -76,7 +76,7 @@ impl Communicator for Alone {
     }
 
     fn run(&self, op: &Collective, _: &Type, from: &[u8], to: &mut [u8]) -> compiler::Result<()> {
-        if op.kind == Kind::Index || from.is_empty() {
+        if op.kind == Kind::AxisIndex || from.is_empty() {
             to.fill(0);
             return Ok(());
         }
@@ -86,21 +86,21 @@ impl Communicator for Alone {
 }
 
 /// Runs `f` on ranks of this machine.
-fn spawn<T: Send>(way: Way, mesh: &Mesh, f: impl Fn(Arc<Comm>) -> dist::Result<T> + Sync) -> Result<Vec<T>> {
-    if way == Way::Threads {
-        return local::spawn(mesh, f).map_err(failed);
+fn spawn<T: Send>(way: RankTransport, mesh: &Mesh, f: impl Fn(Arc<Comm>) -> dist::Result<T> + Sync) -> Result<Vec<T>> {
+    if way == RankTransport::Threads {
+        return thread_transport::spawn(mesh, f).map_err(failed);
     }
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(failed)?;
-    let secret = Secret::Text(Secret::draw().map_err(failed)?);
+    let secret = Secret::Text(Secret::generate().map_err(failed)?);
     let joined: Vec<dist::Result<T>> = std::thread::scope(|scope| {
         let one = |rank: usize| {
             let (f, mesh, secret) = (&f, mesh.clone(), secret.clone());
-            let place = ProcessInfo { rank, world: mesh.ranks(), address: free.to_string(), secret };
-            scope.spawn(move || f(Arc::new(Comm::new(Arc::new(Tcp::join(&place, &mesh.to_string())?), mesh)?)))
+            let place = ProcessInfo { rank, world_size: mesh.ranks(), master_addr: free.to_string(), secret };
+            scope.spawn(move || f(Arc::new(Comm::new(Arc::new(TcpTransport::join(&place, &mesh.to_string())?), mesh)?)))
         };
         let all: Vec<_> = (0..mesh.ranks()).map(one).collect();
         let ended = |t: std::thread::ScopedJoinHandle<'_, dist::Result<T>>| {
-            t.join().unwrap_or_else(|_| Err(dist::Error::Call("a rank panicked".into())))
+            t.join().unwrap_or_else(|_| Err(dist::Error::InvalidCall("a rank panicked".into())))
         };
         all.into_iter().map(ended).collect()
     });
@@ -108,27 +108,27 @@ fn spawn<T: Send>(way: Way, mesh: &Mesh, f: impl Fn(Arc<Comm>) -> dist::Result<T
 }
 
 /// Programs of one rank without the others.
-struct Dry<'a> {
+struct DryRun<'a> {
     mesh: &'a Mesh,
     vocabulary: usize,
 }
 
 /// A program loaded for one rank alone, with inputs that are like those of training.
-struct Loaded {
+struct LoadedProgram {
     run: Arc<dyn compiler::Executable>,
     bindings: Bindings,
 }
 
-impl Dry<'_> {
+impl DryRun<'_> {
     fn backend(&self) -> Cpu {
-        Cpu::new(1).with_communicator(Arc::new(Alone(self.mesh.clone())))
+        Cpu::new(1).with_communicator(Arc::new(SingleRankComm(self.mesh.clone())))
     }
 
-    fn load(&self, program: Program) -> Result<Loaded> {
+    fn load(&self, program: Program) -> Result<LoadedProgram> {
         let backend = self.backend();
         let run = backend.load(program)?;
         let mut bindings = Bindings::for_program(run.program(), &backend)?;
-        let mut random = Random::new(1, 1);
+        let mut random = SplitMix64::new(1, 1);
         for (ty, buffer) in run.program().inputs.iter().zip(&bindings.inputs) {
             let bytes: Vec<u8> = match ty.dtype {
                 // A rate and factors; else what second moments may be, too.
@@ -146,19 +146,19 @@ impl Dry<'_> {
         for &(input, output) in &run.program().donated {
             bindings.outputs[output] = bindings.inputs[input].clone();
         }
-        Ok(Loaded { run, bindings })
+        Ok(LoadedProgram { run, bindings })
     }
 
     /// A program, and the seconds of each of its steps where so many threads run it at once: those of the slowest.
     fn run(&self, graph: &Graph, donate: Vec<(usize, usize)>, threads: usize) -> Result<(Program, Vec<f64>)> {
         let options = Options { donate, ..Options::default() };
         let program = compiler::compile(graph, &self.backend(), &options)?;
-        let seconds = self.together(&program, threads)?;
+        let seconds = self.step_seconds_in_parallel(&program, threads)?;
         Ok((program, seconds))
     }
 
     /// The seconds of each step of a program where so many threads run it at once.
-    fn together(&self, program: &Program, threads: usize) -> Result<Vec<f64>> {
+    fn step_seconds_in_parallel(&self, program: &Program, threads: usize) -> Result<Vec<f64>> {
         let mut all = (0..threads).map(|_| self.load(program.clone())).collect::<Result<Vec<_>>>()?;
         let barrier = std::sync::Barrier::new(threads);
         let times: Vec<Result<Vec<f64>>> = std::thread::scope(|scope| {
@@ -166,7 +166,7 @@ impl Dry<'_> {
                 let barrier = &barrier;
                 scope.spawn(move || {
                     barrier.wait();
-                    Loaded::seconds(loaded)
+                    LoadedProgram::seconds(loaded)
                 })
             };
             let all: Vec<_> = all.iter_mut().map(one).collect();
@@ -181,17 +181,17 @@ impl Dry<'_> {
     }
 }
 
-impl Loaded {
+impl LoadedProgram {
     /// Seconds of each step of the program, without collectives: those of a run that took as long as most.
     fn seconds(&mut self) -> Result<Vec<f64>> {
         let count = self.run.program().steps.len();
         // The first run touches memory that was never used.
         self.run.run(&mut self.bindings)?;
         let (mut runs, begun): (Vec<(f64, Vec<f64>)>, _) = (Vec::new(), Instant::now());
-        while runs.len() < 5 || (runs.len() < 25 && begun.elapsed() < 8 * LONG) {
+        while runs.len() < 5 || (runs.len() < 25 && begun.elapsed() < 8 * MIN_MEASURE_TIME) {
             let mut own = vec![0.0; count];
             for timing in self.run.run_timed(&mut self.bindings)? {
-                if TALK.contains(&timing.label.as_str()) {
+                if COLLECTIVE_LABELS.contains(&timing.label.as_str()) {
                     continue;
                 }
                 timing.steps.iter().for_each(|(step, time)| own[*step] += time.as_secs_f64());
@@ -204,57 +204,57 @@ impl Loaded {
 }
 
 /// Labels of collectives in which ranks talk.
-const TALK: [&str; 7] = ["psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute"];
+const COLLECTIVE_LABELS: [&str; 7] = ["psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute"];
 
 /// Seconds of a step of training, and of what.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Spent {
+struct StepTime {
     total: f64,
     compute: f64,
-    talk: f64,
+    communication: f64,
 }
 
-impl Here {
+impl LocalMachine {
     /// A machine of which nothing is measured yet.
-    pub fn new(way: Way) -> Here {
-        Here { way, talk: BTreeMap::new() }
+    pub fn new(way: RankTransport) -> LocalMachine {
+        LocalMachine { transport: way, measurements: BTreeMap::new() }
     }
 
     /// What a step takes on a mesh of this machine: memory and traffic as counted, time as foretold from measurements.
-    pub fn cost(&mut self, job: &Job, mesh: &Mesh) -> Result<Cost> {
+    pub fn cost(&mut self, job: &TrainJob, mesh: &Mesh) -> Result<StepCost> {
         let mut cost = cost(job, mesh, &DEVICES[0], true)?;
-        let ground = Grounds::default().of(job, mesh, false)?;
-        let Ground { model, about, .. } = &*ground;
-        let (mut target, comm) = (ground.target.objective.clone(), absent(mesh)?);
+        let ground = PlanModelCache::default().of(job, mesh, false)?;
+        let PlanModel { model, about, .. } = &*ground;
+        let (mut target, comm) = (ground.target.objective.clone(), single_rank_comm(mesh)?);
         let (vocabulary, world) = (model.vocabulary().unwrap_or(1), mesh.ranks());
-        let StepSizes { accumulate, .. } = job.sizes;
+        let StepSizes { gradient_accumulation_steps: accumulate, .. } = job.sizes;
         let n = target.trained.len();
-        let dry = Dry { mesh, vocabulary };
-        if pipeline::axis(mesh).is_none() {
+        let dry = DryRun { mesh, vocabulary };
+        if pipeline::pipeline_axis(mesh).is_none() {
             let sums = match world {
                 1 => Default::default(),
                 _ => ShardingPlan::of(&mut target, about, comm)?.sums,
             };
-            let graph = arranged(
-                &step::graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?,
-                ground.target.summing.waits,
+            let graph = arrange_collectives(
+                &step::step_graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?,
+                ground.target.grad_reduction.synchronous,
             )?;
             let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
             let (program, seconds) = dry.run(&graph, donate, world)?;
             let spent = self.simulate(&program, &seconds, mesh)?;
-            (cost.compute, cost.talk, cost.waits) = (spent.compute, spent.total - spent.compute, 0.0);
+            (cost.compute, cost.communication, cost.pipeline_bubble) = (spent.compute, spent.total - spent.compute, 0.0);
             return Ok(cost);
         }
         let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
-        let divided = Divided::of(&target, about, &paths, comm, job.chunks.max(1))?;
-        let ranks = divided.ends()[0].size;
+        let divided = PipelinedLoss::of(&target, about, &paths, comm, job.chunks.max(1))?;
+        let ranks = divided.loss_axes()[0].size;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let together = world.min(cores);
-        let schedule = Schedule::interleaved(ranks, job.chunks.max(1), accumulate).map_err(failed)?;
+        let schedule = PipelineSchedule::interleaved(ranks, job.chunks.max(1), accumulate).map_err(failed)?;
         // Of each chunk: forward and backward, where all ranks compute and where one does alone.
         let (mut busy, mut alone, mut between) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()), 0);
         let chunks = divided.chunk_graphs()?;
-        for (i, ChunkGraphs { there, back, donate, .. }) in chunks.iter().enumerate() {
+        for (i, ChunkGraphs { forward: there, backward: back, donate, .. }) in chunks.iter().enumerate() {
             let last = i + 1 == chunks.len();
             if !last {
                 between = there.output_types().iter().map(Type::bytes).sum();
@@ -269,53 +269,53 @@ impl Here {
                 let donate = if std::ptr::eq(graph, back) { donate.clone() } else { Vec::new() };
                 let (program, seconds) = dry.run(graph, donate, together)?;
                 busy.push(self.simulate(&program, &seconds, mesh)?.total);
-                let quiet = dry.together(&program, 1)?;
+                let quiet = dry.step_seconds_in_parallel(&program, 1)?;
                 alone.push(self.simulate(&program, &quiet, mesh)?.total);
             }
         }
-        let message = Talk { kind: "message", world, group: 2, started: false };
+        let message = CollectiveKey { kind: "message", world, group: 2, started: false };
         let message = self.seconds(message, between as f64)?;
         // While others wait, a rank computes as if it were alone.
         let share =
-            |line: &Timeline| line.busy.iter().sum::<f64>() / (ranks as f64 * line.total.max(f64::MIN_POSITIVE));
+            |line: &PipelineTimeline| line.busy_time.iter().sum::<f64>() / (ranks as f64 * line.total.max(f64::MIN_POSITIVE));
         let mut others = 1.0;
         let mut line = None;
         for _ in 0..3 {
             let mix = |busy: &[f64], alone: &[f64]| -> Vec<f64> {
                 busy.iter().zip(alone).map(|(b, a)| others * b + (1.0 - others) * a.min(*b)).collect()
             };
-            let costs = Costs { forward: mix(&busy.0, &alone.0), backward: mix(&busy.1, &alone.1), message };
-            let found = Timeline::of(&schedule, &costs).map_err(failed)?;
+            let costs = PipelineCosts { forward: mix(&busy.0, &alone.0), backward: mix(&busy.1, &alone.1), message };
+            let found = PipelineTimeline::simulate(&schedule, &costs).map_err(failed)?;
             others = if world > cores { 1.0 } else { share(&found) };
             line = Some(found);
         }
         let Some(line) = line else { return Err(failed("no schedule")) };
-        let mut update = Spent::default();
+        let mut update = StepTime::default();
         for at in 0..ranks {
-            let held = divided.held(at);
+            let held = divided.local_parameters(at);
             let types = divided.param_types(&target, &held);
             let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
-            let sums = divided.division.sums.of(&held);
-            let graph = step::update_graph(&types, &trained, &ADAM, &sums, divided.ends())?;
+            let sums = divided.division.sums.select(&held);
+            let graph = step::update_graph(&types, &trained, &ADAM, &sums, divided.loss_axes())?;
             let donate = (0..3 * held.len()).map(|i| (i, 2 + i)).collect();
             let (program, seconds) = dry.run(&graph, donate, world)?;
             let own = self.simulate(&program, &seconds, mesh)?;
             update = if own.total > update.total { own } else { update };
         }
-        let busiest = line.busy.iter().fold(0.0, |a: f64, b| a.max(*b));
+        let busiest = line.busy_time.iter().fold(0.0, |a: f64, b| a.max(*b));
         // Where there are fewer cores than ranks, those that wait leave theirs to others.
-        let mean = line.busy.iter().sum::<f64>() / ranks as f64;
+        let mean = line.busy_time.iter().sum::<f64>() / ranks as f64;
         let total = line.total.max(mean * world as f64 / together as f64);
         cost.compute = busiest.min(total) + update.compute;
-        cost.talk = update.total - update.compute;
-        cost.waits = (total - busiest).max(0.0);
+        cost.communication = update.total - update.compute;
+        cost.pipeline_bubble = (total - busiest).max(0.0);
         Ok(cost)
     }
 
     /// A program's steps one after another, collectives concurrently where they may be.
-    fn simulate(&mut self, program: &Program, seconds: &[f64], mesh: &Mesh) -> Result<Spent> {
+    fn simulate(&mut self, program: &Program, seconds: &[f64], mesh: &Mesh) -> Result<StepTime> {
         let needed = cpu::collective_deadlines(program);
-        let mut spent = Spent::default();
+        let mut spent = StepTime::default();
         // How much of what is started cores that no rank has can do.
         let (cores, world) = (std::thread::available_parallelism().map_or(1, |n| n.get()), mesh.ranks());
         let overlapped = (cores as f64 / world as f64 - 1.0).clamp(0.0, 1.0);
@@ -327,8 +327,8 @@ impl Here {
             let own = seconds[k];
             now += own;
             spent.compute += own;
-            let talk = self.talk_of(step, mesh, needed[k].is_some())?;
-            spent.talk += talk;
+            let talk = self.communication_time(step, mesh, needed[k].is_some())?;
+            spent.communication += talk;
             match needed[k] {
                 Some(at) => {
                     now += (1.0 - overlapped) * talk;
@@ -344,22 +344,22 @@ impl Here {
     }
 
     /// Seconds in which a step talks.
-    fn talk_of(&mut self, step: &Step, mesh: &Mesh, started: bool) -> Result<f64> {
+    fn communication_time(&mut self, step: &Step, mesh: &Mesh, started: bool) -> Result<f64> {
         Ok(match step {
             Step::Library { op, args, .. } => match &**op {
-                Op::Collective(c) if c.talks() && c.ranks() > 1 => {
+                Op::Collective(c) if c.communicates() && c.ranks() > 1 => {
                     let bytes = args.first().map_or(0, |(_, ty)| ty.bytes());
                     let kind = ir::Rules::name(c);
-                    self.seconds(Talk { kind, world: mesh.ranks(), group: c.ranks(), started }, bytes as f64)?
+                    self.seconds(CollectiveKey { kind, world: mesh.ranks(), group: c.ranks(), started }, bytes as f64)?
                 }
                 _ => 0.0,
             },
             Step::Loop(l) => {
                 let mut one = 0.0;
                 for step in &l.body {
-                    one += self.talk_of(step, mesh, false)?;
+                    one += self.communication_time(step, mesh, false)?;
                 }
-                match l.trip {
+                match l.trip_count {
                     TripCount::Exact(n) => one * n as f64,
                     TripCount::Bounded { bound, .. } => one * bound as f64,
                     TripCount::While { .. } => one,
@@ -370,15 +370,15 @@ impl Here {
     }
 
     /// Seconds of talk for an operand of so many bytes.
-    fn seconds(&mut self, key: Talk, bytes: f64) -> Result<f64> {
-        if !self.talk.contains_key(&key) {
+    fn seconds(&mut self, key: CollectiveKey, bytes: f64) -> Result<f64> {
+        if !self.measurements.contains_key(&key) {
             let mut found = Vec::new();
             for size in SIZES {
-                found.push((size as f64, measured(self.way, key, size)?));
+                found.push((size as f64, measure_collective(self.transport, key, size)?));
             }
-            self.talk.insert(key, found);
+            self.measurements.insert(key, found);
         }
-        let table = &self.talk[&key];
+        let table = &self.measurements[&key];
         // A straight line between two that were measured, or on from the last two.
         let at = table.iter().position(|(size, _)| *size >= bytes).unwrap_or(table.len() - 1).max(1);
         let ((x0, y0), (x1, y1)) = (table[at - 1], table[at]);
@@ -387,8 +387,8 @@ impl Here {
 }
 
 /// Seconds of a collective, all groups of a world at once.
-fn measured(way: Way, talk: Talk, bytes: usize) -> Result<f64> {
-    let Talk { kind, world, group, started } = talk;
+fn measure_collective(way: RankTransport, talk: CollectiveKey, bytes: usize) -> Result<f64> {
+    let CollectiveKey { kind, world, group, started } = talk;
     let axes = [MeshAxis::new("groups", world / group), MeshAxis::new("group", group)];
     let sizes: Vec<(&str, usize)> = axes.iter().map(|a| (a.name.as_str(), a.size)).collect();
     let mesh = Mesh::new(&sizes).map_err(failed)?;
@@ -396,8 +396,8 @@ fn measured(way: Way, talk: Talk, bytes: usize) -> Result<f64> {
     let op = match kind {
         "pmax" => Kind::Max,
         "pmin" => Kind::Min,
-        "all_gather" => Kind::Gather { dim: 0, same: true, turn: 0 },
-        "psum_scatter" => Kind::SumScatter { dim: 0 },
+        "all_gather" => Kind::AllGather { dim: 0, same: true, turn: 0 },
+        "psum_scatter" => Kind::ReduceScatter { dim: 0 },
         "all_to_all" => Kind::AllToAll { split: 0, join: 0 },
         "ppermute" => Kind::Permute { pairs: (0..group).map(|i| (i, (i + 1) % group)).collect() },
         _ => Kind::Sum,
@@ -428,7 +428,7 @@ fn measured(way: Way, talk: Talk, bytes: usize) -> Result<f64> {
             Ok(begun.elapsed().as_secs_f64())
         };
         let mut count = 1;
-        while !comm.all_reduce_any(timed(count, &mut once)? > LONG.as_secs_f64() / 6.0)? {
+        while !comm.all_reduce_any(timed(count, &mut once)? > MIN_MEASURE_TIME.as_secs_f64() / 6.0)? {
             count *= 2;
         }
         let mut all = Vec::new();

@@ -14,10 +14,10 @@ mod devices;
 mod local;
 mod search;
 
-pub use count::{Counts, count, kept};
-pub use devices::{DEVICES, Device, Link};
-pub use local::{Here, Way};
-pub use search::{Found, Search, search};
+pub use count::{OpCounts, count_ops, saved_activation_bytes};
+pub use devices::{DEVICES, DeviceSpec, Interconnect};
+pub use local::{LocalMachine, RankTransport};
+pub use search::{MeshCandidate, MeshSearchResult, search};
 
 use crate::architecture::Architecture;
 use crate::config::Config;
@@ -25,15 +25,15 @@ use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::param_sharding::ParamInfo;
-use crate::train::objective::Target;
+use crate::train::objective::TrainTarget;
 use crate::train::objective::{ObjectiveOptions, objective};
-use crate::train::pipeline::{self, ChunkGraphs, Divided};
-use crate::train::sharding::{ShardingPlan, arranged, groups};
-use crate::train::{AdamW, Settings, StepSizes};
+use crate::train::pipeline::{self, ChunkGraphs, PipelinedLoss};
+use crate::train::sharding::{ShardingPlan, arrange_collectives, num_row_groups};
+use crate::train::{AdamW, TrainSettings, StepSizes};
 use crate::weight::Weight;
 use compiler::Options;
 use cpu::Cpu;
-use dist::pipeline::{Costs, Schedule, Timeline};
+use dist::pipeline::{PipelineCosts, PipelineSchedule, PipelineTimeline};
 use dist::{Comm, Tag, Transport};
 use ir::{DType, Mesh, Type};
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ use training::step;
 
 /// What is to be trained.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct TrainJob {
     /// The model.
     pub architecture: Architecture,
     /// The dtype of computation; masters and moments are f32.
@@ -56,13 +56,13 @@ pub struct Job {
 
 /// What a step takes of a rank.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cost {
+pub struct StepCost {
     /// Elements of all parameters.
     pub parameters: usize,
     /// Operations of all ranks together that one process would do too.
     pub flops: f64,
     /// What a rank computes and sends.
-    pub counts: Counts,
+    pub counts: OpCounts,
     /// Bytes of its parameters, moments and gradients.
     pub state: usize,
     /// Bytes of activations.
@@ -70,12 +70,12 @@ pub struct Cost {
     /// Seconds of computing.
     pub compute: f64,
     /// Seconds of talking.
-    pub talk: f64,
+    pub communication: f64,
     /// Seconds of waiting for other stages of a pipeline.
-    pub waits: f64,
+    pub pipeline_bubble: f64,
 }
 
-impl Cost {
+impl StepCost {
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
         self.state + self.activations
@@ -83,51 +83,51 @@ impl Cost {
 
     /// Seconds of a step, where nothing overlaps.
     pub fn seconds(&self) -> f64 {
-        self.compute + self.talk + self.waits
+        self.compute + self.communication + self.pipeline_bubble
     }
 
     /// The least seconds, if all talk happened while ranks compute.
     pub fn overlapped(&self) -> f64 {
-        (self.compute + self.waits).max(self.talk)
+        (self.compute + self.pipeline_bubble).max(self.communication)
     }
 }
 
 /// A rank that is alone: graphs are divided for it, and nothing is ever sent.
-struct Absent(usize);
+struct SingleRankTransport(usize);
 
-impl Transport for Absent {
+impl Transport for SingleRankTransport {
     fn name(&self) -> &'static str {
         "plan"
     }
     fn rank(&self) -> usize {
         0
     }
-    fn world(&self) -> usize {
+    fn world_size(&self) -> usize {
         self.0
     }
-    fn exchange(&self, _: Tag, _: &[(usize, &[u8])], _: &mut [(usize, &mut [u8])]) -> dist::Result<()> {
-        Err(dist::Error::Call("a plan sends nothing".into()))
+    fn send_recv(&self, _: Tag, _: &[(usize, &[u8])], _: &mut [(usize, &mut [u8])]) -> dist::Result<()> {
+        Err(dist::Error::InvalidCall("a plan sends nothing".into()))
     }
     fn abort(&self, _: usize, _: &str) {}
-    fn finish(&self) {}
+    fn shutdown(&self) {}
 }
 
 /// A model of the library, of a .module file, or that a HuggingFace directory's `config.json` asks for; `set` gives sizes.
 pub fn architecture(model: &str, set: &str) -> Result<Architecture> {
-    let mut settings = Settings::default();
+    let mut settings = TrainSettings::default();
     settings.set("set", set)?;
     let path = Path::new(model);
     if path.is_dir() {
         let path = path.join("config.json");
-        let mut found = Architecture::of(&Config::read(&path)?, &path)?;
-        found.given.extend(settings.given());
+        let mut found = Architecture::from_config(&Config::read(&path)?, &path)?;
+        found.constants.extend(settings.model_constants());
         return Ok(found);
     }
-    Architecture::of_program(load_program(model)?, None, settings.given())
+    Architecture::from_program(load_program(model)?, None, settings.model_constants())
 }
 
-fn blank(architecture: &Architecture, dtype: DType, scan: bool) -> Result<Model> {
-    let options = lang::lower::Options { dtype, scan, ..Default::default() };
+fn model_without_weights(architecture: &Architecture, dtype: DType, scan: bool) -> Result<Model> {
+    let options = lang::lower::LowerOptions { dtype, scan, ..Default::default() };
     let params = architecture.lower_with(1, 1, &options)?.params;
     let weights = params.iter().map(|_| Weight::Stored).collect();
     let (architecture, limits) = (architecture.clone(), architecture.limits(dtype));
@@ -144,12 +144,12 @@ fn blank(architecture: &Architecture, dtype: DType, scan: bool) -> Result<Model>
     })
 }
 
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
 
 /// A model of which nothing is known but its sizes, and what is trained of it.
-struct Ground {
+struct PlanModel {
     model: Model,
-    target: Target,
+    target: TrainTarget,
     about: Vec<ParamInfo>,
 }
 
@@ -158,24 +158,24 @@ type Key = (usize, usize, bool, bool);
 
 /// Models as one search looks at them: meshes with the same rows begin with the same graphs.
 #[derive(Default)]
-struct Grounds {
-    grounds: Once<Ground>,
+struct PlanModelCache {
+    models: OnceMap<PlanModel>,
     /// Operations of a step of one process.
-    flops: Once<f64>,
+    flops: OnceMap<f64>,
 }
 
 /// What is found out once, whoever asks first.
-struct Once<T>(Mutex<BTreeMap<Key, Place<T>>>);
+struct OnceMap<T>(Mutex<BTreeMap<Key, OnceEntry<T>>>);
 
-type Place<T> = Arc<OnceLock<std::result::Result<Arc<T>, String>>>;
+type OnceEntry<T> = Arc<OnceLock<std::result::Result<Arc<T>, String>>>;
 
-impl<T> Default for Once<T> {
+impl<T> Default for OnceMap<T> {
     fn default() -> Self {
-        Once(Mutex::default())
+        OnceMap(Mutex::default())
     }
 }
 
-impl<T> Once<T> {
+impl<T> OnceMap<T> {
     fn get(&self, key: Key, find: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
         let place = self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
         let found = place.get_or_init(|| find().map(Arc::new).map_err(|e| e.to_string()));
@@ -183,98 +183,98 @@ impl<T> Once<T> {
     }
 }
 
-impl Grounds {
-    fn of(&self, job: &Job, mesh: &Mesh, scan: bool) -> Result<Arc<Ground>> {
-        let groups = groups(mesh);
-        self.grounds.get((job.sizes.rows, groups, scan, job.sizes.accumulate > 1), || {
-            let model = blank(&job.architecture, job.dtype, scan)?;
-            let how = ObjectiveOptions { groups, scan, ..ObjectiveOptions::default() };
+impl PlanModelCache {
+    fn of(&self, job: &TrainJob, mesh: &Mesh, scan: bool) -> Result<Arc<PlanModel>> {
+        let groups = num_row_groups(mesh);
+        self.models.get((job.sizes.micro_batch_size, groups, scan, job.sizes.gradient_accumulation_steps > 1), || {
+            let model = model_without_weights(&job.architecture, job.dtype, scan)?;
+            let how = ObjectiveOptions { row_groups: groups, scan_layers: scan, ..ObjectiveOptions::default() };
             let target = objective(&model, None, &how, job.sizes)?;
             let (own, rest): (Vec<_>, Vec<_>) = model.params.iter().partition(|param| param.trainable);
             let about: Vec<ParamInfo> = own.into_iter().chain(rest).map(ParamInfo::of).collect();
-            Ok(Ground { model, target, about })
+            Ok(PlanModel { model, target, about })
         })
     }
 
     /// As many whether layers are a loop or not; a loop is quicker to look at.
-    fn flops(&self, job: &Job, mesh: &Mesh) -> Result<f64> {
-        let found = self.flops.get((job.sizes.rows, groups(mesh), true, job.sizes.accumulate > 1), || {
+    fn flops(&self, job: &TrainJob, mesh: &Mesh) -> Result<f64> {
+        let found = self.flops.get((job.sizes.micro_batch_size, num_row_groups(mesh), true, job.sizes.gradient_accumulation_steps > 1), || {
             let ground = self.of(job, mesh, true)?;
             let trained: Vec<usize> = (0..ground.target.objective.trained.len()).collect();
-            Ok(count(&transform::value_and_grad(&ground.target.objective.loss, &trained)?).flops)
+            Ok(count_ops(&transform::value_and_grad(&ground.target.objective.loss, &trained)?).flops)
         })?;
         Ok(*found)
     }
 }
 
 /// A rank of a mesh that is not there.
-fn absent(mesh: &Mesh) -> Result<Arc<Comm>> {
-    let comm = Comm::new(Arc::new(Absent(mesh.ranks())), mesh.clone());
+fn single_rank_comm(mesh: &Mesh) -> Result<Arc<Comm>> {
+    let comm = Comm::new(Arc::new(SingleRankTransport(mesh.ranks())), mesh.clone());
     Ok(Arc::new(comm.map_err(|e| Error::Input(e.to_string()))?))
 }
 
 /// What a step takes on a mesh. With `exact`, activations are what the compiler plans.
-pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost> {
-    cost_on(&Grounds::default(), job, mesh, device, exact)
+pub fn cost(job: &TrainJob, mesh: &Mesh, device: &DeviceSpec, exact: bool) -> Result<StepCost> {
+    cost_with_cache(&PlanModelCache::default(), job, mesh, device, exact)
 }
 
-fn cost_on(grounds: &Grounds, job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost> {
+fn cost_with_cache(grounds: &PlanModelCache, job: &TrainJob, mesh: &Mesh, device: &DeviceSpec, exact: bool) -> Result<StepCost> {
     // Layers one by one where it matters which rank has which, or what the compiler makes of them; else as a loop.
-    let scan = !exact && pipeline::axis(mesh).is_none();
+    let scan = !exact && pipeline::pipeline_axis(mesh).is_none();
     let ground = grounds.of(job, mesh, scan)?;
-    let Ground { model, about, .. } = &*ground;
-    let (mut target, comm) = (ground.target.objective.clone(), absent(mesh)?);
-    let accumulate = job.sizes.accumulate;
+    let PlanModel { model, about, .. } = &*ground;
+    let (mut target, comm) = (ground.target.objective.clone(), single_rank_comm(mesh)?);
+    let accumulate = job.sizes.gradient_accumulation_steps;
     let n = target.trained.len();
-    let mut cost = Cost {
+    let mut cost = StepCost {
         parameters: model.parameter_count(),
         flops: grounds.flops(job, mesh)? * accumulate as f64,
-        counts: Counts::default(),
+        counts: OpCounts::default(),
         state: 0,
         activations: 0,
         compute: 0.0,
-        talk: 0.0,
-        waits: 0.0,
+        communication: 0.0,
+        pipeline_bubble: 0.0,
     };
     let bytes = |types: &[Type]| types.iter().map(Type::bytes).sum::<usize>();
     let state = |types: &[Type]| 4 * bytes(&types[..n]) + bytes(&types[n..]);
     let arena = |graph: &ir::Graph, donate: Vec<(usize, usize)>| -> Result<usize> {
         let options = Options { donate, ..Options::default() };
-        Ok(compiler::compile(graph, &Cpu::new(1), &options)?.arena)
+        Ok(compiler::compile(graph, &Cpu::new(1), &options)?.arena_bytes)
     };
-    if pipeline::axis(mesh).is_some() {
+    if pipeline::pipeline_axis(mesh).is_some() {
         let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
-        let divided = Divided::of(&target, about, &paths, comm, job.chunks.max(1))?;
-        let ranks = pipeline::axis(mesh).map_or(1, |(_, a)| a.size);
+        let divided = PipelinedLoss::of(&target, about, &paths, comm, job.chunks.max(1))?;
+        let ranks = pipeline::pipeline_axis(mesh).map_or(1, |(_, a)| a.size);
         let update = |held: &[usize]| -> Result<ir::Graph> {
             let types = divided.param_types(&target, held);
             let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
-            let sums = divided.division.sums.of(held);
-            Ok(step::update_graph(&types, &trained, &ADAM, &sums, divided.ends())?)
+            let sums = divided.division.sums.select(held);
+            Ok(step::update_graph(&types, &trained, &ADAM, &sums, divided.loss_axes())?)
         };
         let size = |held: &[usize]| bytes(&divided.param_types(&target, held));
-        let stages: Vec<Vec<usize>> = (0..ranks).map(|at| divided.held(at)).collect();
+        let stages: Vec<Vec<usize>> = (0..ranks).map(|at| divided.local_parameters(at)).collect();
         let Some(most) = stages.iter().max_by_key(|held| size(held)) else {
             return Err(Error::Input("no stages".into()));
         };
-        let updating = count(&update(most)?);
+        let updating = count_ops(&update(most)?);
         let chunks = divided.chunk_graphs()?;
         let schedule =
-            Schedule::interleaved(ranks, job.chunks.max(1), accumulate).map_err(|e| Error::Input(e.to_string()))?;
-        let seconds = |c: &Counts| {
-            let talk: f64 = c.talk.iter().map(|(axes, (calls, bytes))| device.talk(mesh, axes, *calls, *bytes)).sum();
-            (device.compute(c.flops, c.bytes, job.dtype), talk)
+            PipelineSchedule::interleaved(ranks, job.chunks.max(1), accumulate).map_err(|e| Error::Input(e.to_string()))?;
+        let seconds = |c: &OpCounts| {
+            let talk: f64 = c.communication.iter().map(|(axes, (calls, bytes))| device.communication_time(mesh, axes, *calls, *bytes)).sum();
+            (device.compute_time(c.flops, c.bytes, job.dtype), talk)
         };
         let (mut forward, mut backward) = (Vec::new(), Vec::new());
         // The busiest stage.
-        let mut busiest = vec![(0.0, 0.0, Counts::default()); ranks];
-        let between: usize = chunks.first().map_or(0, |c| bytes(&c.there.output_types()));
-        let mut counted: Option<(Counts, Counts)> = None;
-        for (i, ChunkGraphs { there, back, again, .. }) in chunks.iter().enumerate() {
+        let mut busiest = vec![(0.0, 0.0, OpCounts::default()); ranks];
+        let between: usize = chunks.first().map_or(0, |c| bytes(&c.forward.output_types()));
+        let mut counted: Option<(OpCounts, OpCounts)> = None;
+        for (i, ChunkGraphs { forward: there, backward: back, same_as_previous: again, .. }) in chunks.iter().enumerate() {
             let last = i + 1 == chunks.len();
             let (f, b) = match counted.take().filter(|_| *again) {
                 Some(found) => found,
-                None => (if last { Counts::default() } else { count(there) }, count(back)),
+                None => (if last { OpCounts::default() } else { count_ops(there) }, count_ops(back)),
             };
             counted = Some((f.clone(), b.clone()));
             let ((fc, ft), (bc, bt)) = (seconds(&f), seconds(&b));
@@ -286,28 +286,28 @@ fn cost_on(grounds: &Grounds, job: &Job, mesh: &Mesh, device: &Device, exact: bo
             own.2.add(&f, accumulate as f64);
             own.2.add(&b, accumulate as f64);
             let messages = (2 - usize::from(i == 0) - usize::from(last)) as f64 * accumulate as f64;
-            let axis = divided.ends().to_vec();
+            let axis = divided.loss_axes().to_vec();
             own.2.add(
-                &Counts { talk: [(axis, (messages, messages * between as f64))].into(), ..Counts::default() },
+                &OpCounts { communication: [(axis, (messages, messages * between as f64))].into(), ..OpCounts::default() },
                 1.0,
             );
         }
-        let message = device.talk(mesh, divided.ends(), 1.0, between as f64);
+        let message = device.communication_time(mesh, divided.loss_axes(), 1.0, between as f64);
         let line =
-            Timeline::of(&schedule, &Costs { forward, backward, message }).map_err(|e| Error::Input(e.to_string()))?;
+            PipelineTimeline::simulate(&schedule, &PipelineCosts { forward, backward, message }).map_err(|e| Error::Input(e.to_string()))?;
         let most = busiest.iter().max_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
         let Some((compute, talk, counts)) = most.cloned() else { return Err(Error::Input("no stages".into())) };
-        cost.waits = (line.total - compute - talk).max(0.0);
+        cost.pipeline_bubble = (line.total - compute - talk).max(0.0);
         cost.counts = counts;
         cost.counts.add(&updating, 1.0);
         let (_, talk_of_update) = seconds(&updating);
         let mut insides: Vec<usize> = Vec::new();
         for c in &chunks {
-            let same = insides.last().copied().filter(|_| c.again);
+            let same = insides.last().copied().filter(|_| c.same_as_previous);
             insides.push(match (same, exact) {
                 (Some(inside), _) => inside,
-                (None, true) => arena(&c.back, c.donate.clone())?.max(arena(&c.there, Vec::new())?),
-                (None, false) => kept(&c.there)?,
+                (None, true) => arena(&c.backward, c.donate.clone())?.max(arena(&c.forward, Vec::new())?),
+                (None, false) => saved_activation_bytes(&c.forward)?,
             });
         }
         // The fullest stage.
@@ -315,35 +315,35 @@ fn cost_on(grounds: &Grounds, job: &Job, mesh: &Mesh, device: &Device, exact: bo
             let updates =
                 if exact { arena(&update(held)?, (0..3 * held.len()).map(|i| (i, 2 + i)).collect())? } else { 0 };
             let inside = insides.iter().skip(at).step_by(ranks).fold(updates, |most, own| most.max(*own));
-            let (state, activations) = (4 * size(held), inside + schedule.given(at) * between);
+            let (state, activations) = (4 * size(held), inside + schedule.max_live_inputs(at) * between);
             if state + activations > cost.memory() {
                 (cost.state, cost.activations) = (state, activations);
             }
         }
         cost.compute = compute + 7.0 * cost.state as f64 / 4.0 / device.bandwidth;
-        cost.talk = talk + talk_of_update;
+        cost.communication = talk + talk_of_update;
         return Ok(cost);
     }
     let sums = match mesh.ranks() {
         1 => Default::default(),
         _ => ShardingPlan::of(&mut target, about, comm)?.sums,
     };
-    let graph = step::graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?;
-    let graph = arranged(&graph, ground.target.summing.waits)?;
+    let graph = step::step_graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?;
+    let graph = arrange_collectives(&graph, ground.target.grad_reduction.synchronous)?;
     let types: Vec<Type> = target.loss.input_types()[..about.len()].to_vec();
     cost.state = state(&types);
-    cost.counts = count(&graph);
-    cost.compute = device.compute(cost.counts.flops, cost.counts.bytes, job.dtype)
+    cost.counts = count_ops(&graph);
+    cost.compute = device.compute_time(cost.counts.flops, cost.counts.bytes, job.dtype)
         + 7.0 * cost.state as f64 / 4.0 / device.bandwidth;
-    let talk = cost.counts.talk.iter();
-    cost.talk = talk.map(|(axes, (calls, bytes))| device.talk(mesh, axes, *calls, *bytes)).sum();
+    let talk = cost.counts.communication.iter();
+    cost.communication = talk.map(|(axes, (calls, bytes))| device.communication_time(mesh, axes, *calls, *bytes)).sum();
     cost.activations = match exact {
         // Gradients are in the arena there.
         true => {
             let all = arena(&graph, (0..3 * n).map(|i| (i, 2 + i)).collect())?;
             all.saturating_sub(bytes(&types[..n]))
         }
-        false => kept(&target.loss)?,
+        false => saved_activation_bytes(&target.loss)?,
     };
     Ok(cost)
 }

@@ -1,6 +1,6 @@
 //! Which meshes there are for so many devices, and which of them are best.
 
-use super::{Cost, Device, Grounds, Job, blank, cost_on};
+use super::{StepCost, DeviceSpec, PlanModelCache, TrainJob, model_without_weights, cost_with_cache};
 use crate::error::{Error, Result};
 use ir::Mesh;
 use std::collections::BTreeMap;
@@ -8,26 +8,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A mesh with what it takes.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct MeshCandidate {
     /// The mesh.
     pub mesh: Mesh,
     /// The job on it: micro-batches and chunks.
-    pub job: Job,
+    pub job: TrainJob,
     /// What it takes of a rank.
-    pub cost: Cost,
+    pub cost: StepCost,
 }
 
 /// What a search found.
 #[derive(Clone, Debug, Default)]
-pub struct Search {
+pub struct MeshSearchResult {
     /// The best first.
-    pub best: Vec<Found>,
+    pub candidates: Vec<MeshCandidate>,
     /// Why others are not among them, and how many.
-    pub refused: BTreeMap<String, usize>,
+    pub rejected: BTreeMap<String, usize>,
 }
 
 /// A share of memory that is left for the libraries' own and for pieces that don't fit together.
-const FULL: f64 = 0.92;
+const USABLE_MEMORY_FRACTION: f64 = 0.92;
 
 fn divisors(n: usize) -> Vec<usize> {
     (1..=n).filter(|d| n.is_multiple_of(*d)).collect()
@@ -35,13 +35,13 @@ fn divisors(n: usize) -> Vec<usize> {
 
 /// Tries meshes of so many devices for a batch of `batch` sequences, and gives the `show` best. Ranks of tensor
 /// parallelism share a machine.
-pub fn search(job: &Job, batch: usize, devices: usize, device: &Device, show: usize) -> Result<Search> {
+pub fn search(job: &TrainJob, batch: usize, devices: usize, device: &DeviceSpec, show: usize) -> Result<MeshSearchResult> {
     let size = |name: &str| job.architecture.size(name);
     let (layers, heads) = (size("n_layers").unwrap_or(1), size("kv_heads").or(size("heads")).unwrap_or(1));
     let experts = size("experts").unwrap_or(1);
-    let mut out = Search::default();
+    let mut out = MeshSearchResult::default();
     let mut all = Vec::new();
-    for tp in divisors(devices).into_iter().filter(|n| *n <= device.node && heads.is_multiple_of(*n)) {
+    for tp in divisors(devices).into_iter().filter(|n| *n <= device.devices_per_node && heads.is_multiple_of(*n)) {
         for pp in divisors(devices / tp).into_iter().filter(|n| layers.is_multiple_of(*n) && *n <= 64) {
             let left = devices / tp / pp;
             for ep in divisors(left).into_iter().filter(|n| experts.is_multiple_of(*n) && (*n == 1 || experts > 1)) {
@@ -49,11 +49,11 @@ pub fn search(job: &Job, batch: usize, devices: usize, device: &Device, show: us
                     let dp = left / ep / fsdp;
                     let wide = dp * fsdp * ep;
                     if !batch.is_multiple_of(wide) {
-                        *out.refused.entry("the batch can't be divided so".into()).or_default() += 1;
+                        *out.rejected.entry("the batch can't be divided so".into()).or_default() += 1;
                         continue;
                     }
                     // Parameters in parts over a few ranks and copies of that are rarely better than all of one.
-                    if dp > 1 && fsdp > 1 && fsdp < device.node {
+                    if dp > 1 && fsdp > 1 && fsdp < device.devices_per_node {
                         continue;
                     }
                     let names = [("pp", pp), ("dp", dp), ("fsdp", fsdp), ("ep", ep), ("tp", tp)];
@@ -67,8 +67,8 @@ pub fn search(job: &Job, batch: usize, devices: usize, device: &Device, show: us
                             {
                                 continue;
                             }
-                            let mut job = Job { chunks, ..job.clone() };
-                            (job.sizes.rows, job.sizes.accumulate) = (wide * each, accumulate);
+                            let mut job = TrainJob { chunks, ..job.clone() };
+                            (job.sizes.micro_batch_size, job.sizes.gradient_accumulation_steps) = (wide * each, accumulate);
                             all.push((mesh.clone(), job));
                         }
                     }
@@ -77,34 +77,34 @@ pub fn search(job: &Job, batch: usize, devices: usize, device: &Device, show: us
         }
     }
     // What can't fit even if ranks shared everything evenly needs no graphs.
-    let model = blank(&job.architecture, job.dtype, true)?;
+    let model = model_without_weights(&job.architecture, job.dtype, true)?;
     let least = 16.0 * model.params.iter().filter(|p| p.trainable).map(|p| p.ty.numel()).sum::<usize>() as f64;
     let share = |mesh: &Mesh| -> usize { mesh.axes().iter().filter(|a| a.name != "dp").map(|a| a.size).product() };
-    let small = |mesh: &Mesh| least / share(mesh) as f64 > FULL * device.memory;
+    let small = |mesh: &Mesh| least / share(mesh) as f64 > USABLE_MEMORY_FRACTION * device.memory;
     let (none, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(mesh, _)| small(mesh));
     if !none.is_empty() {
-        *out.refused.entry("a rank's memory is too small".into()).or_default() += none.len();
+        *out.rejected.entry("a rank's memory is too small".into()).or_default() += none.len();
     }
-    let grounds = Grounds::default();
-    let costs = on_all_cores(&all, |(mesh, job)| cost_on(&grounds, job, mesh, device, false));
+    let grounds = PlanModelCache::default();
+    let costs = parallel_map(&all, |(mesh, job)| cost_with_cache(&grounds, job, mesh, device, false));
     let mut fit = Vec::new();
     for ((mesh, job), cost) in all.into_iter().zip(costs) {
         match cost {
-            Ok(cost) if cost.memory() as f64 > FULL * device.memory => {
-                *out.refused.entry("a rank's memory is too small".into()).or_default() += 1;
+            Ok(cost) if cost.memory() as f64 > USABLE_MEMORY_FRACTION * device.memory => {
+                *out.rejected.entry("a rank's memory is too small".into()).or_default() += 1;
             }
-            Ok(cost) => fit.push(Found { mesh, job, cost }),
-            Err(e) => *out.refused.entry(e.to_string()).or_default() += 1,
+            Ok(cost) => fit.push(MeshCandidate { mesh, job, cost }),
+            Err(e) => *out.rejected.entry(e.to_string()).or_default() += 1,
         }
     }
     fit.sort_by(|a, b| a.cost.seconds().total_cmp(&b.cost.seconds()));
     fit.truncate(show);
-    out.best = fit;
+    out.candidates = fit;
     Ok(out)
 }
 
 /// What `f` gives for each, in order.
-fn on_all_cores<T: Sync, R: Send>(all: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+fn parallel_map<T: Sync, R: Send>(all: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get()).min(all.len().max(1));
     let work = || {

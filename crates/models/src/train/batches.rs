@@ -2,7 +2,7 @@
 //!
 //! Where sequences begin stands in a file, and the order is computed place by place: memory doesn't grow with the data.
 
-use super::shuffle::Shuffle;
+use super::shuffle::FeistelPermutation;
 use super::tokens::TokenDataset;
 use crate::error::{Error, Result};
 use std::fs::File;
@@ -20,7 +20,7 @@ pub struct Batch {
 }
 
 /// The order of sequences. A position, counted in sequences, says all about where it stands.
-pub struct Batches {
+pub struct BatchSampler {
     seq: usize,
     seed: u64,
     /// Where sequences begin: eight bytes each.
@@ -29,9 +29,9 @@ pub struct Batches {
     count: u64,
 }
 
-impl Batches {
+impl BatchSampler {
     /// Sequences of `seq` ids with their successors. Where documents end with `end`, sequences begin with documents.
-    pub fn new(tokens: &TokenDataset, seq: usize, end: Option<i32>, seed: u64) -> Result<Batches> {
+    pub fn new(tokens: &TokenDataset, seq: usize, end: Option<i32>, seed: u64) -> Result<BatchSampler> {
         let path = tokens.sibling(&format!("starts-{seq}.bin"));
         let mut file = BufWriter::new(AtomicFile::create(&path)?);
         let (mut count, mut failed) = (0u64, None);
@@ -43,8 +43,8 @@ impl Batches {
             }
         };
         add(0);
-        let mut starts = Starts::new(seq, end);
-        tokens.each_train(|id| {
+        let mut starts = SequenceStarts::new(seq, end);
+        tokens.for_each_train(|id| {
             if let Some(start) = starts.push(id) {
                 add(start);
             }
@@ -59,9 +59,9 @@ impl Batches {
                 seq + 1
             )));
         }
-        super::tokens::unbuffered(file)?.finish()?;
+        super::tokens::unbuffered(file)?.commit()?;
         let starts = files::open(&path)?;
-        Ok(Batches { seq, seed, path, starts, count })
+        Ok(BatchSampler { seq, seed, path, starts, count })
     }
 
     /// Ids of a sequence.
@@ -70,7 +70,7 @@ impl Batches {
     }
 
     /// How many sequences a pass over the data has.
-    pub fn per_pass(&self) -> usize {
+    pub fn sequences_per_epoch(&self) -> usize {
         self.count as usize
     }
 
@@ -86,7 +86,7 @@ impl Batches {
 
     /// Appends the sequence of a position.
     pub(crate) fn add(&self, tokens: &TokenDataset, at: u64, batch: &mut Batch) -> Result<()> {
-        let chosen = Shuffle::new(self.count, self.seed, 1000 + at / self.count).at(at % self.count);
+        let chosen = FeistelPermutation::new(self.count, self.seed, 1000 + at / self.count).at(at % self.count);
         let mut start = [0; 8];
         files::read_at(&self.starts, &self.path, 8 * chosen, &mut start)?;
         let ids = tokens.train(u64::from_le_bytes(start) as usize, self.seq + 1)?;
@@ -98,7 +98,7 @@ impl Batches {
 
 /// Where sequences begin in a stream: one behind the other, but a document that would be cut is begun again by the next
 /// sequence, unless it is longer than one. So what a document says at its beginning is there when it is referred to.
-struct Starts {
+struct SequenceStarts {
     seq: usize,
     end: Option<i32>,
     /// How many ids there were.
@@ -108,9 +108,9 @@ struct Starts {
     document: usize,
 }
 
-impl Starts {
-    fn new(seq: usize, end: Option<i32>) -> Starts {
-        Starts { seq, end, at: 0, start: 0, document: 0 }
+impl SequenceStarts {
+    fn new(seq: usize, end: Option<i32>) -> SequenceStarts {
+        SequenceStarts { seq, end, at: 0, start: 0, document: 0 }
     }
 
     /// The next id; where the next sequence begins, if that is known now. The first begins at 0.
@@ -138,10 +138,10 @@ pub fn validation_batches(
 ) -> Result<Vec<Batch>> {
     // Counted first, then chosen: where all of them begin would grow with the data.
     let each = |f: &mut dyn FnMut(usize)| {
-        let mut cutter = Starts::new(seq, end);
+        let mut cutter = SequenceStarts::new(seq, end);
         let fits = |start: &usize| start + 1 < tokens.valid_len();
         Some(0).filter(fits).into_iter().for_each(&mut *f);
-        tokens.each_valid(|id| cutter.push(id).filter(fits).into_iter().for_each(&mut *f))
+        tokens.for_each_valid(|id| cutter.push(id).filter(fits).into_iter().for_each(&mut *f))
     };
     let (mut count, mut at, mut chosen) = (0, 0, Vec::new());
     each(&mut |_| count += 1)?;
@@ -180,7 +180,7 @@ mod tests {
             lengths.iter().flat_map(|n| std::iter::repeat_n(1, n - 1).chain([0])).collect()
         };
         let starts = |lengths: &[usize], end: Option<i32>| {
-            let (mut cutter, mut starts) = (Starts::new(10, end), vec![0]);
+            let (mut cutter, mut starts) = (SequenceStarts::new(10, end), vec![0]);
             documents(lengths).into_iter().for_each(|id| starts.extend(cutter.push(id)));
             starts
         };

@@ -2,13 +2,13 @@
 
 use crate::error::{Error, Result};
 use ir::attr::Attr;
-use ir::composites::attention::{Attention, attention};
+use ir::composites::attention::{AttentionOptions, attention};
 use ir::ops::{Call, Composite, Remat};
 use ir::{Builder, Graph, GraphBuilder, Op, Value, Values};
 
 /// A forward graph without causal masks; windows stay. `Err` where the model's order is not that of its attention alone.
-pub(crate) fn both_sides(graph: &Graph) -> Result<Graph> {
-    if recurs(graph) {
+pub(crate) fn remove_causal_masks(graph: &Graph) -> Result<Graph> {
+    if has_recurrence(graph) {
         return Err(Error::Input(
             "masked ids need a model whose attention sees both sides: this one keeps a state".into(),
         ));
@@ -28,14 +28,14 @@ fn body(op: &Op) -> Option<&Graph> {
     }
 }
 
-fn recurs(graph: &Graph) -> bool {
+fn has_recurrence(graph: &Graph) -> bool {
     let own = |op: &Op| matches!(op, Op::Scan(_) | Op::While(_));
-    graph.nodes().iter().any(|node| own(&node.op) || body(&node.op).is_some_and(recurs))
+    graph.nodes().iter().any(|node| own(&node.op) || body(&node.op).is_some_and(has_recurrence))
 }
 
-fn attends(graph: &Graph) -> bool {
+fn has_attention(graph: &Graph) -> bool {
     let own = |op: &Op| matches!(op, Op::Composite(c) if c.name == "attention");
-    graph.nodes().iter().any(|node| own(&node.op) || body(&node.op).is_some_and(attends))
+    graph.nodes().iter().any(|node| own(&node.op) || body(&node.op).is_some_and(has_attention))
 }
 
 fn inline(b: &mut Builder, graph: &Graph, args: &[Value]) -> ir::Result<Vec<Value>> {
@@ -55,25 +55,25 @@ fn rewritten(b: &mut Builder, op: &Op, operands: &[Value]) -> ir::Result<Values>
         Ok(inner.finish(&outs))
     };
     match op {
-        Op::Composite(c) if c.name == "attention" && c.flag("causal") => open(b, c, operands),
+        Op::Composite(c) if c.name == "attention" && c.flag("causal") => remove_mask(b, c, operands),
         // Its derivative is that of the causal one: what it computes is differentiated instead.
-        Op::Composite(c) if c.name != "attention" && attends(&c.body) => {
+        Op::Composite(c) if c.name != "attention" && has_attention(&c.body) => {
             inline(b, &c.body, operands).map(Values::from_vec)
         }
-        Op::Call(call) if attends(&call.body) => {
+        Op::Call(call) if has_attention(&call.body) => {
             let body = inside(b, &call.body)?;
             b.emit(Call::new(body).into(), operands)
         }
-        Op::Remat(remat) if attends(&remat.body) => {
+        Op::Remat(remat) if has_attention(&remat.body) => {
             let body = inside(b, &remat.body)?;
-            b.emit(Remat::with(body, remat.policy.clone()).into(), operands)
+            b.emit(Remat::with_policy(body, remat.policy.clone()).into(), operands)
         }
         _ => b.emit(op.clone(), operands),
     }
 }
 
 /// The same attention without its mask.
-fn open(b: &mut Builder, c: &Composite, operands: &[Value]) -> ir::Result<Values> {
+fn remove_mask(b: &mut Builder, c: &Composite, operands: &[Value]) -> ir::Result<Values> {
     let mut rest = operands[3..].iter().map(|v| b.ty(*v));
     let mut next = |present: bool| if present { rest.next() } else { None };
     let q_offset = next(c.flag("q_offset"));
@@ -84,15 +84,15 @@ fn open(b: &mut Builder, c: &Composite, operands: &[Value]) -> ir::Result<Values
     };
     let slopes = next(c.flag("slopes"));
     let mask = next(matches!(c.param("mask"), Some(Attr::Word(_))));
-    let options = Attention {
+    let options = AttentionOptions {
         causal: false,
         window: c.int("window").and_then(|w| usize::try_from(w).ok()),
         scale: c.float("scale"),
         softcap: c.float("softcap"),
         q_offset,
-        lengths,
-        segments,
-        slopes,
+        kv_lengths: lengths,
+        segment_ids: segments,
+        alibi_slopes: slopes,
         mask,
     };
     let composite = attention(&b.ty(operands[0]), &b.ty(operands[1]), &b.ty(operands[2]), &options)?;

@@ -4,8 +4,8 @@
 use crate::checkpoint::dtype_of;
 use crate::error::{Error, Result};
 use crate::export::write_tensors;
-use crate::model::{HEADS, Model};
-use crate::tensor_file::TensorFile;
+use crate::model::{LM_HEAD_NAMES, Model};
+use crate::mmap_file::MmapTensorFile;
 use ir::DType;
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;
@@ -20,9 +20,9 @@ pub(crate) fn export(
     end: Option<i32>,
     dir: &Path,
 ) -> Result<()> {
-    files::make_folder(dir)?;
-    let mut tensors = model.wide_tensors(false)?;
-    tensors.retain(|tensor| !HEADS.contains(&&*tensor.name));
+    files::create_dir_all(dir)?;
+    let mut tensors = model.dequantized_tensors(false)?;
+    tensors.retain(|tensor| !LM_HEAD_NAMES.contains(&&*tensor.name));
     tensors.extend_from_slice(heads);
     write_tensors(&dir.join("model.safetensors"), &tensors)?;
     let mut config = model.config.clone();
@@ -38,12 +38,12 @@ pub(crate) fn export(
         if let (true, Some(end)) = (fields.get("pad_token_id").is_none_or(Json::is_null), end) {
             fields.insert("pad_token_id".into(), end.into());
         }
-        describe(fields, classes);
+        write_class_names(fields, classes);
     }
     Ok(files::write(&dir.join("config.json"), format!("{config:#}\n").as_bytes())?)
 }
 
-fn describe(fields: &mut Map<String, Json>, classes: &[String]) {
+fn write_class_names(fields: &mut Map<String, Json>, classes: &[String]) {
     let by_id: Map<String, Json> = classes.iter().enumerate().map(|(i, name)| (i.to_string(), json!(name))).collect();
     let by_name: Map<String, Json> = classes.iter().enumerate().map(|(i, name)| (name.clone(), json!(i))).collect();
     fields.insert("id2label".into(), by_id.into());
@@ -53,7 +53,7 @@ fn describe(fields: &mut Map<String, Json>, classes: &[String]) {
 /// Adds a head to an adapter that has been written.
 pub(crate) fn write_with_adapter(heads: &[NamedTensor], classes: &[String], dir: &Path) -> Result<()> {
     let (path, about) = (dir.join("adapter_model.safetensors"), dir.join("adapter_config.json"));
-    let file = TensorFile::open(&path)?;
+    let file = MmapTensorFile::open(&path)?;
     let mut tensors = Vec::new();
     for name in file.names() {
         let Some(info) = file.info(&name) else { continue };
@@ -63,7 +63,7 @@ pub(crate) fn write_with_adapter(heads: &[NamedTensor], classes: &[String], dir:
     let named = |head: &NamedTensor| NamedTensor { name: format!("base_model.model.{}", head.name), ..head.clone() };
     tensors.extend(heads.iter().map(named));
     write_tensors(&path, &tensors)?;
-    let text = files::read_text(&about, files::CONFIG)?;
+    let text = files::read_text(&about, files::MAX_CONFIG_BYTES)?;
     let mut config: Json = serde_json::from_str(&text).map_err(|e| Error::file(&about, e))?;
     if let Some(fields) = config.as_object_mut() {
         fields.insert("task_type".into(), "SEQ_CLS".into());
@@ -71,6 +71,6 @@ pub(crate) fn write_with_adapter(heads: &[NamedTensor], classes: &[String], dir:
     }
     files::write(&about, format!("{config:#}\n").as_bytes())?;
     let mut fields = Map::new();
-    describe(&mut fields, classes);
+    write_class_names(&mut fields, classes);
     Ok(files::write(&dir.join("classes.json"), format!("{:#}\n", Json::Object(fields)).as_bytes())?)
 }

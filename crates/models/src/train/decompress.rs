@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use training::files;
 
 /// Endings that say how a file is packed.
-pub(super) const PACKED: &[&str] = &["gz", "zst"];
+pub(super) const COMPRESSED_SUFFIXES: &[&str] = &["gz", "zst"];
 
 /// A file's bytes, unpacked.
 pub(super) fn open(path: &Path) -> Result<Box<dyn Read>> {
@@ -17,49 +17,49 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn Read>> {
         Some("gz") => Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 16, file)))),
         Some("zst") => {
             let from = BufReader::with_capacity(1 << 16, file);
-            Ok(Box::new(Frames { path: path.to_path_buf(), frame: Frame::Between(from) }))
+            Ok(Box::new(ZstdFrames { path: path.to_path_buf(), frame: ZstdFrame::Between(from) }))
         }
         _ => Ok(Box::new(file)),
     }
 }
 
 /// A path without the ending that says how it is packed.
-pub(super) fn unpacked(path: &Path) -> PathBuf {
-    let packed = path.extension().and_then(|e| e.to_str()).is_some_and(|e| PACKED.contains(&e));
+pub(super) fn strip_compression_suffix(path: &Path) -> PathBuf {
+    let packed = path.extension().and_then(|e| e.to_str()).is_some_and(|e| COMPRESSED_SUFFIXES.contains(&e));
     if packed { path.with_extension("") } else { path.to_path_buf() }
 }
 
 /// Frames of a Zstandard file, one behind the other.
-struct Frames<R: BufRead> {
+struct ZstdFrames<R: BufRead> {
     path: PathBuf,
-    frame: Frame<R>,
+    frame: ZstdFrame<R>,
 }
 
-enum Frame<R: BufRead> {
+enum ZstdFrame<R: BufRead> {
     Between(R),
     In(Box<StreamingDecoder<R, FrameDecoder>>),
     Over,
 }
 
-impl<R: BufRead> Read for Frames<R> {
+impl<R: BufRead> Read for ZstdFrames<R> {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
         loop {
-            self.frame = match std::mem::replace(&mut self.frame, Frame::Over) {
-                Frame::Over => return Ok(0),
-                Frame::Between(mut from) => match from.fill_buf()?.is_empty() {
+            self.frame = match std::mem::replace(&mut self.frame, ZstdFrame::Over) {
+                ZstdFrame::Over => return Ok(0),
+                ZstdFrame::Between(mut from) => match from.fill_buf()?.is_empty() {
                     true => return Ok(0),
                     false => {
                         let decoder = StreamingDecoder::new(from).map_err(|e| {
                             let what = Error::file(&self.path, format!("not a Zstandard file: {e}"));
                             std::io::Error::other(what.to_string())
                         })?;
-                        Frame::In(Box::new(decoder))
+                        ZstdFrame::In(Box::new(decoder))
                     }
                 },
-                Frame::In(mut decoder) => match decoder.read(to)? {
-                    0 if !to.is_empty() => Frame::Between(decoder.into_inner()),
+                ZstdFrame::In(mut decoder) => match decoder.read(to)? {
+                    0 if !to.is_empty() => ZstdFrame::Between(decoder.into_inner()),
                     n => {
-                        self.frame = Frame::In(decoder);
+                        self.frame = ZstdFrame::In(decoder);
                         return Ok(n);
                     }
                 },
@@ -95,7 +95,7 @@ mod tests {
             let mut found = String::new();
             open(&path).expect("opens").read_to_string(&mut found).expect("read");
             assert!(found == text, "{name}");
-            assert_eq!(unpacked(&path).extension().and_then(|e| e.to_str()), Some("jsonl"));
+            assert_eq!(strip_compression_suffix(&path).extension().and_then(|e| e.to_str()), Some("jsonl"));
             // Cut off, and no such file at all.
             std::fs::write(&path, &bytes[..bytes.len() - 9]).expect("written");
             assert!(open(&path).expect("opens").read_to_string(&mut found).is_err(), "{name}");

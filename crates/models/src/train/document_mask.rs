@@ -7,21 +7,21 @@
 use crate::error::{Error, Result};
 use crate::model::Model;
 use ir::attr::Attr;
-use ir::composites::attention::{Attention, attention};
+use ir::composites::attention::{AttentionOptions, attention};
 use ir::ops::{Call, Composite, ReduceKind, Remat};
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Op, Value, Values};
 
 /// Why documents of a model can't be kept apart, if they can't.
-pub(crate) fn check(model: &Model, graph: &Graph) -> Result<()> {
+pub(crate) fn check_supported(model: &Model, graph: &Graph) -> Result<()> {
     let refused =
         |what: &str| Err(Error::Input(format!("documents can't be kept apart: {what}; leave out `--isolate`")));
     if model.limits.max_positions.is_some() {
         return refused("the model's positions are learned, and go on from document to document");
     }
-    if mixes(graph) {
+    if mixes_positions(graph) {
         return refused("the model keeps a state besides its attention");
     }
-    if !attends(graph) {
+    if !has_attention(graph) {
         return refused("the model has no attention");
     }
     Ok(())
@@ -36,18 +36,18 @@ fn bodies(op: &Op) -> Vec<&Graph> {
     }
 }
 
-fn mixes(graph: &Graph) -> bool {
+fn mixes_positions(graph: &Graph) -> bool {
     let own = |op: &Op| matches!(op, Op::Scan(_) | Op::While(_) | Op::Cond(_) | Op::Conv(_));
-    graph.nodes().iter().any(|node| own(&node.op) || bodies(&node.op).into_iter().any(mixes))
+    graph.nodes().iter().any(|node| own(&node.op) || bodies(&node.op).into_iter().any(mixes_positions))
 }
 
-fn attends(graph: &Graph) -> bool {
+fn has_attention(graph: &Graph) -> bool {
     let own = |op: &Op| matches!(op, Op::Composite(c) if c.name == "attention");
-    graph.nodes().iter().any(|node| own(&node.op) || bodies(&node.op).into_iter().any(attends))
+    graph.nodes().iter().any(|node| own(&node.op) || bodies(&node.op).into_iter().any(has_attention))
 }
 
 /// The segment of each id `[rows, seq]`: how many documents ended before it.
-fn segments(b: &mut Builder, ids: Value, end: i32) -> ir::Result<Value> {
+fn segment_ids(b: &mut Builder, ids: Value, end: i32) -> ir::Result<Value> {
     let ended = is_end(b, ids, end)?;
     let ended = b.cast(ended, DType::I32)?;
     let upto = b.cumulative(ReduceKind::Sum, ended, 1, false)?;
@@ -60,17 +60,17 @@ fn is_end(b: &mut Builder, ids: Value, end: i32) -> ir::Result<Value> {
 }
 
 /// Labels that don't ask an end token for the next document.
-pub(crate) fn labels(b: &mut Builder, ids: Value, labels: Value, end: i32) -> ir::Result<Value> {
+pub(crate) fn mask_end_labels(b: &mut Builder, ids: Value, labels: Value, end: i32) -> ir::Result<Value> {
     let ended = is_end(b, ids, end)?;
     let none = b.full_like(labels, -100.0)?;
     b.select(ended, none, labels)
 }
 
 /// A forward graph whose attention stays inside documents; `ids` is the input that has them.
-pub(crate) fn isolated(graph: &Graph, ids: usize, end: i32) -> Result<Graph> {
+pub(crate) fn mask_documents(graph: &Graph, ids: usize, end: i32) -> Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|ty| b.graph.input(ty)).collect();
-    let segments = segments(&mut b, args[ids], end)?;
+    let segments = segment_ids(&mut b, args[ids], end)?;
     let outs = inline(&mut b, graph, &args, segments)?;
     Ok(b.finish(&outs))
 }
@@ -94,23 +94,23 @@ fn rewritten(b: &mut Builder, op: &Op, operands: &[Value], segments: Value) -> i
         Ok((inner.finish(&outs), further))
     };
     match op {
-        Op::Composite(c) if c.name == "attention" && c.flag("causal") => attend(b, c, operands, segments),
+        Op::Composite(c) if c.name == "attention" && c.flag("causal") => masked_attention(b, c, operands, segments),
         // Its derivative knows nothing of segments: what it computes is differentiated instead.
-        Op::Composite(c) if attends(&c.body) => inline(b, &c.body, operands, segments).map(Values::from_vec),
-        Op::Call(call) if attends(&call.body) => {
+        Op::Composite(c) if has_attention(&c.body) => inline(b, &c.body, operands, segments).map(Values::from_vec),
+        Op::Call(call) if has_attention(&call.body) => {
             let (body, args) = inside(&call.body)?;
             b.emit(Call::new(body).into(), &args)
         }
-        Op::Remat(remat) if attends(&remat.body) => {
+        Op::Remat(remat) if has_attention(&remat.body) => {
             let (body, args) = inside(&remat.body)?;
-            b.emit(Remat::with(body, remat.policy.clone()).into(), &args)
+            b.emit(Remat::with_policy(body, remat.policy.clone()).into(), &args)
         }
         _ => b.emit(op.clone(), operands),
     }
 }
 
 /// The same attention with segments of queries and keys.
-fn attend(b: &mut Builder, c: &Composite, operands: &[Value], segments: Value) -> ir::Result<Values> {
+fn masked_attention(b: &mut Builder, c: &Composite, operands: &[Value], segments: Value) -> ir::Result<Values> {
     let ty = b.ty(segments);
     let mut rest = operands[3..].iter().copied();
     let mut next = |present: bool| rest.next().filter(|_| present);
@@ -118,15 +118,15 @@ fn attend(b: &mut Builder, c: &Composite, operands: &[Value], segments: Value) -
         (if c.flag("q_offset") { next(true) } else { None }, if c.flag("lengths") { next(true) } else { None });
     let slopes = if c.flag("slopes") { next(true) } else { None };
     let mask = if matches!(c.param("mask"), Some(Attr::Word(_))) { next(true) } else { None };
-    let options = Attention {
+    let options = AttentionOptions {
         causal: true,
         window: c.int("window").and_then(|w| usize::try_from(w).ok()),
         scale: c.float("scale"),
         softcap: c.float("softcap"),
         q_offset: offset.map(|v| b.ty(v)),
-        lengths: lengths.map(|v| b.ty(v)),
-        segments: Some((ty.clone(), ty)),
-        slopes: slopes.map(|v| b.ty(v)),
+        kv_lengths: lengths.map(|v| b.ty(v)),
+        segment_ids: Some((ty.clone(), ty)),
+        alibi_slopes: slopes.map(|v| b.ty(v)),
         mask: mask.map(|v| b.ty(v)),
     };
     let composite = attention(&b.ty(operands[0]), &b.ty(operands[1]), &b.ty(operands[2]), &options)?;

@@ -3,13 +3,13 @@
 //! They are encoded once, to a file, and read by their place: memory doesn't grow with the data.
 
 use super::batches::Batch;
-use super::objective_kind::{Objective, PAD};
-use super::shuffle::Shuffle;
+use super::objective_kind::{Objective, PAD_LABEL};
+use super::shuffle::FeistelPermutation;
 use super::text::TextDataset;
-use super::tokens::{Reading, unbuffered};
+use super::tokens::{ReadProgress, unbuffered};
 use crate::chat::ChatTemplate;
 use crate::error::{Error, Result};
-use crate::pooling::Mode;
+use crate::pooling::PoolingMode;
 use crate::tokenizer::Tokenizer;
 use serde_json::{Map, Value as Json, json};
 use std::fs::File;
@@ -19,18 +19,18 @@ use std::path::{Path, PathBuf};
 use training::files::{self, AtomicFile};
 
 /// Of this many examples, the last is held out.
-const HELD_OUT: u64 = 20;
-const SHUFFLED: u64 = 1 << 42;
+const VALIDATION_INTERVAL: u64 = 20;
+const SHUFFLE_STREAM: u64 = 1 << 42;
 
 /// Ids of a row, and a label for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Row {
+struct ExampleRow {
     ids: Vec<i32>,
     labels: Vec<i32>,
 }
 
 /// The examples of a set.
-pub(crate) struct Examples {
+pub(crate) struct ExampleDataset {
     folder: PathBuf,
     data: File,
     /// Where those that are trained on, and those that are held out, begin in the data.
@@ -43,46 +43,46 @@ pub(crate) struct Examples {
     /// Names of classes.
     classes: Vec<String>,
     /// Examples that had nothing to learn within a sequence.
-    pub(crate) left_out: u64,
+    pub(crate) skipped: u64,
     /// Examples whose prompt and answer together don't begin with the tokens of the prompt alone.
-    pub(crate) crossed: u64,
+    pub(crate) misaligned: u64,
 }
 
 /// What turns records into rows.
-struct Encoder<'a> {
+struct ExampleEncoder<'a> {
     aim: Objective,
     seq: usize,
     tokenizer: &'a Tokenizer,
     /// Gives the places of tokens in a text.
     places: Tokenizer,
     template: &'a ChatTemplate,
-    pooling: Mode,
+    pooling: PoolingMode,
     classes: Vec<String>,
     crossed: u64,
 }
 
-const INDEX: [&str; 2] = ["examples.idx", "held-out.idx"];
+const INDEX_FILES: [&str; 2] = ["examples.idx", "held-out.idx"];
 
-impl Examples {
+impl ExampleDataset {
     /// Encodes the records of some files, or finds them encoded.
     pub(crate) fn prepare(
         texts: &TextDataset,
         (tokenizer, template): (&Tokenizer, &ChatTemplate),
-        (aim, seq, seed, pooling): (Objective, usize, u64, Mode),
+        (aim, seq, seed, pooling): (Objective, usize, u64, PoolingMode),
         folder: &Path,
-        reading: Reading<'_>,
-    ) -> Result<Examples> {
+        reading: ReadProgress<'_>,
+    ) -> Result<ExampleDataset> {
         let key = json!({
             "texts": texts.fingerprint()?, "tokenizer": tokenizer.fingerprint()?, "template": template.fingerprint(),
-            "aim": aim.kind(), "seq": seq, "end": tokenizer.end(), "pooling": format!("{pooling:?}"),
+            "aim": aim.kind(), "seq": seq, "end": tokenizer.eos_id(), "pooling": format!("{pooling:?}"),
         });
-        if let Ok(found) = Examples::open(folder, &key, (aim, seq, seed)) {
+        if let Ok(found) = ExampleDataset::open(folder, &key, (aim, seq, seed)) {
             return Ok(found);
         }
-        files::make_folder(folder)?;
-        let mut encoder = Encoder::new((tokenizer, template), (aim, seq, pooling));
+        files::create_dir_all(folder)?;
+        let mut encoder = ExampleEncoder::new((tokenizer, template), (aim, seq, pooling));
         let create = |name: &str| AtomicFile::create(&folder.join(name)).map(BufWriter::new);
-        let (mut data, mut index) = (create("examples.bin")?, [create(INDEX[0])?, create(INDEX[1])?]);
+        let (mut data, mut index) = (create("examples.bin")?, [create(INDEX_FILES[0])?, create(INDEX_FILES[1])?]);
         let (mut at, mut counts, mut left_out, mut seen) = (0u64, [0u64; 2], 0u64, 0u64);
         let mut sum = crc32fast::Hasher::new();
         let read = texts.records(|record, fault| {
@@ -92,7 +92,7 @@ impl Examples {
                 return Ok(true);
             };
             seen += 1;
-            let held_out = usize::from(seen.is_multiple_of(HELD_OUT));
+            let held_out = usize::from(seen.is_multiple_of(VALIDATION_INTERVAL));
             let mut bytes = Vec::new();
             for row in &rows {
                 bytes.extend((row.ids.len() as i32).to_le_bytes());
@@ -112,22 +112,22 @@ impl Examples {
             let why = if left_out > 0 { ": none has an answer within `--seq` ids" } else { "" };
             return Err(Error::Input(format!("the data has no examples to train on{why}")));
         }
-        unbuffered(data)?.finish()?;
+        unbuffered(data)?.commit()?;
         for file in index {
-            unbuffered(file)?.finish()?;
+            unbuffered(file)?.commit()?;
         }
         let about = json!({
             "key": key, "train": counts[0], "held_out": counts[1], "bytes": at, "sum": sum.finalize(),
             "classes": encoder.classes, "left_out": left_out, "crossed": encoder.crossed,
         });
         files::write(&folder.join("examples.json"), format!("{about:#}\n").as_bytes())?;
-        Examples::open(folder, &key, (aim, seq, seed))
+        ExampleDataset::open(folder, &key, (aim, seq, seed))
     }
 
-    fn open(folder: &Path, key: &Json, (aim, seq, seed): (Objective, usize, u64)) -> Result<Examples> {
+    fn open(folder: &Path, key: &Json, (aim, seq, seed): (Objective, usize, u64)) -> Result<ExampleDataset> {
         let about = folder.join("examples.json");
         let damaged = || Error::file(&about, "damaged, or of other data: remove it, and it is made again");
-        let text = files::read_text(&about, files::TEXT)?;
+        let text = files::read_text(&about, files::MAX_TEXT_BYTES)?;
         let json: Json = serde_json::from_str(&text).map_err(|_| damaged())?;
         if json.get("key") != Some(key) {
             return Err(damaged());
@@ -136,10 +136,10 @@ impl Examples {
         let counts = [number("train")?, number("held_out")?];
         let path = folder.join("examples.bin");
         let data = files::open(&path)?;
-        let index = [files::open(&folder.join(INDEX[0]))?, files::open(&folder.join(INDEX[1]))?];
+        let index = [files::open(&folder.join(INDEX_FILES[0]))?, files::open(&folder.join(INDEX_FILES[1]))?];
         let length = |file: &File| file.metadata().map(|m| m.len()).unwrap_or(0);
         let whole = length(&data) == number("bytes")? && (0..2).all(|i| length(&index[i]) == 8 * counts[i]);
-        if !whole || u64::from(super::tokens::sum_of(&data, &path)?) != number("sum")? {
+        if !whole || u64::from(super::tokens::file_crc32(&data, &path)?) != number("sum")? {
             return Err(damaged());
         }
         let classes = json.get("classes").and_then(Json::as_array).cloned().unwrap_or_default();
@@ -147,7 +147,7 @@ impl Examples {
         let fingerprint = crc32fast::hash(format!("{key} {}", number("sum")?).as_bytes());
         let (left_out, crossed) = (number("left_out")?, number("crossed")?);
         let folder = folder.to_path_buf();
-        Ok(Examples { folder, data, index, counts, aim, seq, seed, fingerprint, classes, left_out, crossed })
+        Ok(ExampleDataset { folder, data, index, counts, aim, seq, seed, fingerprint, classes, skipped: left_out, misaligned: crossed })
     }
 
     pub(crate) fn fingerprint(&self) -> u32 {
@@ -167,13 +167,13 @@ impl Examples {
     /// Appends the example of a position: a new order every pass.
     pub(crate) fn add(&self, at: u64, batch: &mut Batch) -> Result<()> {
         let count = self.counts[0];
-        let chosen = Shuffle::new(count, self.seed, SHUFFLED + at / count).at(at % count);
+        let chosen = FeistelPermutation::new(count, self.seed, SHUFFLE_STREAM + at / count).at(at % count);
         self.read(0, chosen, batch)
     }
 
     /// Batches of those that are held out, spread over them.
-    pub(crate) fn held_out(&self, rows: usize, most: usize) -> Result<Vec<Batch>> {
-        let each = self.aim.rows_each();
+    pub(crate) fn validation_batches(&self, rows: usize, most: usize) -> Result<Vec<Batch>> {
+        let each = self.aim.rows_per_example();
         let wanted = self.counts[1].min((rows / each * most) as u64);
         let mut batches = Vec::new();
         let places: Vec<u64> = (0..wanted).map(|i| i * self.counts[1] / wanted).collect();
@@ -190,13 +190,13 @@ impl Examples {
     }
 
     fn read(&self, part: usize, place: u64, batch: &mut Batch) -> Result<()> {
-        let (index, data) = (self.folder.join(INDEX[part]), self.folder.join("examples.bin"));
+        let (index, data) = (self.folder.join(INDEX_FILES[part]), self.folder.join("examples.bin"));
         let damaged = || Error::file(&data, "damaged: remove it, and it is made again");
         let mut bytes = [0; 8];
         files::read_at(&self.index[part], &index, 8 * place, &mut bytes)?;
         let mut at = u64::from_le_bytes(bytes);
-        let pad = if matches!(self.aim, Objective::Dpo { .. } | Objective::Orpo { .. }) { PAD } else { -100 };
-        for _ in 0..self.aim.rows_each() {
+        let pad = if matches!(self.aim, Objective::Dpo { .. } | Objective::Orpo { .. }) { PAD_LABEL } else { -100 };
+        for _ in 0..self.aim.rows_per_example() {
             let mut count = [0; 4];
             files::read_at(&self.data, &data, at, &mut count)?;
             let n = usize::try_from(i32::from_le_bytes(count)).ok().filter(|n| *n <= self.seq).ok_or_else(damaged)?;
@@ -212,20 +212,20 @@ impl Examples {
     }
 }
 
-impl<'a> Encoder<'a> {
+impl<'a> ExampleEncoder<'a> {
     fn new(
         (tokenizer, template): (&'a Tokenizer, &'a ChatTemplate),
-        (aim, seq, pooling): (Objective, usize, Mode),
-    ) -> Encoder<'a> {
+        (aim, seq, pooling): (Objective, usize, PoolingMode),
+    ) -> ExampleEncoder<'a> {
         let places = tokenizer.without_post_processor();
-        Encoder { aim, seq, tokenizer, places, template, pooling, classes: Vec::new(), crossed: 0 }
+        ExampleEncoder { aim, seq, tokenizer, places, template, pooling, classes: Vec::new(), crossed: 0 }
     }
 
     /// The rows of a record; none where nothing of it is learned within a sequence.
-    fn rows(&mut self, record: &Json) -> Result<Option<Vec<Row>>> {
+    fn rows(&mut self, record: &Json) -> Result<Option<Vec<ExampleRow>>> {
         let rows = match self.aim {
-            Objective::Dpo { .. } | Objective::Orpo { .. } => self.preference(record)?,
-            Objective::Classify { classes } => vec![self.class(record, classes)?],
+            Objective::Dpo { .. } | Objective::Orpo { .. } => self.preference_rows(record)?,
+            Objective::Classify { classes } => vec![self.classification_row(record, classes)?],
             Objective::Contrastive { .. } => {
                 let find = |names: &[&str]| names.iter().find_map(|name| record.get(*name)?.as_str());
                 let first = find(&["anchor", "query", "sentence1", "text"]);
@@ -233,42 +233,42 @@ impl<'a> Encoder<'a> {
                 let (Some(first), Some(second)) = (first, second) else {
                     return Err(Error::Input("needs `anchor` and `positive`, two texts that belong together".into()));
                 };
-                vec![self.whole(first)?, self.whole(second)?]
+                vec![self.full_text_row(first)?, self.full_text_row(second)?]
             }
             _ => self.conversation(record)?,
         };
-        let learns = |row: &Row| row.labels.iter().any(|label| *label >= 0);
+        let learns = |row: &ExampleRow| row.labels.iter().any(|label| *label >= 0);
         Ok(rows.iter().all(learns).then_some(rows))
     }
 
     /// A text of which those tokens count that its embedding is the mean of.
-    fn whole(&self, text: &str) -> Result<Row> {
+    fn full_text_row(&self, text: &str) -> Result<ExampleRow> {
         let ids = self.truncated(text)?;
         let last = ids.len().saturating_sub(1);
         let counts = |i: usize| match self.pooling {
-            Mode::Mean | Mode::MeanSqrt => Ok(true),
-            Mode::First => Ok(i == 0),
-            Mode::Last => Ok(i == last),
+            PoolingMode::Mean | PoolingMode::MeanSqrt => Ok(true),
+            PoolingMode::First => Ok(i == 0),
+            PoolingMode::Last => Ok(i == last),
             other => Err(Error::Input(format!(
                 "`contrast` trains embeddings by mean, first or last token, not by {other:?}"
             ))),
         };
         let labels = (0..ids.len()).map(|i| Ok(if counts(i)? { 1 } else { -100 })).collect::<Result<_>>()?;
-        Ok(Row { ids, labels })
+        Ok(ExampleRow { ids, labels })
     }
 
     /// Ids of a text that a model reads as a whole; what ends every text stays where it is cut.
     fn truncated(&self, text: &str) -> Result<Vec<i32>> {
-        let mut ids = self.tokenizer.whole(text)?;
+        let mut ids = self.tokenizer.encode_with_special_tokens(text)?;
         if ids.len() > self.seq {
-            let (_, after) = self.tokenizer.around()?;
+            let (_, after) = self.tokenizer.surrounding_ids()?;
             ids.truncate(self.seq.saturating_sub(after.len()));
             ids.extend(after);
         }
         Ok(ids)
     }
 
-    fn class(&mut self, record: &Json, classes: usize) -> Result<Row> {
+    fn classification_row(&mut self, record: &Json, classes: usize) -> Result<ExampleRow> {
         let Some(text) = record.get("text").and_then(Json::as_str) else {
             return Err(Error::Input("no field `text` that is a string".into()));
         };
@@ -299,48 +299,48 @@ impl<'a> Encoder<'a> {
         if let Some(last) = labels.last_mut() {
             *last = label as i32;
         }
-        Ok(Row { ids, labels })
+        Ok(ExampleRow { ids, labels })
     }
 
     /// Ids of which some are learned, as a row: each id's label is the one that follows.
-    fn row(&self, text: &[i32], learned: impl Fn(usize) -> bool) -> Row {
+    fn make_row(&self, text: &[i32], learned: impl Fn(usize) -> bool) -> ExampleRow {
         let text = &text[..text.len().min(self.seq + 1)];
-        let Some((_, ids)) = text.split_last() else { return Row::default() };
+        let Some((_, ids)) = text.split_last() else { return ExampleRow::default() };
         let labels = (1..text.len()).map(|i| if learned(i) { text[i] } else { -100 });
-        Row { ids: ids.to_vec(), labels: labels.collect() }
+        ExampleRow { ids: ids.to_vec(), labels: labels.collect() }
     }
 
     /// A prompt with each of its answers. Prompt and answer are encoded together, and the answer begins where the tokens are no longer
     /// those of the prompt alone, as in TRL.
-    fn continued(&mut self, prompt: &[i32], whole: &[Vec<i32>]) -> Vec<Row> {
-        let start = whole.iter().map(|whole| same(prompt, whole)).min().unwrap_or(0);
+    fn prompt_with_answers(&mut self, prompt: &[i32], whole: &[Vec<i32>]) -> Vec<ExampleRow> {
+        let start = whole.iter().map(|whole| common_prefix_length(prompt, whole)).min().unwrap_or(0);
         self.crossed += u64::from(start < prompt.len());
-        whole.iter().map(|whole| self.row(whole, |i| i >= start)).collect()
+        whole.iter().map(|whole| self.make_row(whole, |i| i >= start)).collect()
     }
 
     /// A prompt and answers that end.
-    fn answers(&mut self, prompt: &str, answers: &[&str]) -> Result<Vec<Row>> {
+    fn answers(&mut self, prompt: &str, answers: &[&str]) -> Result<Vec<ExampleRow>> {
         let (tokenizer, special) = (self.tokenizer, self.tokenizer.special_tokens());
         let end = special.named.get("eos_token").filter(|name| tokenizer.id(name) == special.eos);
         let ended = |answer: &&str| match end {
-            Some(end) if !answer.ends_with(end.as_str()) => tokenizer.prompt(&format!("{prompt}{answer}{end}")),
-            Some(_) => tokenizer.prompt(&format!("{prompt}{answer}")),
+            Some(end) if !answer.ends_with(end.as_str()) => tokenizer.encode_prompt(&format!("{prompt}{answer}{end}")),
+            Some(_) => tokenizer.encode_prompt(&format!("{prompt}{answer}")),
             // Only its id is known.
-            None => Ok([tokenizer.prompt(&format!("{prompt}{answer}"))?, Vec::from_iter(tokenizer.end())].concat()),
+            None => Ok([tokenizer.encode_prompt(&format!("{prompt}{answer}"))?, Vec::from_iter(tokenizer.eos_id())].concat()),
         };
         let whole = answers.iter().map(ended).collect::<Result<Vec<_>>>()?;
-        Ok(self.continued(&tokenizer.prompt(prompt)?, &whole))
+        Ok(self.prompt_with_answers(&tokenizer.encode_prompt(prompt)?, &whole))
     }
 
     /// Messages and answers to them, each of one or several messages.
-    fn replies(&mut self, prompt: &[Json], answers: &[&[Json]], further: &Map<String, Json>) -> Result<Vec<Row>> {
-        let whole = answers.iter().map(|answer| self.rendered(&[prompt, answer].concat(), false, further));
+    fn conversation_answers(&mut self, prompt: &[Json], answers: &[&[Json]], further: &Map<String, Json>) -> Result<Vec<ExampleRow>> {
+        let whole = answers.iter().map(|answer| self.render_template(&[prompt, answer].concat(), false, further));
         let whole = whole.collect::<Result<Vec<_>>>()?;
-        Ok(self.continued(&self.rendered(prompt, true, further)?, &whole))
+        Ok(self.prompt_with_answers(&self.render_template(prompt, true, further)?, &whole))
     }
 
-    fn conversation(&mut self, record: &Json) -> Result<Vec<Row>> {
-        let further = variables(record)?;
+    fn conversation(&mut self, record: &Json) -> Result<Vec<ExampleRow>> {
+        let further = template_variables(record)?;
         let field = |name: &str| record.get(name).filter(|value| !value.is_null());
         if let Some(talk) = field("messages").or_else(|| field("conversations")).and_then(message_list) {
             return Ok(vec![self.messages(&talk, &further)?]);
@@ -348,24 +348,24 @@ impl<'a> Encoder<'a> {
         match (field("prompt"), field("completion").or_else(|| field("response"))) {
             (Some(Json::String(prompt)), Some(Json::String(answer))) => self.answers(prompt, &[answer]),
             (prompt, answer) => match (prompt.and_then(message_list), answer.and_then(message_list)) {
-                (Some(prompt), Some(answer)) => self.replies(&prompt, &[&answer], &further),
+                (Some(prompt), Some(answer)) => self.conversation_answers(&prompt, &[&answer], &further),
                 _ => Err(Error::Input("needs `messages`, or `prompt` and `completion`".into())),
             },
         }
     }
 
-    fn rendered(&self, messages: &[Json], open: bool, further: &Map<String, Json>) -> Result<Vec<i32>> {
+    fn render_template(&self, messages: &[Json], open: bool, further: &Map<String, Json>) -> Result<Vec<i32>> {
         self.tokenizer.encode(&self.template.render(messages, open, further)?)
     }
 
     /// A conversation of which what the assistant says is learned: what the template marks with `{% generation %}`, or else
     /// what it adds for each message of the assistant.
-    fn messages(&self, messages: &[Json], further: &Map<String, Json>) -> Result<Row> {
-        let rendered = self.template.render_marked(messages, false, further)?;
+    fn messages(&self, messages: &[Json], further: &Map<String, Json>) -> Result<ExampleRow> {
+        let rendered = self.template.render_with_generation_spans(messages, false, further)?;
         let (whole, places): (Vec<i32>, Vec<Range<usize>>) =
-            self.places.encode_with_places(&rendered.text)?.into_iter().unzip();
+            self.places.encode_with_offsets(&rendered.text)?.into_iter().unzip();
         let first = |at: usize| places.iter().position(|place| place.end > at).unwrap_or(places.len());
-        let end = |at: usize| token_end(&places, &rendered.text[..at]);
+        let end = |at: usize| last_token_of_prefix(&places, &rendered.text[..at]);
         let mut parts = Vec::new();
         if !rendered.generated.is_empty() && !rendered.lost {
             parts.extend(rendered.generated.iter().map(|part| first(part.start)..end(part.end)));
@@ -375,7 +375,7 @@ impl<'a> Encoder<'a> {
                     let open = self.template.render(&messages[..i], true, further)?;
                     let before = match rendered.text.starts_with(&open) {
                         true => first(open.len()),
-                        false => same(&self.tokenizer.encode(&open)?, &whole),
+                        false => common_prefix_length(&self.tokenizer.encode(&open)?, &whole),
                     };
                     let closed = self.template.render(&messages[..=i], false, further)?;
                     parts.push(match rendered.text.starts_with(&closed) {
@@ -388,11 +388,11 @@ impl<'a> Encoder<'a> {
         if parts.is_empty() {
             return Err(Error::Input("`messages` without one of the assistant: there is nothing to learn".into()));
         }
-        Ok(self.row(&whole, |i| parts.iter().any(|part| part.contains(&i))))
+        Ok(self.make_row(&whole, |i| parts.iter().any(|part| part.contains(&i))))
     }
 
-    fn preference(&mut self, record: &Json) -> Result<Vec<Row>> {
-        let further = &variables(record)?;
+    fn preference_rows(&mut self, record: &Json) -> Result<Vec<ExampleRow>> {
+        let further = &template_variables(record)?;
         let field = |name: &str| record.get(name).filter(|value| !value.is_null());
         if let (Some(Json::String(chosen)), Some(Json::String(rejected))) = (field("chosen"), field("rejected")) {
             match field("prompt") {
@@ -406,12 +406,12 @@ impl<'a> Encoder<'a> {
         }
         match (field("chosen").and_then(message_list), field("rejected").and_then(message_list)) {
             (Some(chosen), Some(rejected)) => match field("prompt").and_then(message_list) {
-                Some(prompt) => self.replies(&prompt, &[&chosen, &rejected], further),
+                Some(prompt) => self.conversation_answers(&prompt, &[&chosen, &rejected], further),
                 // Whole conversations: what they share is the prompt.
                 None => {
                     let most = chosen.len().min(rejected.len()).saturating_sub(1);
                     let shared = (0..most).take_while(|i| chosen[*i] == rejected[*i]).count();
-                    self.replies(&chosen[..shared], &[&chosen[shared..], &rejected[shared..]], further)
+                    self.conversation_answers(&chosen[..shared], &[&chosen[shared..], &rejected[shared..]], further)
                 }
             },
             _ => Err(Error::Input("needs `chosen` and `rejected`, both texts or both messages, and a `prompt`".into())),
@@ -444,7 +444,7 @@ fn shared_prompt<'a>(chosen: &'a str, rejected: &'a str) -> (&'a str, &'a str, &
 }
 
 /// Behind which token a beginning of a text ends: the first that has something of its last character.
-fn token_end(places: &[Range<usize>], text: &str) -> usize {
+fn last_token_of_prefix(places: &[Range<usize>], text: &str) -> usize {
     let Some((last, _)) = text.char_indices().last() else { return 0 };
     let at = places.iter().position(|place| place.end > last).unwrap_or(places.len());
     at + usize::from(places.get(at).is_some_and(|place| place.start <= last))
@@ -452,7 +452,7 @@ fn token_end(places: &[Range<usize>], text: &str) -> usize {
 
 /// What a record has for the template beside its messages: `tools` and `documents` (lists, or JSON of them), and the fields of
 /// `chat_template_kwargs`.
-fn variables(record: &Json) -> Result<Map<String, Json>> {
+fn template_variables(record: &Json) -> Result<Map<String, Json>> {
     let mut variables = match record.get("chat_template_kwargs") {
         None | Some(Json::Null) => Map::new(),
         Some(Json::Object(fields)) => fields.clone(),
@@ -475,7 +475,7 @@ fn variables(record: &Json) -> Result<Map<String, Json>> {
 /// Where an answer ends in `whole` that begins at `start`; `closed` is the conversation up to and with it. Templates that leave
 /// out the reasoning of earlier answers write it differently in both: then it is what `closed` ends with and `whole` goes on with.
 fn answer_end(closed: &[i32], whole: &[i32], start: usize) -> usize {
-    let shared = same(closed, whole);
+    let shared = common_prefix_length(closed, whole);
     if shared == closed.len() || shared < start {
         return shared;
     }
@@ -485,7 +485,7 @@ fn answer_end(closed: &[i32], whole: &[i32], start: usize) -> usize {
 }
 
 /// How many ids two beginnings share.
-fn same(a: &[i32], b: &[i32]) -> usize {
+fn common_prefix_length(a: &[i32], b: &[i32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
@@ -496,12 +496,12 @@ mod tests {
 
     const TEMPLATE: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
-    fn encoder<'a>(aim: &str, tokenizer: &'a Tokenizer, template: &'a ChatTemplate) -> Encoder<'a> {
-        Encoder::new((tokenizer, template), (Objective::parse(aim).expect("valid"), 60, Mode::Mean))
+    fn encoder<'a>(aim: &str, tokenizer: &'a Tokenizer, template: &'a ChatTemplate) -> ExampleEncoder<'a> {
+        ExampleEncoder::new((tokenizer, template), (Objective::parse(aim).expect("valid"), 60, PoolingMode::Mean))
     }
 
     /// What a row learns, as text.
-    fn learned(tokenizer: &Tokenizer, row: &Row) -> String {
+    fn learned(tokenizer: &Tokenizer, row: &ExampleRow) -> String {
         let ids: Vec<i32> = row.labels.iter().copied().filter(|label| *label >= 0).collect();
         tokenizer.decode(&ids).expect("known")
     }
@@ -510,7 +510,7 @@ mod tests {
     fn answers_alone_are_learned() {
         let text = "the cat sat on the mat and the dog ran away from it <user> <assistant> </s> over and over again\n";
         let tokenizer = Tokenizer::train([text].into_iter(), 270).expect("trains");
-        let template = ChatTemplate::of(TEMPLATE).expect("valid");
+        let template = ChatTemplate::from_source(TEMPLATE).expect("valid");
         let mut chat = encoder("next", &tokenizer, &template);
         let mut check = |record: Json, expected: &[&str]| {
             let rows = chat.rows(&record).unwrap_or_else(|e| panic!("{e}")).expect("learned");
@@ -527,7 +527,7 @@ mod tests {
             json!({ "messages": [say("user", "the cat"), say("assistant", "sat"), say("user", "on"), say("assistant", "it")] }),
             &["sat</s>it</s>"],
         );
-        let end = tokenizer.end().map_or(String::new(), |id| tokenizer.decode(&[id]).unwrap_or_default());
+        let end = tokenizer.eos_id().map_or(String::new(), |id| tokenizer.decode(&[id]).unwrap_or_default());
         check(json!({ "prompt": "the cat", "completion": " sat" }), &[&format!(" sat{end}")]);
         let mut pairs = encoder("dpo", &tokenizer, &template);
         let record = json!({ "chosen": [say("user", "the cat"), say("assistant", "sat")],
@@ -575,7 +575,7 @@ mod tests {
             for (file, json) in [("tokenizer.json", json), ("tokenizer_config.json", &config)] {
                 std::fs::write(folder.join(file), json.to_string()).expect("written");
             }
-            let made = Tokenizer::of_dir(&folder).expect("read");
+            let made = Tokenizer::from_dir(&folder).expect("read");
             std::fs::remove_dir_all(&folder).expect("removed");
             (name.clone(), made)
         };
@@ -587,19 +587,19 @@ mod tests {
             let source = case["template"].as_str().expect("a template");
             let record = &case["record"];
             let aim = if record.get("chosen").is_some() { "dpo" } else { "next" };
-            let wanted: Vec<Row> = case["rows"]
+            let wanted: Vec<ExampleRow> = case["rows"]
                 .as_array()
                 .expect("rows")
                 .iter()
                 .map(|row| (numbers(&row["tokens"]), numbers(&row["labels"])))
-                .map(|(ids, labels)| Row { ids: ids[..ids.len() - 1].to_vec(), labels: labels[1..].to_vec() })
+                .map(|(ids, labels)| ExampleRow { ids: ids[..ids.len() - 1].to_vec(), labels: labels[1..].to_vec() })
                 .collect();
             let learns = wanted.iter().all(|row| row.labels.iter().any(|label| *label >= 0));
             let plain = source.replace("{% generation %}", "").replace("{% endgeneration %}", "");
             // Without marks an answer is what follows the open conversation, which has to be written as the whole one is.
             let alike = source.contains("<|assistant|>\n{% endif %}");
             for source in [source, &plain].into_iter().take(1 + usize::from(alike)) {
-                let template = ChatTemplate::of(source).expect("valid");
+                let template = ChatTemplate::from_source(source).expect("valid");
                 let mut encoder = encoder(aim, tokenizer, &template);
                 encoder.seq = seq - 1;
                 let found = encoder.rows(record).unwrap_or_else(|e| panic!("case {n}: {e}"));
@@ -638,7 +638,7 @@ mod tests {
             ("true", &talk[..5], "<thought>sat</s>\n<thought>it</s>\n"),
         ] {
             let thought = format!("{{% if m.role == 'assistant' and {condition} %}}<thought>{{% endif %}}");
-            let template = ChatTemplate::of(&format!("{head}{thought}{tail}")).expect("valid");
+            let template = ChatTemplate::from_source(&format!("{head}{thought}{tail}")).expect("valid");
             let mut chat = encoder("next", &tokenizer, &template);
             chat.seq = 500;
             let rows = chat.rows(&json!({ "messages": talk })).expect("fits").expect("learned");
@@ -661,7 +661,7 @@ mod tests {
                         {% for m in messages %}<{{ m.role }}>{{ said(m) }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
         let tools = json!([{ "name": "f" }]);
         for source in [marked, in_macro] {
-            let template = ChatTemplate::of(source).expect("valid");
+            let template = ChatTemplate::from_source(source).expect("valid");
             let mut chat = encoder("next", &tokenizer, &template);
             chat.seq = 500;
             for tools in [tools.clone(), Json::String(tools.to_string())] {
@@ -674,7 +674,7 @@ mod tests {
             assert!(error.contains("tools"), "{error}");
         }
         let template =
-            ChatTemplate::of("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}").expect("valid");
+            ChatTemplate::from_source("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}").expect("valid");
         let mut pairs = encoder("dpo", &tokenizer, &template);
         pairs.seq = 500;
         let record = json!({ "tools": tools, "chosen": [say("user", "the cat"), say("assistant", "sat")],
@@ -688,7 +688,7 @@ mod tests {
     #[test]
     fn classes_have_numbers_or_names() {
         let tokenizer = Tokenizer::train(["a b c d e f"].into_iter(), 258).expect("trains");
-        let template = ChatTemplate::of(TEMPLATE).expect("valid");
+        let template = ChatTemplate::from_source(TEMPLATE).expect("valid");
         let mut named = encoder("classify", &tokenizer, &template);
         let mut class = |label: Json| {
             let rows = named.rows(&json!({ "text": "a b", "label": label })).expect("fits").expect("learned");

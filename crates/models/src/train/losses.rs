@@ -3,21 +3,21 @@
 //! Places that don't count have no loss and no gradient; rows that are there only to fill a batch don't count either, so a
 //! batch that is not full has the loss of those rows that are.
 
-use super::objective_kind::{DpoForm, Objective, PAD};
-use ir::composites::loss::{CrossEntropy, cross_entropy};
+use super::objective_kind::{DpoForm, Objective, PAD_LABEL};
+use ir::composites::loss::{CrossEntropyOptions, cross_entropy};
 use ir::composites::softmax::{log_softmax, logsumexp};
 use ir::ops::{Dot, ReduceKind};
 use ir::{Builder, Compare, DType, GraphBuilder, Result, Type, Unary, Value};
 use lang::lower::mean_cross_entropy;
 
-const NONE: i64 = -100;
+const IGNORE_INDEX: i64 = -100;
 
 /// What a loss is made of.
-pub(super) struct Parts {
+pub(super) struct LossInputs {
     /// Logits of the model, or its states.
-    pub(super) given: Value,
+    pub(super) outputs: Value,
     /// Logits of the second model.
-    pub(super) second: Option<Value>,
+    pub(super) reference_logits: Option<Value>,
     /// The matrix of a head of its own.
     pub(super) head: Option<Value>,
     pub(super) ids: Value,
@@ -26,7 +26,7 @@ pub(super) struct Parts {
     pub(super) totals: Option<Value>,
 }
 
-impl Parts {
+impl LossInputs {
     /// The mean of a sum over what is counted, in the batch or in all micro-batches of a step.
     fn mean(&self, b: &mut Builder, term: usize, sum: Value, count: Value) -> Result<Value> {
         let count = match self.totals {
@@ -46,7 +46,7 @@ impl Parts {
         if self.totals.is_none() {
             return mean_cross_entropy(b, logits, labels);
         }
-        let each = log_probabilities(b, logits, labels)?;
+        let each = label_log_probs(b, logits, labels)?;
         let each = b.neg(each)?;
         let sum = b.sum_all(each)?;
         self.mean(b, 0, sum, sum)
@@ -54,10 +54,10 @@ impl Parts {
 }
 
 /// The mean loss; with `totals` a micro-batch's share of the mean over a step.
-pub(super) fn loss(b: &mut Builder, aim: &Objective, parts: &Parts) -> Result<Value> {
-    let given = wide(b, parts.given)?;
-    let second = match parts.second {
-        Some(second) => Some(wide(b, second)?),
+pub(super) fn loss(b: &mut Builder, aim: &Objective, parts: &LossInputs) -> Result<Value> {
+    let given = to_f32(b, parts.outputs)?;
+    let second = match parts.reference_logits {
+        Some(second) => Some(to_f32(b, second)?),
         None => None,
     };
     match *aim {
@@ -65,17 +65,17 @@ pub(super) fn loss(b: &mut Builder, aim: &Objective, parts: &Parts) -> Result<Va
         Objective::Dpo { beta, form, smoothing } => {
             let reference = second.unwrap_or(given);
             let mean = form == DpoForm::Ipo;
-            let own = answers(b, given, parts.labels, mean)?;
-            let theirs = answers(b, reference, parts.labels, mean)?;
+            let own = sequence_log_probs(b, given, parts.labels, mean)?;
+            let theirs = sequence_log_probs(b, reference, parts.labels, mean)?;
             let own = margin(b, own)?;
             let theirs = margin(b, theirs)?;
             let margin = b.sub(own, theirs)?;
-            let losses = preference(b, margin, beta, form, smoothing)?;
+            let losses = preference_loss(b, margin, beta, form, smoothing)?;
             mean_over_pairs(b, losses, parts, 0)
         }
-        Objective::Orpo { beta } => odds(b, given, parts, beta),
+        Objective::Orpo { beta } => orpo_loss(b, given, parts, beta),
         Objective::Distill { beta, temperature, hard } => {
-            let soft = divergence(b, given, second.unwrap_or(given), parts, beta, temperature)?;
+            let soft = distillation_loss(b, given, second.unwrap_or(given), parts, beta, temperature)?;
             if hard == 0.0 {
                 return Ok(soft);
             }
@@ -90,43 +90,43 @@ pub(super) fn loss(b: &mut Builder, aim: &Objective, parts: &Parts) -> Result<Va
             let scores = b.one(Dot::last_axes(dtype, 3, 2).into(), &[given, head])?;
             parts.cross_entropy(b, scores, parts.labels)
         }
-        Objective::Contrastive { scale } => contrast(b, given, parts, scale),
+        Objective::Contrastive { scale } => contrastive_loss(b, given, parts, scale),
     }
 }
 
 /// In f32 or wider.
-fn wide(b: &mut Builder, x: Value) -> Result<Value> {
+fn to_f32(b: &mut Builder, x: Value) -> Result<Value> {
     let dtype = b.ty(x).dtype.accumulator();
     b.cast(x, dtype)
 }
 
 /// 1 where a label counts, in a float dtype.
-fn counted(b: &mut Builder, labels: Value, dtype: DType) -> Result<Value> {
+fn label_mask(b: &mut Builder, labels: Value, dtype: DType) -> Result<Value> {
     let zero = b.full_like(labels, 0.0)?;
     let counts = b.compare(Compare::Ge, labels, zero)?;
     b.cast(counts, dtype)
 }
 
 /// The logarithm of each label's probability; 0 where none counts.
-fn log_probabilities(b: &mut Builder, logits: Value, labels: Value) -> Result<Value> {
-    let (zero, none) = (b.full_like(labels, 0.0)?, b.full_like(labels, NONE as f64)?);
+fn label_log_probs(b: &mut Builder, logits: Value, labels: Value) -> Result<Value> {
+    let (zero, none) = (b.full_like(labels, 0.0)?, b.full_like(labels, IGNORE_INDEX as f64)?);
     let counts = b.compare(Compare::Ge, labels, zero)?;
     let labels = b.select(counts, labels, none)?;
-    let options = CrossEntropy { ignore_index: Some(NONE), ..CrossEntropy::default() };
+    let options = CrossEntropyOptions { ignore_index: Some(IGNORE_INDEX), ..CrossEntropyOptions::default() };
     let composite = cross_entropy(&b.ty(logits), &b.ty(labels), options)?;
     let losses = b.emit(composite.into(), &[logits, labels])?[0];
     b.neg(losses)
 }
 
 /// The logarithm of each row's probability `[rows]`, or its mean over tokens.
-fn answers(b: &mut Builder, logits: Value, labels: Value, mean: bool) -> Result<Value> {
-    let each = log_probabilities(b, logits, labels)?;
+fn sequence_log_probs(b: &mut Builder, logits: Value, labels: Value, mean: bool) -> Result<Value> {
+    let each = label_log_probs(b, logits, labels)?;
     let sum = b.sum(each, &[1])?;
     if !mean {
         return Ok(sum);
     }
     let dtype = b.ty(sum).dtype;
-    let counts = counted(b, labels, dtype)?;
+    let counts = label_mask(b, labels, dtype)?;
     let count = b.sum(counts, &[1])?;
     let count = at_least_one(b, count)?;
     b.div(sum, count)
@@ -168,7 +168,7 @@ fn log_sigmoid(b: &mut Builder, x: Value) -> Result<Value> {
     b.sub(low, log)
 }
 
-fn preference(b: &mut Builder, margin: Value, beta: f64, form: DpoForm, smoothing: f64) -> Result<Value> {
+fn preference_loss(b: &mut Builder, margin: Value, beta: f64, form: DpoForm, smoothing: f64) -> Result<Value> {
     match form {
         DpoForm::Sigmoid => {
             let scaled = b.scale(margin, beta)?;
@@ -197,25 +197,25 @@ fn preference(b: &mut Builder, margin: Value, beta: f64, form: DpoForm, smoothin
 }
 
 /// 1 for pairs whose first row says anything `[n]`.
-fn real_pairs(b: &mut Builder, labels: Value, dtype: DType) -> Result<Value> {
-    let counts = counted(b, labels, dtype)?;
+fn pair_mask(b: &mut Builder, labels: Value, dtype: DType) -> Result<Value> {
+    let counts = label_mask(b, labels, dtype)?;
     let any = b.reduce(ReduceKind::Max, counts, &[1])?;
     Ok(pairs(b, any)?.0)
 }
 
-fn mean_over_pairs(b: &mut Builder, losses: Value, parts: &Parts, term: usize) -> Result<Value> {
+fn mean_over_pairs(b: &mut Builder, losses: Value, parts: &LossInputs, term: usize) -> Result<Value> {
     let dtype = b.ty(losses).dtype;
-    let real = real_pairs(b, parts.labels, dtype)?;
+    let real = pair_mask(b, parts.labels, dtype)?;
     let losses = b.mul(losses, real)?;
     let (sum, count) = (b.sum_all(losses)?, b.sum_all(real)?);
     parts.mean(b, term, sum, count)
 }
 
 /// ORPO: the loss of the chosen texts, prompts included, and the odds of chosen against rejected answers.
-fn odds(b: &mut Builder, logits: Value, parts: &Parts, beta: f64) -> Result<Value> {
-    let means = answers(b, logits, parts.labels, true)?;
+fn orpo_loss(b: &mut Builder, logits: Value, parts: &LossInputs, beta: f64) -> Result<Value> {
+    let means = sequence_log_probs(b, logits, parts.labels, true)?;
     // A row without an answer is certain of it, and certainty has no odds.
-    let counts = counted(b, parts.labels, DType::F32)?;
+    let counts = label_mask(b, parts.labels, DType::F32)?;
     let any = b.reduce(ReduceKind::Max, counts, &[1])?;
     let half = b.full_like(any, 0.5)?;
     let any = b.compare(Compare::Gt, any, half)?;
@@ -242,8 +242,8 @@ fn odds(b: &mut Builder, logits: Value, parts: &Parts, beta: f64) -> Result<Valu
     let rest = b.slice_axis(parts.ids, 1, 1, seq)?;
     let next = b.pad(rest, zero, &[0, 0], &[0, 1], &[0, 0])?;
     let (none, pad, nought) = (
-        b.full_like(parts.labels, NONE as f64)?,
-        b.full_like(parts.labels, f64::from(PAD))?,
+        b.full_like(parts.labels, IGNORE_INDEX as f64)?,
+        b.full_like(parts.labels, f64::from(PAD_LABEL))?,
         b.full_like(parts.labels, 0.0)?,
     );
     let answer = b.compare(Compare::Ge, parts.labels, nought)?;
@@ -257,22 +257,22 @@ fn odds(b: &mut Builder, logits: Value, parts: &Parts, beta: f64) -> Result<Valu
     let (whole, _) = pairs(b, whole)?;
     let (logits, _) = pairs(b, logits)?;
     // Rows that only fill the batch are prompts without an answer.
-    let real = real_pairs(b, parts.labels, DType::F32)?;
+    let real = pair_mask(b, parts.labels, DType::F32)?;
     let half = b.full_like(real, 0.5)?;
     let real = b.compare(Compare::Gt, real, half)?;
     let real = b.broadcast(real, &[rows / 2, seq], &[0])?;
-    let none = b.full_like(whole, NONE as f64)?;
+    let none = b.full_like(whole, IGNORE_INDEX as f64)?;
     let whole = b.select(real, whole, none)?;
     let likely = parts.cross_entropy(b, logits, whole)?;
     b.add(likely, ratio)
 }
 
 /// The generalised Jensen–Shannon divergence of student and teacher, mean over labels that count.
-fn divergence(
+fn distillation_loss(
     b: &mut Builder,
     student: Value,
     teacher: Value,
-    parts: &Parts,
+    parts: &LossInputs,
     beta: f64,
     temperature: f64,
 ) -> Result<Value> {
@@ -310,7 +310,7 @@ fn divergence(
         b.add(theirs, own)?
     };
     let dtype = b.ty(each).dtype;
-    let counts = counted(b, parts.labels, dtype)?;
+    let counts = label_mask(b, parts.labels, dtype)?;
     let each = b.mul(each, counts)?;
     let (sum, count) = (b.sum_all(each)?, b.sum_all(counts)?);
     parts.mean(b, 0, sum, count)
@@ -319,7 +319,7 @@ fn divergence(
 /// The mean of the states of a row's ids, of length 1: what `/v1/embeddings` gives.
 fn embeddings(b: &mut Builder, states: Value, labels: Value) -> Result<Value> {
     let ty = b.ty(states);
-    let counts = counted(b, labels, ty.dtype)?;
+    let counts = label_mask(b, labels, ty.dtype)?;
     let wide = b.broadcast(counts, &ty.shape, &[0, 1])?;
     let states = b.mul(states, wide)?;
     let (sum, count) = (b.sum(states, &[1])?, b.sum(counts, &[1])?);
@@ -336,7 +336,7 @@ fn embeddings(b: &mut Builder, states: Value, labels: Value) -> Result<Value> {
 }
 
 /// Each text's like among the likes of all texts of the batch.
-fn contrast(b: &mut Builder, states: Value, parts: &Parts, scale: f64) -> Result<Value> {
+fn contrastive_loss(b: &mut Builder, states: Value, parts: &LossInputs, scale: f64) -> Result<Value> {
     let all = embeddings(b, states, parts.labels)?;
     let (texts, likes) = pairs(b, all)?;
     let ty = b.ty(texts);
@@ -344,13 +344,13 @@ fn contrast(b: &mut Builder, states: Value, parts: &Parts, scale: f64) -> Result
     let scores = b.one(Dot::last_axes(ty.dtype, 2, 2).into(), &[texts, likes])?;
     let scores = b.scale(scores, scale)?;
     // Rows that only fill the batch are nobody's like.
-    let real = real_pairs(b, parts.labels, ty.dtype)?;
+    let real = pair_mask(b, parts.labels, ty.dtype)?;
     let missing = b.offset(real, -1.0)?;
     let missing = b.scale(missing, 1e9)?;
     let missing = b.broadcast(missing, &[n, n], &[1])?;
     let scores = b.add(scores, missing)?;
     let own = b.iota(DType::I32, &[n], 0)?;
-    let (none, half) = (b.full_like(own, NONE as f64)?, b.full_like(real, 0.5)?);
+    let (none, half) = (b.full_like(own, IGNORE_INDEX as f64)?, b.full_like(real, 0.5)?);
     let real = b.compare(Compare::Gt, real, half)?;
     let own = b.select(real, own, none)?;
     parts.cross_entropy(b, scores, own)

@@ -3,34 +3,34 @@
 //! Of every [`BLOCK`] places each set has its share, in an order of the seed's: a position alone says all, so a run that is
 //! resumed goes on as if it had never stopped.
 
-use super::shuffle::Shuffle;
+use super::shuffle::FeistelPermutation;
 
 /// Places that are shared out at once.
-const BLOCK: u64 = 1024;
+const MIXTURE_BLOCK: u64 = 1024;
 const STREAM: u64 = 1 << 41;
 
 /// How sets are mixed.
-pub(crate) struct Mix {
+pub(crate) struct DatasetMixture {
     seed: u64,
     /// Where each set's part of a block begins, and where the last ends.
     bounds: Vec<u64>,
 }
 
-impl Mix {
+impl DatasetMixture {
     /// Sets of these weights, which are positive.
-    pub(crate) fn new(weights: &[f64], seed: u64) -> Mix {
+    pub(crate) fn new(weights: &[f64], seed: u64) -> DatasetMixture {
         let total: f64 = weights.iter().sum();
-        let exact: Vec<f64> = weights.iter().map(|w| w / total * BLOCK as f64).collect();
+        let exact: Vec<f64> = weights.iter().map(|w| w / total * MIXTURE_BLOCK as f64).collect();
         // Every set has a place; what is left goes to the largest remainders.
         let mut counts: Vec<u64> = exact.iter().map(|x| (*x as u64).max(1)).collect();
         let mut order: Vec<usize> = (0..weights.len()).collect();
         order.sort_by(|a, b| (exact[*b] - counts[*b] as f64).total_cmp(&(exact[*a] - counts[*a] as f64)));
         let mut all: u64 = counts.iter().sum();
-        for i in order.iter().cycle().take(2 * BLOCK as usize) {
-            if all < BLOCK {
+        for i in order.iter().cycle().take(2 * MIXTURE_BLOCK as usize) {
+            if all < MIXTURE_BLOCK {
                 counts[*i] += 1;
                 all += 1;
-            } else if all > BLOCK && counts[*i] > 1 {
+            } else if all > MIXTURE_BLOCK && counts[*i] > 1 {
                 counts[*i] -= 1;
                 all -= 1;
             }
@@ -39,17 +39,17 @@ impl Mix {
         for count in counts {
             bounds.push(bounds[bounds.len() - 1] + count);
         }
-        Mix { seed, bounds }
+        DatasetMixture { seed, bounds }
     }
 
     /// The set of a place, and the place in it.
-    pub(crate) fn at(&self, place: u64) -> (usize, u64) {
+    pub(crate) fn dataset_at(&self, place: u64) -> (usize, u64) {
         if self.bounds.len() == 2 {
             return (0, place);
         }
         let all = self.bounds[self.bounds.len() - 1];
         let (block, within) = (place / all, place % all);
-        let drawn = Shuffle::new(all, self.seed, STREAM + block).at(within);
+        let drawn = FeistelPermutation::new(all, self.seed, STREAM + block).at(within);
         let set = self.bounds.partition_point(|bound| *bound <= drawn) - 1;
         (set, block * (self.bounds[set + 1] - self.bounds[set]) + drawn - self.bounds[set])
     }
@@ -62,10 +62,10 @@ mod tests {
     #[test]
     fn sets_come_by_their_weights_and_nothing_twice() {
         for weights in [&[1.0][..], &[1.0, 1.0], &[0.7, 0.2, 0.1], &[1e-6, 3.0], &[5.0; 40]] {
-            let mix = Mix::new(weights, 9);
-            let places = 5 * BLOCK;
+            let mix = DatasetMixture::new(weights, 9);
+            let places = 5 * MIXTURE_BLOCK;
             let mut seen: Vec<Vec<u64>> = vec![Vec::new(); weights.len()];
-            (0..places).map(|at| mix.at(at)).for_each(|(set, place)| seen[set].push(place));
+            (0..places).map(|at| mix.dataset_at(at)).for_each(|(set, place)| seen[set].push(place));
             let total: f64 = weights.iter().sum();
             for (set, mut own) in seen.into_iter().enumerate() {
                 let want = weights[set] / total * places as f64;

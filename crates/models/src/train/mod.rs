@@ -29,15 +29,15 @@ mod text;
 mod tokens;
 mod trainer;
 
-pub use batches::{Batch, Batches, validation_batches};
+pub use batches::{Batch, BatchSampler, validation_batches};
 pub use objective::ObjectiveOptions;
-pub use objective_kind::{DpoForm, Objective, PAD};
-pub use run::{Finished, run, run_on};
-pub use settings::{NAMES, Settings};
+pub use objective_kind::{DpoForm, Objective, PAD_LABEL};
+pub use run::{TrainResult, run, run_on_ranks};
+pub use settings::{SETTING_DESCRIPTIONS, TrainSettings};
 pub use synthetic_corpus::write_stories;
-pub use text::{Part, TextDataset};
-pub use tokens::{Reading, TokenDataset};
-pub use trainer::{StepSizes, Trainer};
+pub use text::{DocumentPart, TextDataset};
+pub use tokens::{ReadProgress, TokenDataset};
+pub use trainer::{StepSizes, LanguageModelTrainer};
 pub use training::{
-    AdamW, Entry, Lock, Log, NoProgress, Observer, Progress, StepResult, checkpoint, compare, thousands,
+    AdamW, LogEntry, DirLock, RunLog, NoProgress, TrainObserver, StepProgress, StepResult, checkpoint, compare, format_with_commas,
 };

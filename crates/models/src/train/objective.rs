@@ -1,20 +1,20 @@
 //! What is trained: every parameter of a model, or an adapter beside it.
 
-use super::bidirectional::both_sides;
+use super::bidirectional::remove_causal_masks;
 use super::document_mask;
-use super::losses::{self, Parts};
+use super::losses::{self, LossInputs};
 use super::objective_kind::Objective;
 use super::row_groups;
 use super::trainer::StepSizes;
 use crate::adapter::Adapter;
 use crate::asserts;
 use crate::error::{Error, Result};
-use crate::insert_adapter::adapted;
-use crate::last_token::before_head;
+use crate::insert_adapter::insert_adapter;
+use crate::last_token::head_input;
 use crate::model::Model;
 use dist::Comm;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
-use lang::lower::{Options, Recipe, Summing};
+use lang::lower::{LowerOptions, PrecisionRecipe, GradReductionOptions};
 use std::sync::Arc;
 use training::step::key_type;
 use training::{LossGraph, ParamOptions};
@@ -23,24 +23,24 @@ use training::{LossGraph, ParamOptions};
 #[derive(Clone, Copy, Default)]
 pub struct ObjectiveOptions<'a> {
     /// The token that divides documents which don't see each other.
-    pub end: Option<i32>,
+    pub end_id: Option<i32>,
     /// What is computed in which precision; products in few bits.
-    pub recipe: Option<&'a Recipe>,
+    pub recipe: Option<&'a PrecisionRecipe>,
     /// Moments of large tensors have 8 bits each.
-    pub eight_bits: bool,
+    pub eight_bit_moments: bool,
     /// Groups of rows whose tokens are sorted to experts each by themselves, so that they can be computed apart; 0 and 1 are one.
-    pub groups: usize,
+    pub row_groups: usize,
     /// Chunks of layers at each rank of a pipeline; 0 and 1 are one.
     pub chunks: usize,
     /// Bytes of gradients that ranks sum at once; none says the usual, 0 one after another.
-    pub bucket: Option<usize>,
+    pub bucket_bytes: Option<usize>,
     /// Layers as a loop over stacked parameters, for who wants a small graph.
-    pub scan: bool,
+    pub scan_layers: bool,
     /// What the model is trained for.
     pub aim: Objective,
     /// A second model that is asked: a teacher, or the reference of preferences. Without one an adapter's own base is the
     /// reference, and otherwise the model as it begins.
-    pub second: Option<&'a Model>,
+    pub second_model: Option<&'a Model>,
     /// The ranks that share the work as their mesh says; the backend must talk through the same communicator.
     pub comm: Option<&'a Arc<Comm>>,
 }
@@ -48,8 +48,8 @@ pub struct ObjectiveOptions<'a> {
 impl<'a> ObjectiveOptions<'a> {
     /// The model whose parameters follow those that are not trained, if one is asked that is not the adapter's base.
     pub(crate) fn second(&self, model: &'a Model, adapts: bool) -> Result<Option<&'a Model>> {
-        let second = match (self.aim, self.second) {
-            (aim, Some(second)) if aim.asks_second() => second,
+        let second = match (self.aim, self.second_model) {
+            (aim, Some(second)) if aim.needs_second_model() => second,
             (Objective::Dpo { .. }, None) if !adapts => model,
             (Objective::Distill { .. }, None) => {
                 return Err(Error::Input("`distill` needs a model to learn from: give `--teacher DIR`".into()));
@@ -70,12 +70,12 @@ impl<'a> ObjectiveOptions<'a> {
 
 /// What a model is trained for, and what stands beside its loss.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct TrainTarget {
     pub(crate) objective: LossGraph,
     /// Matrices that are trained beside the model, the last of the trained.
     pub(crate) heads: Vec<(String, Type)>,
     /// How ranks sum gradients, as the model says.
-    pub(crate) summing: Summing,
+    pub(crate) grad_reduction: GradReductionOptions,
 }
 
 /// The objective of a model, or of an adapter beside it. Of several micro-batches, the loss takes a further input: what its terms are
@@ -85,40 +85,40 @@ pub(crate) fn objective(
     adapter: Option<&Adapter>,
     how: &ObjectiveOptions<'_>,
     sizes: StepSizes,
-) -> Result<Target> {
-    let StepSizes { rows, seq, accumulate } = sizes;
-    if rows % how.aim.rows_each() != 0 {
+) -> Result<TrainTarget> {
+    let StepSizes { micro_batch_size: rows, seq_len: seq, gradient_accumulation_steps: accumulate } = sizes;
+    if rows % how.aim.rows_per_example() != 0 {
         return Err(Error::Input(format!("`{}` takes rows in pairs: give an even `--batch`", how.aim)));
     }
     let second = how.second(model, adapter.is_some())?;
-    let (mut asserted, mut summing) = (Vec::new(), Summing::default());
+    let (mut asserted, mut summing) = (Vec::new(), GradReductionOptions::default());
     let mut graphs = |training: bool| -> Result<(Graph, bool, Vec<Type>)> {
         // Training looks at what is asserted in every step; validation sees nothing else.
         // States stand before a product that must not be hidden in a module with a backward of its own.
-        let written_backward = !how.aim.reads_states();
-        let (dtype, asserts, scan) = (model.dtype, training, how.scan);
+        let written_backward = !how.aim.trains_hidden_states();
+        let (dtype, asserts, scan) = (model.dtype, training, how.scan_layers);
         let recipe = how.recipe.copied();
         let options =
-            Options { dtype, training, asserts, scan, custom_backward: written_backward, recipe, ..Options::default() };
+            LowerOptions { dtype, training, asserts, scan, custom_backward: written_backward, recipe, ..LowerOptions::default() };
         let mut lowered = model.architecture.lower_with(rows, seq, &options)?;
-        let groups = match how.groups > 1 && rows.is_multiple_of(how.groups) {
-            true if adapter.is_none() && row_groups::sorts(&lowered) => how.groups,
+        let groups = match how.row_groups > 1 && rows.is_multiple_of(how.row_groups) {
+            true if adapter.is_none() && row_groups::needs_row_groups(&lowered) => how.row_groups,
             _ => 1,
         };
         if groups > 1 {
             lowered = model.architecture.lower_with(rows / groups, seq, &options)?;
         }
-        if let Some(end) = how.end {
-            document_mask::check(model, &lowered.graph)?;
-            lowered.graph = document_mask::isolated(&lowered.graph, model.params.len(), end)?;
+        if let Some(end) = how.end_id {
+            document_mask::check_supported(model, &lowered.graph)?;
+            lowered.graph = document_mask::mask_documents(&lowered.graph, model.params.len(), end)?;
         }
         if matches!(how.aim, Objective::MaskedLm { .. }) {
-            lowered.graph = both_sides(&lowered.graph)?;
+            lowered.graph = remove_causal_masks(&lowered.graph)?;
         }
         // The adapter's own base is the reference of preferences, unless another is given.
-        let base = match (how.aim, adapter, how.second) {
+        let base = match (how.aim, adapter, how.second_model) {
             (Objective::Dpo { .. }, Some(adapter), None) => {
-                let plain = Options { training: false, asserts: false, ..options.clone() };
+                let plain = LowerOptions { training: false, asserts: false, ..options.clone() };
                 let graph = model.architecture.lower_with(rows, seq, &plain)?.graph;
                 Some((model.read_packed(&graph, 0)?, adapter.values.len()))
             }
@@ -126,13 +126,13 @@ pub(crate) fn objective(
         };
         let second = match second {
             Some(second) => {
-                let options = Options { dtype: second.dtype, ..Options::default() };
+                let options = LowerOptions { dtype: second.dtype, ..LowerOptions::default() };
                 Some(second.lower_with(rows, seq, &options)?.graph)
             }
             None => None,
         };
-        if how.aim.reads_states() {
-            let hidden = before_head(&lowered.graph).ok_or_else(|| {
+        if how.aim.trains_hidden_states() {
+            let hidden = head_input(&lowered.graph).ok_or_else(|| {
                 Error::Input(format!(
                     "`{}` needs states that a head scores, and this model's result is no product of them",
                     how.aim
@@ -144,15 +144,15 @@ pub(crate) fn objective(
             lowered.graph = lowered.graph.without_dead_nodes();
         }
         if groups > 1 {
-            lowered.graph = row_groups::grouped(&lowered.graph, model.params.len(), groups)?;
+            lowered.graph = row_groups::split_row_groups(&lowered.graph, model.params.len(), groups)?;
         }
         let totals = training && accumulate > 1;
-        let asked = Asked { aim: how.aim, end: how.end, base, second, totals };
-        asserted.extend(asserts::of(&lowered.observed));
+        let asked = LossRequest { aim: how.aim, end: how.end_id, base, second, totals };
+        asserted.extend(asserts::list_assertions(&lowered.observations));
         if training {
-            summing = lowered.summing;
+            summing = lowered.grad_reduction;
         }
-        let shown = lowered.outputs.len()..lowered.outputs.len() + lowered.observed.len();
+        let shown = lowered.outputs.len()..lowered.outputs.len() + lowered.observations.len();
         let Some(adapter) = adapter else {
             let trained: Vec<bool> = model.params.iter().map(|param| param.trainable).collect();
             if model.is_quantized() {
@@ -160,17 +160,17 @@ pub(crate) fn objective(
                     "a quantised model is trained by an adapter beside it: give `--lora`, or train the wide model";
                 return Err(Error::Input(text.into()));
             }
-            let further = Further { keyed: lowered.keyed, states: &lowered.states };
+            let further = ExtraInputs { keyed: lowered.needs_rng, states: &lowered.amax_histories };
             let graph = loss(&lowered.graph, &trained, further, (rows, seq), shown, &asked)?;
-            return Ok((graph, lowered.keyed, lowered.states));
+            return Ok((graph, lowered.needs_rng, lowered.amax_histories));
         };
-        let graph = adapted(&lowered.graph, lowered.keyed, adapter, training)?;
+        let graph = insert_adapter(&lowered.graph, lowered.needs_rng, adapter, training)?;
         let graph = model.read_packed(&graph, adapter.values.len())?;
-        let keyed = graph.inputs().len() > adapter.values.len() + model.param_inputs() + 1 + lowered.states.len();
+        let keyed = graph.inputs().len() > adapter.values.len() + model.param_inputs() + 1 + lowered.amax_histories.len();
         let mut trained = vec![true; adapter.values.len()];
         trained.resize(adapter.values.len() + model.param_inputs(), false);
-        let further = Further { keyed, states: &lowered.states };
-        Ok((loss(&graph, &trained, further, (rows, seq), shown, &asked)?, keyed, lowered.states))
+        let further = ExtraInputs { keyed, states: &lowered.amax_histories };
+        Ok((loss(&graph, &trained, further, (rows, seq), shown, &asked)?, keyed, lowered.amax_histories))
     };
     let ((loss, keyed, states), (plain, ..)) = (graphs(true)?, graphs(false)?);
     let mut trained: Vec<ParamOptions> = match adapter {
@@ -184,7 +184,7 @@ pub(crate) fn objective(
             // Norms and biases are left alone by weight decay.
             let trained = chosen.map(|param| {
                 let decays = if param.ty.rank() >= 2 { param.wd_scale } else { 0.0 };
-                ParamOptions { rate: param.lr_scale, decay: decays, max_grad_norm: param.grad_clip }
+                ParamOptions { lr_scale: param.lr_scale, wd_scale: decays, max_grad_norm: param.grad_clip }
             });
             trained.collect()
         }
@@ -198,18 +198,18 @@ pub(crate) fn objective(
     let objective = LossGraph {
         loss,
         eval_loss: plain,
-        batch,
+        num_batch_inputs: batch,
         needs_rng: keyed,
         amax_histories: states,
-        buffers: 0,
+        num_buffers: 0,
         trained,
         asserts: asserted,
     };
-    Ok(Target { objective, heads, summing })
+    Ok(TrainTarget { objective, heads, grad_reduction: summing })
 }
 
 /// What is asked of a forward graph.
-struct Asked {
+struct LossRequest {
     aim: Objective,
     end: Option<i32>,
     /// The graph of the adapter's base, whose parameters are the inputs of the forward graph from this one on.
@@ -222,7 +222,7 @@ struct Asked {
 
 /// What a forward graph takes behind its ids.
 #[derive(Clone, Copy)]
-struct Further<'a> {
+struct ExtraInputs<'a> {
     /// Histories of delayed scaling.
     states: &'a [Type],
     /// A key, behind them.
@@ -235,10 +235,10 @@ struct Further<'a> {
 fn loss(
     forward: &Graph,
     trained: &[bool],
-    further: Further<'_>,
+    further: ExtraInputs<'_>,
     (rows, seq): (usize, usize),
     shown: std::ops::Range<usize>,
-    asked: &Asked,
+    asked: &LossRequest,
 ) -> ir::Result<Graph> {
     let types = forward.input_types();
     let mut b = Builder::new();
@@ -265,7 +265,7 @@ fn loss(
     };
     let ids = b.graph.input(Type::new(DType::I32, &[rows, seq]));
     let labels = b.graph.input(Type::new(DType::I32, &[rows, seq]));
-    let totals = asked.totals.then(|| b.graph.input(Type::new(DType::F32, &[asked.aim.terms()])));
+    let totals = asked.totals.then(|| b.graph.input(Type::new(DType::F32, &[asked.aim.num_loss_terms()])));
     let key = further.keyed.then(|| b.graph.input(key_type()));
     let args: Vec<Value> = inputs.into_iter().flatten().chain([ids]).chain(states).chain(key).collect();
     let outs = b.inline(forward, &args)?;
@@ -278,14 +278,14 @@ fn loss(
         (None, None) => None,
     };
     let labels = match asked.end {
-        Some(end) => document_mask::labels(&mut b, ids, labels, end)?,
+        Some(end) => document_mask::mask_end_labels(&mut b, ids, labels, end)?,
         None => labels,
     };
-    let parts = Parts { given: outs[0], second, head, ids, labels, totals };
+    let parts = LossInputs { outputs: outs[0], reference_logits: second, head, ids, labels, totals };
     let loss = losses::loss(&mut b, &asked.aim, &parts)?;
     if shown.is_empty() {
         return Ok(b.finish(&[loss]));
     }
-    let broken = asserts::counted(&mut b, &outs[shown])?;
+    let broken = asserts::count_violations(&mut b, &outs[shown])?;
     Ok(b.finish(&[loss, broken]))
 }

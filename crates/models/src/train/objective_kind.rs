@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use std::fmt;
 
 /// The label of places behind the end of a text.
-pub const PAD: i32 = -101;
+pub const PAD_LABEL: i32 = -101;
 
 /// What a model is trained for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -128,8 +128,8 @@ impl Objective {
             "mlm" => Objective::MaskedLm { share: above("share", number("share", 0.15, 1.0)?)? },
             "contrast" => Objective::Contrastive { scale: above("scale", number("scale", 20.0, 1e4)?)? },
             other => {
-                let close = lang::suggest::closest(other, NAMED.iter().copied());
-                let remedy = close.map_or_else(|| NAMED.join(", "), |close| format!("did you mean `{close}`?"));
+                let close = lang::suggest::closest(other, OBJECTIVE_NAMES.iter().copied());
+                let remedy = close.map_or_else(|| OBJECTIVE_NAMES.join(", "), |close| format!("did you mean `{close}`?"));
                 return Err(Error::Input(format!("unknown objective `{other}`: {remedy}")));
             }
         };
@@ -153,7 +153,7 @@ impl Objective {
     }
 
     /// How many rows of a batch belong together.
-    pub fn rows_each(&self) -> usize {
+    pub fn rows_per_example(&self) -> usize {
         match self {
             Objective::Dpo { .. } | Objective::Orpo { .. } | Objective::Contrastive { .. } => 2,
             _ => 1,
@@ -161,12 +161,12 @@ impl Objective {
     }
 
     /// Whether states are what is trained, not what a head makes of them.
-    pub(crate) fn reads_states(&self) -> bool {
+    pub(crate) fn trains_hidden_states(&self) -> bool {
         matches!(self, Objective::Classify { .. } | Objective::Contrastive { .. })
     }
 
     /// Whether a second model is asked.
-    pub(crate) fn asks_second(&self) -> bool {
+    pub(crate) fn needs_second_model(&self) -> bool {
         matches!(self, Objective::Dpo { .. } | Objective::Distill { .. })
     }
 
@@ -180,7 +180,7 @@ impl Objective {
     }
 
     /// How many terms the loss has that are means over different things.
-    pub(crate) fn terms(&self) -> usize {
+    pub(crate) fn num_loss_terms(&self) -> usize {
         if matches!(self, Objective::Orpo { .. }) { 2 } else { 1 }
     }
 
@@ -192,17 +192,17 @@ impl Objective {
             all.map(|(id, label)| if end == Some(*id) { -100 } else { *label })
         };
         let trained = |label: &i32| *label >= 0;
-        if self.rows_each() == 1 {
+        if self.rows_per_example() == 1 {
             return vec![labels().filter(trained).count() as f64];
         }
         let labels: Vec<i32> = labels().collect();
         let pairs: Vec<&[i32]> =
             labels.chunks(2 * seq.max(1)).filter(|rows| rows[..rows.len() / 2].iter().any(trained)).collect();
         let mut counts = vec![pairs.len() as f64];
-        if self.terms() == 2 {
+        if self.num_loss_terms() == 2 {
             // The chosen text: the answer, and the prompt but for its last position.
             let chosen = |rows: &&[i32]| {
-                let within = |(i, label): &(usize, &i32)| trained(label) || **label != PAD && i + 1 < seq;
+                let within = |(i, label): &(usize, &i32)| trained(label) || **label != PAD_LABEL && i + 1 < seq;
                 rows[..seq].iter().enumerate().filter(within).count()
             };
             counts.insert(0, pairs.iter().map(chosen).sum::<usize>() as f64);
@@ -217,7 +217,7 @@ impl Objective {
 }
 
 /// Names of aims.
-pub(crate) const NAMED: &[&str] = &["next", "dpo", "orpo", "distill", "classify", "mlm", "contrast"];
+pub(crate) const OBJECTIVE_NAMES: &[&str] = &["next", "dpo", "orpo", "distill", "classify", "mlm", "contrast"];
 
 impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,14 +5,14 @@
 //! that uses it; one that several use (a table of embeddings that is the head too) is on all, and its gradients are summed.
 
 use super::batches::Batch;
-use super::sharding::{ShardingPlan, failed, gathered_again, local};
-use super::stages::{Chunk, Stages, layer_of, opened};
+use super::sharding::{ShardingPlan, failed, regather_parameters, local_graph};
+use super::stages::{StageChunk, PipelineStages, layer_of, inline_calls};
 use crate::error::{Error, Result};
 use crate::param_sharding::{self, ParamInfo};
 use crate::session::Buffer;
 use compiler::{Backend, Bindings, Executable, Options};
 use dist::Comm;
-use dist::pipeline::{Action, Schedule};
+use dist::pipeline::{PipelineAction, PipelineSchedule};
 use ir::{Builder, DType, Graph, GraphBuilder, Mesh, MeshAxis, Spec, Type, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,40 +20,40 @@ use training::LossGraph;
 use transform::{DimSharding, Sharding};
 
 /// The axis of a mesh that is a pipeline.
-pub(crate) fn axis(mesh: &Mesh) -> Option<(usize, MeshAxis)> {
+pub(crate) fn pipeline_axis(mesh: &Mesh) -> Option<(usize, MeshAxis)> {
     let at = mesh.axes().iter().position(|a| a.name == "pp" && a.size > 1)?;
     Some((at, mesh.axes()[at].clone()))
 }
 
 /// What all chunks of a loss are for a rank of the mesh.
 #[derive(Clone)]
-struct Chain {
-    chunks: Vec<(Chunk, Graph)>,
+struct ChunkChain {
+    chunks: Vec<(StageChunk, Graph)>,
 }
 
-impl Chain {
+impl ChunkChain {
     /// Bytes of each value that crosses the beginning of a chunk.
-    fn crossing(&self) -> Vec<Vec<usize>> {
-        let of = |(chunk, graph): &(Chunk, Graph)| {
+    fn boundary_bytes(&self) -> Vec<Vec<usize>> {
+        let of = |(chunk, graph): &(StageChunk, Graph)| {
             let types = graph.input_types();
-            types[types.len() - chunk.takes..].iter().map(Type::bytes).collect()
+            types[types.len() - chunk.num_received..].iter().map(Type::bytes).collect()
         };
         self.chunks.iter().map(of).collect()
     }
 }
 
 /// A loss that a pipeline computes.
-pub(crate) struct Divided {
+pub(crate) struct PipelinedLoss {
     pub(crate) division: ShardingPlan,
-    chain: Chain,
+    chain: ChunkChain,
     /// The same without anything random.
-    plain: Chain,
+    plain: ChunkChain,
     axis: MeshAxis,
     ranks: usize,
     each: usize,
 }
 
-impl Divided {
+impl PipelinedLoss {
     /// Divides an objective over a mesh with a pipeline; `each` chunks lie at each of its ranks. `paths` are those of the
     /// parameters, the first inputs of the loss.
     pub(crate) fn of(
@@ -62,9 +62,9 @@ impl Divided {
         paths: &[String],
         comm: Arc<Comm>,
         each: usize,
-    ) -> Result<Divided> {
+    ) -> Result<PipelinedLoss> {
         let mesh = comm.mesh().clone();
-        let Some((_, axis)) = axis(&mesh) else { return Err(Error::Input("the mesh has no axis `pp`".into())) };
+        let Some((_, axis)) = pipeline_axis(&mesh) else { return Err(Error::Input("the mesh has no axis `pp`".into())) };
         if !objective.asserts.is_empty() {
             return Err(Error::Input("a model with assertions can't be trained as a pipeline: leave out `pp`".into()));
         }
@@ -72,19 +72,19 @@ impl Divided {
             return Err(Error::Input("frozen parameters can't be part of a pipeline: leave out `pp`".into()));
         }
         let layers: Vec<Option<usize>> = paths.iter().map(|path| layer_of(path)).collect();
-        let mut division = ShardingPlan::plan(objective, about, comm)?;
-        division.store(objective);
-        let (loss, plain) = (opened(&objective.loss)?, opened(&objective.eval_loss)?);
+        let mut division = ShardingPlan::plan_sharding(objective, about, comm)?;
+        division.shard_parameters(objective);
+        let (loss, plain) = (inline_calls(&objective.loss)?, inline_calls(&objective.eval_loss)?);
         let count = axis.size * each;
-        let both = |late: &[MeshAxis]| -> Result<(Chain, Chain)> {
-            let one = |graph: &Graph| chain(&Stages::of(graph, &layers, count)?, &division, late);
+        let both = |late: &[MeshAxis]| -> Result<(ChunkChain, ChunkChain)> {
+            let one = |graph: &Graph| build_chain(&PipelineStages::of(graph, &layers, count)?, &division, late);
             let found = one(&loss)?;
             // Most models have nothing random in them.
             let without = if plain == loss { found.clone() } else { one(&plain)? };
             Ok((found, without))
         };
-        let ((chain, plain), late) = match both(&division.late) {
-            Ok(found) => (found, division.late.clone()),
+        let ((chain, plain), late) = match both(&division.deferred_axes) {
+            Ok(found) => (found, division.deferred_axes.clone()),
             Err(_) => (both(&[])?, Vec::new()),
         };
         // What one rank alone uses is there alone; what several do is on all.
@@ -93,25 +93,25 @@ impl Divided {
             let users = users.filter(|((chunk, _), _)| chunk.params.contains(&p)).map(|(_, c)| c % axis.size);
             let users: BTreeSet<usize> = users.collect();
             let home = users.first().filter(|_| users.len() == 1).copied();
-            division.homes.push(home);
-            let own = mesh.of(division.params[p].axes(&mesh).map_err(failed)?);
+            division.pipeline_stage.push(home);
+            let own = mesh.axes_in(division.params[p].axes(&mesh).map_err(failed)?);
             let shared = home.is_none().then(|| axis.clone());
-            division.sums.gradients.push(late.iter().filter(|a| !own.contains(a)).cloned().chain(shared).collect());
+            division.sums.gradient_axes.push(late.iter().filter(|a| !own.contains(a)).cloned().chain(shared).collect());
             let alone = home.map(|_| axis.clone());
             let group: Vec<MeshAxis> = own.iter().cloned().chain(alone).collect();
-            if !group.is_empty() && !division.sums.all.contains(&group) {
-                division.sums.all.push(group.clone());
+            if !group.is_empty() && !division.sums.all_groups.contains(&group) {
+                division.sums.all_groups.push(group.clone());
             }
-            division.sums.groups.push(group);
-            division.sums.squares.push(own);
+            division.sums.norm_groups.push(group);
+            division.sums.square_axes.push(own);
         }
         let ranks = axis.size;
-        Ok(Divided { division, chain, plain, axis, ranks, each })
+        Ok(PipelinedLoss { division, chain, plain, axis, ranks, each })
     }
 
     /// The parameters that a rank of the pipeline has.
-    pub(crate) fn held(&self, at: usize) -> Vec<usize> {
-        let homes = self.division.homes.iter().enumerate();
+    pub(crate) fn local_parameters(&self, at: usize) -> Vec<usize> {
+        let homes = self.division.pipeline_stage.iter().enumerate();
         homes.filter(|(_, home)| home.is_none_or(|home| home == at)).map(|(p, _)| p).collect()
     }
 
@@ -124,7 +124,7 @@ impl Divided {
     pub(crate) fn param_types(&self, objective: &LossGraph, held: &[usize]) -> Vec<Type> {
         let mesh = self.division.comm.mesh();
         let types = objective.loss.input_types();
-        held.iter().map(|&p| self.division.params[p].local(mesh, &types[p])).collect()
+        held.iter().map(|&p| self.division.params[p].local_type(mesh, &types[p])).collect()
     }
 
     /// The graphs of all chunks.
@@ -132,18 +132,18 @@ impl Divided {
         let mut all: Vec<ChunkGraphs> = Vec::new();
         for (i, (chunk, graph)) in self.chain.chunks.iter().enumerate() {
             let (params, last) = (chunk.params.len(), i + 1 == self.chain.chunks.len());
-            let same = all.last().filter(|before| !last && before.there == *graph && before.donate.len() == params);
+            let same = all.last().filter(|before| !last && before.forward == *graph && before.donate.len() == params);
             let back = match same {
-                Some(before) => before.back.clone(),
-                None => backward(graph, params, chunk.takes, last)?,
+                Some(before) => before.backward.clone(),
+                None => backward(graph, params, chunk.num_received, last)?,
             };
-            all.push(ChunkGraphs { again: same.is_some(), there: graph.clone(), back, donate: donated(params) });
+            all.push(ChunkGraphs { same_as_previous: same.is_some(), forward: graph.clone(), backward: back, donate: donated_pairs(params) });
         }
         Ok(all)
     }
 
     /// The axis along which losses are summed.
-    pub(crate) fn ends(&self) -> &[MeshAxis] {
+    pub(crate) fn loss_axes(&self) -> &[MeshAxis] {
         std::slice::from_ref(&self.axis)
     }
 }
@@ -151,25 +151,25 @@ impl Divided {
 /// What a rank runs of a chunk.
 pub(crate) struct ChunkGraphs {
     /// Forward.
-    pub(crate) there: Graph,
+    pub(crate) forward: Graph,
     /// Backward, with the forward part in it.
-    pub(crate) back: Graph,
+    pub(crate) backward: Graph,
     /// Sums of gradients that the backward pass adds to in place.
     pub(crate) donate: Vec<(usize, usize)>,
     /// Whether the chunk before is the same but for its parameters.
-    pub(crate) again: bool,
+    pub(crate) same_as_previous: bool,
 }
 
 /// Sums of gradients follow the parameters, and come first among the results.
-fn donated(params: usize) -> Vec<(usize, usize)> {
+fn donated_pairs(params: usize) -> Vec<(usize, usize)> {
     (0..params).map(|i| (params + i, i)).collect()
 }
 
 /// The graphs of all chunks. Each takes what the one before gives as that gives it.
-fn chain(stages: &Stages<'_>, division: &ShardingPlan, late: &[MeshAxis]) -> Result<Chain> {
+fn build_chain(stages: &PipelineStages<'_>, division: &ShardingPlan, late: &[MeshAxis]) -> Result<ChunkChain> {
     let mesh = division.comm.mesh();
     let (mut between, mut sets): (Vec<Spec>, Vec<ir::AxisSet>) = (Vec::new(), Vec::new());
-    let mut chunks: Vec<(Chunk, Graph)> = Vec::new();
+    let mut chunks: Vec<(StageChunk, Graph)> = Vec::new();
     // What the chunk before was given, and gives: many chunks are alike.
     let mut before: Option<(Vec<Sharding>, Vec<ir::AxisSet>, Graph, Vec<Spec>, Vec<ir::AxisSet>)> = None;
     for c in 0..stages.chunks() {
@@ -178,12 +178,12 @@ fn chain(stages: &Stages<'_>, division: &ShardingPlan, late: &[MeshAxis]) -> Res
         let mut ins: Vec<Sharding> = chunk.params.iter().map(|&p| division.params[p].clone()).collect();
         ins.extend([division.batch.clone(), division.batch.clone()]);
         let types = chunk.graph.input_types();
-        let given = types.len() - chunk.takes;
+        let given = types.len() - chunk.num_received;
         for ty in &types[ins.len()..given] {
-            ins.push(Sharding { layout: vec![DimSharding::default(); ty.rank()], stored: None });
+            ins.push(Sharding { spec: vec![DimSharding::default(); ty.rank()], storage_sharding: None });
         }
         for (spec, ty) in between.iter().zip(&types[given..]) {
-            ins.push(Sharding::of(mesh, spec, ty.rank()));
+            ins.push(Sharding::from_spec(mesh, spec, ty.rank()));
         }
         let outs: Vec<Option<Spec>> = match last {
             true => vec![Some(Spec::replicated())],
@@ -195,7 +195,7 @@ fn chain(stages: &Stages<'_>, division: &ShardingPlan, late: &[MeshAxis]) -> Res
         };
         let (graph, specs, found) = match &before {
             Some((i, s, graph, specs, found)) if same(i, s) => (graph.clone(), specs.clone(), found.clone()),
-            _ => local(&chunk.graph, mesh, &ins, &outs, late, chunk.params.len(), &sets)?,
+            _ => local_graph(&chunk.graph, mesh, &ins, &outs, late, chunk.params.len(), &sets)?,
         };
         before = Some((ins, sets, graph.clone(), specs.clone(), found.clone()));
         if last && found.iter().any(|s| !s.is_empty()) {
@@ -204,7 +204,7 @@ fn chain(stages: &Stages<'_>, division: &ShardingPlan, late: &[MeshAxis]) -> Res
         (between, sets) = (specs, found);
         chunks.push((chunk, graph));
     }
-    Ok(Chain { chunks })
+    Ok(ChunkChain { chunks })
 }
 
 /// Gradients of a chunk, added to those so far: from (parameters.., sums of gradients.., ids, labels, totals.., key.., given.., cotangents..)
@@ -234,20 +234,20 @@ fn backward(graph: &Graph, params: usize, takes: usize, last: bool) -> ir::Resul
         results.push(found[0]);
     }
     let end = found[..outs].iter().copied().max().unwrap_or(found[0]);
-    gathered_again(&b.finish(&results), end)
+    regather_parameters(&b.finish(&results), end)
 }
 
-struct Program {
+struct PipelineProgram {
     run: Arc<dyn Executable>,
     bindings: Bindings,
 }
 
-impl Program {
-    fn new(graph: &Graph, donate: Vec<(usize, usize)>, backend: &dyn Backend) -> Result<Program> {
+impl PipelineProgram {
+    fn new(graph: &Graph, donate: Vec<(usize, usize)>, backend: &dyn Backend) -> Result<PipelineProgram> {
         let program = compiler::compile(graph, backend, &Options { donate, ..Options::default() })?;
         let run = backend.load(program)?;
         let bindings = Bindings::for_program(run.program(), backend)?;
-        Ok(Program { run, bindings })
+        Ok(PipelineProgram { run, bindings })
     }
 
     fn read(&self, output: usize) -> Result<Vec<u8>> {
@@ -262,52 +262,52 @@ impl Program {
 }
 
 /// A rank's programs of a chunk.
-struct Own {
+struct LocalChunk {
     number: usize,
     /// Its parameters, by number among those that the rank has.
     params: Vec<usize>,
     /// Inputs between parameters and what is given: ids, labels, totals, key.
     data: usize,
-    forward: Option<Program>,
-    backward: Program,
-    plain: (Vec<usize>, Program),
+    forward: Option<PipelineProgram>,
+    backward: PipelineProgram,
+    plain: (Vec<usize>, PipelineProgram),
 }
 
 /// A rank of a pipeline.
 pub(crate) struct Pipeline {
     comm: Arc<Comm>,
     batch: Sharding,
-    schedule: Schedule,
+    schedule: PipelineSchedule,
     /// Ranks of the pipeline, and which of them this is.
     peers: Vec<usize>,
     at: usize,
-    own: Vec<Own>,
+    local_chunks: Vec<LocalChunk>,
     /// Sums of gradients, of every parameter that the rank has.
     pub(crate) gradients: Vec<Buffer>,
     gradient_bytes: Vec<usize>,
     /// Bytes of each value that crosses the beginning of each chunk, in training and without what is random.
-    between: Vec<Vec<usize>>,
+    boundary_bytes: Vec<Vec<usize>>,
     plain: Vec<Vec<usize>>,
 }
 
 /// The data of one micro-batch, a rank's part.
-struct Data(Vec<Vec<u8>>);
+struct MicroBatchData(Vec<Vec<u8>>);
 
 impl Pipeline {
     /// Compiles a rank's chunks. `gradients` are buffers for the sums of the parameters that it has, of these types.
     pub(crate) fn new(
-        divided: &Divided,
+        divided: &PipelinedLoss,
         micro: usize,
         gradients: &[Buffer],
         types: &[Type],
         backend: &dyn Backend,
     ) -> Result<Pipeline> {
-        let Divided { division, chain, plain, axis, ranks, each } = divided;
+        let PipelinedLoss { division, chain, plain, axis, ranks, each } = divided;
         let (comm, mesh) = (division.comm.clone(), division.comm.mesh());
-        let schedule = Schedule::interleaved(*ranks, *each, micro).map_err(failed)?;
+        let schedule = PipelineSchedule::interleaved(*ranks, *each, micro).map_err(failed)?;
         let peers = mesh.group(comm.rank(), std::slice::from_ref(axis));
         let at = divided.at();
-        let held = divided.held(at);
+        let held = divided.local_parameters(at);
         let places = |params: &[usize]| -> Vec<usize> {
             params.iter().filter_map(|p| held.iter().position(|h| h == p)).collect()
         };
@@ -315,44 +315,44 @@ impl Pipeline {
         for number in (at..chain.chunks.len()).step_by(*ranks) {
             let ((chunk, graph), (plain_chunk, plain_graph)) = (&chain.chunks[number], &plain.chunks[number]);
             let (count, last) = (chunk.params.len(), number + 1 == chain.chunks.len());
-            let back = backward(graph, count, chunk.takes, last)?;
-            own.push(Own {
+            let back = backward(graph, count, chunk.num_received, last)?;
+            own.push(LocalChunk {
                 number,
                 params: places(&chunk.params),
-                data: graph.inputs().len() - chunk.takes - count,
+                data: graph.inputs().len() - chunk.num_received - count,
                 // The last chunk's forward is part of its backward.
-                forward: if last { None } else { Some(Program::new(graph, Vec::new(), backend)?) },
-                backward: Program::new(&back, donated(count), backend)?,
-                plain: (places(&plain_chunk.params), Program::new(plain_graph, Vec::new(), backend)?),
+                forward: if last { None } else { Some(PipelineProgram::new(graph, Vec::new(), backend)?) },
+                backward: PipelineProgram::new(&back, donated_pairs(count), backend)?,
+                plain: (places(&plain_chunk.params), PipelineProgram::new(plain_graph, Vec::new(), backend)?),
             });
         }
         let (batch, gradients) = (division.batch.clone(), gradients.to_vec());
         let gradient_bytes = types.iter().map(Type::bytes).collect();
-        let (between, plain) = (chain.crossing(), plain.crossing());
-        Ok(Pipeline { comm, batch, schedule, peers, at, own, gradients, gradient_bytes, between, plain })
+        let (between, plain) = (chain.boundary_bytes(), plain.boundary_bytes());
+        Ok(Pipeline { comm, batch, schedule, peers, at, local_chunks: own, gradients, gradient_bytes, boundary_bytes: between, plain })
     }
 
     /// Bytes that the programs work on beside the state.
     pub(crate) fn arenas(&self) -> usize {
-        let largest = |p: &Program| p.run.program().arena;
-        self.own.iter().map(|o| largest(&o.backward).max(o.forward.as_ref().map_or(0, largest))).max().unwrap_or(0)
+        let largest = |p: &PipelineProgram| p.run.program().arena_bytes;
+        self.local_chunks.iter().map(|o| largest(&o.backward).max(o.forward.as_ref().map_or(0, largest))).max().unwrap_or(0)
     }
 
     /// Bytes of what chunks were given that wait for the backward pass.
-    pub(crate) fn kept(&self) -> usize {
-        let largest = self.own.iter().map(|o| self.between[o.number].iter().sum::<usize>()).max();
-        self.schedule.given(self.at) * largest.unwrap_or(0)
+    pub(crate) fn saved_activation_bytes(&self) -> usize {
+        let largest = self.local_chunks.iter().map(|o| self.boundary_bytes[o.number].iter().sum::<usize>()).max();
+        self.schedule.max_live_inputs(self.at) * largest.unwrap_or(0)
     }
 
     /// A rank's part of a micro-batch: ids, labels, and what is the same on all ranks: totals and a key, if there are any.
-    fn data(&self, ids: &[i32], labels: &[i32], shape: [usize; 2], shared: [Option<&[u8]>; 2]) -> Data {
+    fn data(&self, ids: &[i32], labels: &[i32], shape: [usize; 2], shared: [Option<&[u8]>; 2]) -> MicroBatchData {
         let part = |values: &[i32]| {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
             let ty = Type::new(DType::I32, &shape);
-            param_sharding::part(&self.batch, &ty, self.comm.mesh(), self.comm.rank(), &bytes)
+            param_sharding::local_part(&self.batch, &ty, self.comm.mesh(), self.comm.rank(), &bytes)
         };
         let shared = shared.into_iter().flatten().map(<[u8]>::to_vec);
-        Data([part(ids), part(labels)].into_iter().chain(shared).collect())
+        MicroBatchData([part(ids), part(labels)].into_iter().chain(shared).collect())
     }
 
     /// Runs all micro-batches; gives the sum of their losses, 0 on ranks that don't see it. Sums of gradients are in
@@ -370,34 +370,34 @@ impl Pipeline {
             buffer.write(0, &vec![0; *bytes])?;
         }
         let each = shape[0] * shape[1];
-        let actions = self.schedule.ranks[self.at].clone();
-        let mut mail = Mail::new(&self.schedule, self.at, &self.between);
+        let actions = self.schedule.actions_by_rank[self.at].clone();
+        let mut mail = ActionInbox::new(&self.schedule, self.at, &self.boundary_bytes);
         let mut given: BTreeMap<(usize, usize), Vec<u8>> = BTreeMap::new();
         let mut loss = 0.0;
         let (chunks, at) = (self.schedule.chunks(), self.at);
         for action in actions {
-            let Action { back, chunk, micro } = action;
+            let PipelineAction { is_backward: back, chunk, micro_batch: micro } = action;
             let rows = micro * each..(micro + 1) * each;
             let key = keys.get(micro).map(Vec::as_slice);
             let data = self.data(&batch.ids[rows.clone()], &batch.labels[rows], shape, [totals, key]);
             if !back && chunk > 0 {
-                let came = mail.wait(Action { back: false, chunk: chunk - 1, micro }, &self.comm, &self.peers)?;
+                let came = mail.wait(PipelineAction { is_backward: false, chunk: chunk - 1, micro_batch: micro }, &self.comm, &self.peers)?;
                 given.insert((chunk, micro), came);
             }
-            let own = self.own.iter_mut().find(|o| o.number == chunk);
+            let own = self.local_chunks.iter_mut().find(|o| o.number == chunk);
             let Some(own) = own else { return Err(failed("a chunk of another rank")) };
             let taken = given.get(&(chunk, micro)).map_or(&[][..], Vec::as_slice);
             if !back {
                 let Some(program) = &mut own.forward else { continue };
                 bind(program, params, &own.params);
-                fill(program, own.params.len(), &data, own.data, &[(taken, &self.between[chunk])])?;
+                fill(program, own.params.len(), &data, own.data, &[(taken, &self.boundary_bytes[chunk])])?;
                 program.run.run(&mut program.bindings)?;
-                let outs = joined(program, 0..self.between[chunk + 1].len())?;
+                let outs = concat_outputs(program, 0..self.boundary_bytes[chunk + 1].len())?;
                 send(&self.comm, self.peers[self.schedule.rank_of(chunk + 1)], &outs)?;
                 continue;
             }
             let cotangents = match chunk + 1 < chunks {
-                true => mail.wait(Action { back: true, chunk: chunk + 1, micro }, &self.comm, &self.peers)?,
+                true => mail.wait(PipelineAction { is_backward: true, chunk: chunk + 1, micro_batch: micro }, &self.comm, &self.peers)?,
                 false => Vec::new(),
             };
             let program = &mut own.backward;
@@ -410,8 +410,8 @@ impl Pipeline {
                     program.bindings.outputs[i] = self.gradients[p].clone();
                 }
             }
-            let end = self.between.get(chunk + 1).map_or(&[][..], Vec::as_slice);
-            let parts = [(taken, &self.between[chunk][..]), (&cotangents[..], end)];
+            let end = self.boundary_bytes.get(chunk + 1).map_or(&[][..], Vec::as_slice);
+            let parts = [(taken, &self.boundary_bytes[chunk][..]), (&cotangents[..], end)];
             fill(program, 2 * count, &data, own.data, &parts)?;
             program.run.run(&mut program.bindings)?;
             for (i, &p) in own.params.iter().enumerate() {
@@ -419,18 +419,18 @@ impl Pipeline {
                     std::mem::swap(&mut self.gradients[p], &mut program.bindings.outputs[i]);
                 }
             }
-            let behind = count + self.between[chunk].len();
+            let behind = count + self.boundary_bytes[chunk].len();
             if chunk + 1 == chunks {
                 let bytes = program.read(behind)?;
                 loss += f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
             }
             if chunk > 0 {
-                let outs = joined(program, count..behind)?;
+                let outs = concat_outputs(program, count..behind)?;
                 send(&self.comm, self.peers[self.schedule.rank_of(chunk - 1)], &outs)?;
                 given.remove(&(chunk, micro));
             }
         }
-        debug_assert!(mail.stash.is_empty(), "rank {at} was told what it did not need");
+        debug_assert!(mail.received.is_empty(), "rank {at} was told what it did not need");
         Ok(loss)
     }
 
@@ -440,7 +440,7 @@ impl Pipeline {
         let chunks = self.schedule.chunks();
         let mut found = [0; 4];
         for chunk in 0..chunks {
-            let Some(own) = self.own.iter_mut().find(|o| o.number == chunk) else { continue };
+            let Some(own) = self.local_chunks.iter_mut().find(|o| o.number == chunk) else { continue };
             let mut taken = vec![0; self.plain[chunk].iter().sum()];
             if chunk > 0 {
                 let from = self.peers[self.schedule.rank_of(chunk - 1)];
@@ -453,7 +453,7 @@ impl Pipeline {
             if chunk + 1 == chunks {
                 found.copy_from_slice(&program.read(0)?[..4]);
             } else {
-                let outs = joined(program, 0..self.plain[chunk + 1].len())?;
+                let outs = concat_outputs(program, 0..self.plain[chunk + 1].len())?;
                 send(&self.comm, self.peers[self.schedule.rank_of(chunk + 1)], &outs)?;
             }
         }
@@ -471,14 +471,14 @@ impl Pipeline {
 }
 
 /// Puts parameters into a program's first places.
-fn bind(program: &mut Program, params: &[Buffer], chosen: &[usize]) {
+fn bind(program: &mut PipelineProgram, params: &[Buffer], chosen: &[usize]) {
     for (input, &p) in program.bindings.inputs.iter_mut().zip(chosen) {
         *input = params[p].clone();
     }
 }
 
 /// Writes data, then what other chunks gave, from input `first` on; each comes with the sizes of its values.
-fn fill(program: &Program, first: usize, data: &Data, count: usize, given: &[(&[u8], &[usize])]) -> Result<()> {
+fn fill(program: &PipelineProgram, first: usize, data: &MicroBatchData, count: usize, given: &[(&[u8], &[usize])]) -> Result<()> {
     for (i, bytes) in data.0.iter().take(count).enumerate() {
         program.write(first + i, bytes)?;
     }
@@ -493,7 +493,7 @@ fn fill(program: &Program, first: usize, data: &Data, count: usize, given: &[(&[
     Ok(())
 }
 
-fn joined(program: &Program, outputs: std::ops::Range<usize>) -> Result<Vec<u8>> {
+fn concat_outputs(program: &PipelineProgram, outputs: std::ops::Range<usize>) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     for o in outputs {
         all.extend(program.read(o)?);
@@ -506,37 +506,37 @@ fn send(comm: &Comm, to: usize, bytes: &[u8]) -> Result<()> {
 }
 
 /// What others tell a rank, in the order in which they do.
-struct Mail {
+struct ActionInbox {
     /// By rank of the pipeline: what is still to come.
-    coming: Vec<std::vec::IntoIter<Action>>,
-    stash: BTreeMap<Action, Vec<u8>>,
+    expected: Vec<std::vec::IntoIter<PipelineAction>>,
+    received: BTreeMap<PipelineAction, Vec<u8>>,
     ranks: usize,
     /// Bytes that cross the beginning of each chunk.
     sizes: Vec<usize>,
 }
 
-impl Mail {
-    fn new(schedule: &Schedule, to: usize, between: &[Vec<usize>]) -> Mail {
-        let ranks = schedule.ranks.len();
+impl ActionInbox {
+    fn new(schedule: &PipelineSchedule, to: usize, between: &[Vec<usize>]) -> ActionInbox {
+        let ranks = schedule.actions_by_rank.len();
         let coming = (0..ranks).map(|from| schedule.messages(from, to).into_iter()).collect();
         let sizes = between.iter().map(|sizes| sizes.iter().sum()).collect();
-        Mail { coming, stash: BTreeMap::new(), ranks, sizes }
+        ActionInbox { expected: coming, received: BTreeMap::new(), ranks, sizes }
     }
 
     /// The result of an action of another rank; what that told before is kept for later.
-    fn wait(&mut self, action: Action, comm: &Comm, peers: &[usize]) -> Result<Vec<u8>> {
+    fn wait(&mut self, action: PipelineAction, comm: &Comm, peers: &[usize]) -> Result<Vec<u8>> {
         let from = action.chunk % self.ranks;
         loop {
-            if let Some(bytes) = self.stash.remove(&action) {
+            if let Some(bytes) = self.received.remove(&action) {
                 return Ok(bytes);
             }
-            let Some(next) = self.coming[from].next() else {
+            let Some(next) = self.expected[from].next() else {
                 return Err(failed(format!("rank {} of the pipeline will not tell {action:?}", peers[from])));
             };
             // What goes on crosses the next chunk's beginning, what goes back its own.
-            let mut bytes = vec![0; self.sizes[next.chunk + usize::from(!next.back)]];
+            let mut bytes = vec![0; self.sizes[next.chunk + usize::from(!next.is_backward)]];
             comm.send_recv("pp", &[], &mut [(peers[from], &mut bytes[..])]).map_err(failed)?;
-            self.stash.insert(next, bytes);
+            self.received.insert(next, bytes);
         }
     }
 }

@@ -7,10 +7,10 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 /// Bytes that are copied to learn how fast the device's memory is, at most.
-const COPIED: usize = 256 << 20;
+const MAX_COPY_BYTES: usize = 256 << 20;
 
 /// One step of a program, as it ran once.
-struct Part {
+struct ProfiledStep {
     step: usize,
     label: String,
     time: Duration,
@@ -20,35 +20,35 @@ struct Part {
 }
 
 /// A step of training, part by part.
-pub(crate) struct Profile {
+pub(crate) struct TrainStepProfile {
     device: String,
-    parts: Vec<Part>,
+    steps: Vec<ProfiledStep>,
     /// Bytes a second of a copy, read and written.
-    copy: Option<f64>,
+    copy_bandwidth: Option<f64>,
 }
 
-impl Profile {
-    pub(crate) fn new(program: &Program, timings: &[Timing], backend: &dyn Backend) -> Profile {
+impl TrainStepProfile {
+    pub(crate) fn new(program: &Program, timings: &[Timing], backend: &dyn Backend) -> TrainStepProfile {
         let mut parts = Vec::new();
         for t in timings {
             for (number, time) in &t.steps {
                 let step = program.steps.get(*number);
                 let whole = step.filter(|s| !matches!(s, Step::Loop(_) | Step::Branch { .. }));
-                parts.push(Part {
+                parts.push(ProfiledStep {
                     step: *number,
                     label: t.label.clone(),
                     time: *time,
-                    bytes: whole.map(|s| touched(program, s)),
-                    operations: whole.map_or(0.0, operations),
+                    bytes: whole.map(|s| bytes_accessed(program, s)),
+                    operations: whole.map_or(0.0, flop_count),
                 });
             }
         }
         parts.sort_by(|a, b| a.step.cmp(&b.step).then_with(|| a.label.cmp(&b.label)));
-        Profile { device: backend.name(), parts, copy: copy_speed(backend) }
+        TrainStepProfile { device: backend.name(), steps: parts, copy_bandwidth: copy_bandwidth(backend) }
     }
 
     fn total(&self) -> Duration {
-        self.parts.iter().map(|p| p.time).sum()
+        self.steps.iter().map(|p| p.time).sum()
     }
 
     /// Equal parts together, the longest first.
@@ -61,7 +61,7 @@ impl Profile {
             operations: f64,
         }
         let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
-        for p in &self.parts {
+        for p in &self.steps {
             let s = sums.entry(&p.label).or_insert_with(|| Sum { bytes: Some(0.0), ..Sum::default() });
             s.calls += 1;
             s.time += p.time.as_secs_f64();
@@ -71,8 +71,8 @@ impl Profile {
         let mut rows: Vec<(&str, Sum)> = sums.into_iter().collect();
         rows.sort_by(|a, b| b.1.time.total_cmp(&a.1.time));
         let total = self.total().as_secs_f64().max(1e-12);
-        let mut text = format!("{}\none step: {:.3} ms in {} parts", self.device, total * 1e3, self.parts.len());
-        if let Some(copy) = self.copy {
+        let mut text = format!("{}\none step: {:.3} ms in {} parts", self.device, total * 1e3, self.steps.len());
+        if let Some(copy) = self.copy_bandwidth {
             let _ = write!(text, "; a copy moves {:.1} GB/s", copy / 1e9);
         }
         let _ = writeln!(
@@ -83,7 +83,7 @@ impl Profile {
         for (label, s) in rows {
             let speed = s.bytes.filter(|b| *b > 0.0 && s.time > 0.0).map(|b| b / s.time);
             let shown = |x: Option<f64>, digits: usize| x.map_or("-".to_string(), |x| format!("{x:.digits$}"));
-            let share = speed.zip(self.copy).map(|(s, c)| s / c);
+            let share = speed.zip(self.copy_bandwidth).map(|(s, c)| s / c);
             let flops = (s.operations > 0.0 && s.time > 0.0).then(|| s.operations / s.time / 1e12);
             let _ = writeln!(
                 text,
@@ -105,7 +105,7 @@ impl Profile {
         let mut events = vec![serde_json::json!({
             "ph": "M", "pid": 0, "tid": 0, "name": "thread_name", "args": {"name": self.device}
         })];
-        for p in &self.parts {
+        for p in &self.steps {
             let took = p.time.as_secs_f64() * 1e6;
             events.push(serde_json::json!({
                 "ph": "X", "pid": 0, "tid": 0, "name": p.label, "ts": at, "dur": took,
@@ -118,7 +118,7 @@ impl Profile {
 }
 
 /// Bytes of the values that a step reads or writes: each once, whole.
-fn touched(program: &Program, step: &Step) -> usize {
+fn bytes_accessed(program: &Program, step: &Step) -> usize {
     if let Step::Matmul { shape, a: MatmulOperand::Memory(_), b: MatmulOperand::Memory(_), epilogue: None, .. } = step {
         let Matmul { batch, m, n, k, dtype, out, .. } = **shape;
         let repeated = |stride: isize| if stride == 0 { 1 } else { batch };
@@ -129,13 +129,13 @@ fn touched(program: &Program, step: &Step) -> usize {
         return 2 * bytes;
     }
     let mut seen = std::collections::BTreeSet::new();
-    step.places(&mut |place, written| {
+    step.for_each_slice(&mut |place, written| {
         seen.extend(place.buffers().map(|b| (b, written)));
     });
     seen.iter().map(|(b, _)| program.buffers.get(b.0 as usize).map_or(0, |b| b.ty.bytes())).sum()
 }
 
-fn operations(step: &Step) -> f64 {
+fn flop_count(step: &Step) -> f64 {
     match step {
         Step::Matmul { shape: s, .. } => 2.0 * s.batch as f64 * s.m as f64 * s.n as f64 * s.k as f64,
         _ => 0.0,
@@ -143,9 +143,9 @@ fn operations(step: &Step) -> f64 {
 }
 
 /// How fast the device copies its own memory; none where that can't be said.
-fn copy_speed(backend: &dyn Backend) -> Option<f64> {
-    let (from, to) = (backend.alloc(COPIED).ok()?, backend.alloc(COPIED).ok()?);
-    let once = || backend.copy(&*from, &*to, COPIED).and_then(|()| backend.synchronize()).ok();
+fn copy_bandwidth(backend: &dyn Backend) -> Option<f64> {
+    let (from, to) = (backend.alloc(MAX_COPY_BYTES).ok()?, backend.alloc(MAX_COPY_BYTES).ok()?);
+    let once = || backend.copy(&*from, &*to, MAX_COPY_BYTES).and_then(|()| backend.synchronize()).ok();
     once()?;
     let mut best = f64::INFINITY;
     for _ in 0..3 {
@@ -153,5 +153,5 @@ fn copy_speed(backend: &dyn Backend) -> Option<f64> {
         once()?;
         best = best.min(start.elapsed().as_secs_f64());
     }
-    (best > 0.0).then(|| 2.0 * COPIED as f64 / best)
+    (best > 0.0).then(|| 2.0 * MAX_COPY_BYTES as f64 / best)
 }

@@ -5,7 +5,7 @@ use ir::{Builder, Graph, GraphBuilder, Op, Result, Value};
 use lang::lower::Lowered;
 
 /// Whether rows meet in a graph because tokens are sorted to experts, and nothing else stands in the way of groups.
-pub(super) fn sorts(lowered: &Lowered) -> bool {
+pub(super) fn needs_row_groups(lowered: &Lowered) -> bool {
     fn has(graph: &Graph) -> bool {
         graph.nodes().iter().any(|n| match &n.op {
             Op::RaggedDot(_) => true,
@@ -16,11 +16,11 @@ pub(super) fn sorts(lowered: &Lowered) -> bool {
             _ => false,
         })
     }
-    !lowered.keyed && lowered.observed.is_empty() && has(&lowered.graph)
+    !lowered.needs_rng && lowered.observations.is_empty() && has(&lowered.graph)
 }
 
 /// The graph of one group, for all: from (parameters.., ids of all rows) to results of all rows.
-pub(super) fn grouped(graph: &Graph, params: usize, groups: usize) -> Result<Graph> {
+pub(super) fn split_row_groups(graph: &Graph, params: usize, groups: usize) -> Result<Graph> {
     let types = graph.input_types();
     let batched: Vec<bool> = (0..types.len()).map(|i| i >= params).collect();
     let (many, _) = transform::vmap(graph, &batched, &vec![true; graph.outputs().len()], groups)?;

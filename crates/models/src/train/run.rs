@@ -1,18 +1,18 @@
 //! A run from settings to a saved model.
 
 use super::classifier;
-use super::profile::Profile;
-use super::settings::{NAMES, Settings};
+use super::profile::TrainStepProfile;
+use super::settings::{SETTING_DESCRIPTIONS, TrainSettings};
 use super::setup;
-use super::source::Source;
-use super::{Batch, Lock, Objective, ObjectiveOptions, StepSizes, Trainer};
+use super::source::TrainData;
+use super::{Batch, DirLock, Objective, ObjectiveOptions, StepSizes, LanguageModelTrainer};
 use crate::adapter::Adapter;
 use crate::chat::ChatTemplate;
-use crate::companions::{self, Part, ensure_no_model};
+use crate::companions::{self, FileSelection, ensure_no_model};
 use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::sample::Sampling;
+use crate::sample::SamplingOptions;
 use crate::session::Buffer;
 use crate::tokenizer::Tokenizer;
 use compiler::{Backend, Timing};
@@ -22,19 +22,19 @@ use std::sync::Arc;
 use std::time::Instant;
 use training::checkpoint::{self, CheckpointMeta};
 use training::report::RunMetadata;
-use training::{Entry, Intervals, Log, Observer, StepResult, TrainLoop, files, thousands};
+use training::{LogEntry, Intervals, RunLog, TrainObserver, StepResult, TrainLoop, files, format_with_commas};
 
 /// How a run ended.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct TrainResult {
     /// Steps done.
     pub step: usize,
     /// Whether all steps were done.
     pub complete: bool,
     /// The last loss of the held-out part.
-    pub valid: Option<f32>,
+    pub valid_loss: Option<f32>,
     /// A text that the model wrote.
-    pub story: String,
+    pub sample_text: String,
     /// The files that were written.
     pub files: Vec<PathBuf>,
     /// Time of training, over all its parts.
@@ -44,38 +44,38 @@ pub struct Finished {
 /// Trains as the settings say. With `resume`, goes on from the newest good checkpoint in the folder; `given` are the
 /// names that were set on purpose, which must not contradict it.
 pub fn run(
-    settings: &Settings,
+    settings: &TrainSettings,
     resume: bool,
     given: &[String],
     backend: &dyn Backend,
-    watch: &mut dyn Observer,
-) -> Result<Finished> {
-    run_on(settings, resume, given, backend, watch, None)
+    watch: &mut dyn TrainObserver,
+) -> Result<TrainResult> {
+    run_on_ranks(settings, resume, given, backend, watch, None)
 }
 
 /// [`run`] as one of several ranks, which share the work as the mesh of `comm` says and see one folder. Rank 0 writes all
 /// but its data; the backend must talk through `comm`.
-pub fn run_on(
-    settings: &Settings,
+pub fn run_on_ranks(
+    settings: &TrainSettings,
     resume: bool,
     given: &[String],
     backend: &dyn Backend,
-    watch: &mut dyn Observer,
+    watch: &mut dyn TrainObserver,
     comm: Option<Arc<Comm>>,
-) -> Result<Finished> {
+) -> Result<TrainResult> {
     settings.check()?;
     let mut settings = settings.clone();
     let checkpoints = settings.out.join("checkpoints");
     let leads = comm.as_ref().is_none_or(|comm| comm.rank() == 0);
     // A name that was mistyped must not become a folder.
     if resume && !settings.out.is_dir() {
-        return Err(no_run(&settings.out));
+        return Err(no_run_error(&settings.out));
     }
     if !resume {
-        setup::possible(&settings)?;
+        setup::check_model_sizes(&settings)?;
     }
-    files::make_folder(&settings.out)?;
-    let _lock = if leads { Some(Lock::take(&settings.out)?) } else { None };
+    files::create_dir_all(&settings.out)?;
+    let _lock = if leads { Some(DirLock::acquire(&settings.out)?) } else { None };
     if let Some(comm) = &comm {
         let alike: Vec<_> = settings.to_map().into_iter().filter(|(name, _)| name != "threads").collect();
         comm.assert_same_on_all_ranks(&format!("{alike:?} {resume} {given:?}"))
@@ -85,7 +85,7 @@ pub fn run_on(
     if resume {
         if let Some(comm) = &comm {
             let names: Vec<_> =
-                checkpoint::list(&checkpoints).iter().filter_map(|p| Some(p.file_name()?.to_owned())).collect();
+                checkpoint::list_checkpoints(&checkpoints).iter().filter_map(|p| Some(p.file_name()?.to_owned())).collect();
             comm.assert_same_on_all_ranks(&format!("{names:?}")).map_err(|e| {
                 Error::Input(format!("{e}; all ranks must see the same checkpoints in {}", checkpoints.display()))
             })?;
@@ -95,23 +95,23 @@ pub fn run_on(
             Some(comm) => comm.all_reduce_any(bad).map_err(|e| training::Error::Input(e.to_string())),
             None => Ok(bad),
         };
-        let (found, faults) = checkpoint::newest_shared(&checkpoints, share, &any)?;
+        let (found, faults) = checkpoint::latest_distributed(&checkpoints, share, &any)?;
         let Some(found) = found else {
             return Err(match faults.is_empty() {
-                true => no_run(&settings.out),
-                false => nothing_usable(&settings.out, &faults),
+                true => no_run_error(&settings.out),
+                false => no_checkpoint_error(&settings.out, &faults),
             });
         };
         for fault in &faults {
-            watch.note(&format!("warning: {}", fault.error()));
+            watch.on_message(&format!("warning: {}", fault.error()));
         }
         if !faults.is_empty() {
-            watch.note(&format!("going on from the last good checkpoint, step {}", found.saved.step));
+            watch.on_message(&format!("going on from the last good checkpoint, step {}", found.saved.step));
         }
-        settings = adopt(&settings, &found.saved, given)?;
+        settings = merge_settings(&settings, &found.saved, given)?;
         settings.check()?;
         start = Some(found);
-    } else if leads && !checkpoint::list(&checkpoints).is_empty() {
+    } else if leads && !checkpoint::list_checkpoints(&checkpoints).is_empty() {
         return Err(Error::Input(format!(
             "{} already holds a run: add `--resume` to go on with it, or choose another `--out`",
             settings.out.display()
@@ -120,15 +120,15 @@ pub fn run_on(
         ensure_no_model(&settings.out)?;
     }
     if leads {
-        checkpoint::clean(&checkpoints);
+        checkpoint::remove_incomplete(&checkpoints);
     }
-    let (mut texts, mut run) = Texts::prepare(settings, start, backend, watch, comm)?;
+    let (mut texts, mut run) = LanguageModelTask::prepare(settings, start, backend, watch, comm)?;
     run.train(&mut texts, watch)?;
     texts.finish(run, watch)
 }
 
 /// There is nothing to resume: what is there instead, and where a run is.
-fn no_run(out: &Path) -> Error {
+fn no_run_error(out: &Path) -> Error {
     let names = |folder: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -147,7 +147,7 @@ fn no_run(out: &Path) -> Error {
     let parent = out.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let runs: Vec<String> = names(parent)
         .into_iter()
-        .filter(|name| !checkpoint::list(&parent.join(name).join("checkpoints")).is_empty())
+        .filter(|name| !checkpoint::list_checkpoints(&parent.join(name).join("checkpoints")).is_empty())
         .collect();
     let own = out.file_name().unwrap_or_default().to_string_lossy();
     let close = lang::suggest::closest(&own, runs.iter().map(String::as_str));
@@ -160,7 +160,7 @@ fn no_run(out: &Path) -> Error {
 }
 
 /// There are checkpoints, and none of them is good.
-fn nothing_usable(out: &Path, faults: &[checkpoint::Fault]) -> Error {
+fn no_checkpoint_error(out: &Path, faults: &[checkpoint::CheckpointFault]) -> Error {
     let faults: Vec<String> = faults.iter().map(|fault| fault.error().to_string()).collect();
     Error::Input(format!(
         "{}: none of its {} checkpoints can be used ({}); put a good one back, or start anew with another `--out`",
@@ -171,9 +171,9 @@ fn nothing_usable(out: &Path, faults: &[checkpoint::Fault]) -> Error {
 }
 
 /// The settings of a checkpoint, with those given anew that may change.
-fn adopt(settings: &Settings, saved: &CheckpointMeta, given: &[String]) -> Result<Settings> {
+fn merge_settings(settings: &TrainSettings, saved: &CheckpointMeta, given: &[String]) -> Result<TrainSettings> {
     let mut merged = settings.clone();
-    for (name, may_change, _) in NAMES {
+    for (name, may_change, _) in SETTING_DESCRIPTIONS {
         let Some(before) = saved.settings.get(*name) else { continue };
         let is_given = given.iter().any(|g| g == name);
         if is_given && !may_change && settings.get(name) != *before {
@@ -194,12 +194,12 @@ fn adopt(settings: &Settings, saved: &CheckpointMeta, given: &[String]) -> Resul
 }
 
 /// A model that is trained on texts.
-struct Texts<'a> {
-    settings: Settings,
+struct LanguageModelTask<'a> {
+    settings: TrainSettings,
     backend: &'a dyn Backend,
     tokenizer: Tokenizer,
-    source: Source,
-    trainer: Trainer,
+    source: TrainData,
+    trainer: LanguageModelTrainer,
     held_out: Vec<Batch>,
     batch: Batch,
     /// What an adapter starts from, until its first step is done.
@@ -208,45 +208,45 @@ struct Texts<'a> {
     fresh: bool,
 }
 
-impl<'a> Texts<'a> {
+impl<'a> LanguageModelTask<'a> {
     fn prepare(
-        settings: Settings,
+        settings: TrainSettings,
         start: Option<checkpoint::Checkpoint>,
         backend: &'a dyn Backend,
-        watch: &mut dyn Observer,
+        watch: &mut dyn TrainObserver,
         comm: Option<Arc<Comm>>,
-    ) -> Result<(Texts<'a>, training::Run)> {
+    ) -> Result<(LanguageModelTask<'a>, training::TrainRun)> {
         let began = Instant::now();
         let out = &settings.out.clone();
         // Each rank prepares its own data: all get the same.
         let rank = comm.as_ref().map_or(0, |comm| comm.rank());
         let own = out.join("ranks").join(rank.to_string());
         if rank > 0 {
-            files::make_folder(&out.join("ranks"))?;
-            files::make_folder(&own)?;
+            files::create_dir_all(&out.join("ranks"))?;
+            files::create_dir_all(&own)?;
         }
         let folder = if rank == 0 { out.join("data") } else { own.join("data") };
-        let texts = setup::texts(&settings, &folder, watch)?;
-        let based_on = setup::based_on(&settings);
+        let texts = setup::open_documents(&settings, &folder, watch)?;
+        let based_on = setup::base_model_path(&settings);
         let options = settings.adapter()?;
-        let tokenizer = setup::tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), rank == 0, watch)?;
+        let tokenizer = setup::prepare_tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), rank == 0, watch)?;
         let template = match &based_on {
-            Some(dir) => ChatTemplate::of_dir(dir)?,
-            _ => ChatTemplate::plain(),
+            Some(dir) => ChatTemplate::from_dir(dir)?,
+            _ => ChatTemplate::default_template(),
         };
         let model = match &based_on {
             Some(dir) => {
                 let module = settings.module.as_deref().map(load_program).transpose()?;
-                Model::load_by(dir, settings.dtype, module)?
+                Model::load_with_module(dir, settings.dtype, module)?
             }
             None if settings.module.is_some() => {
                 return Err(Error::Input("`--module` is for a HuggingFace directory: give that as `--model`".into()));
             }
-            None => Model::fresh(setup::architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?,
+            None => Model::new_random(setup::architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?,
         };
-        model.takes_ids().map_err(|e| Error::Input(format!("{e}; training is for models of ids")))?;
+        model.check_takes_token_ids().map_err(|e| Error::Input(format!("{e}; training is for models of ids")))?;
         if !matches!(settings.objective, Objective::Classify { .. } | Objective::Contrastive { .. }) {
-            model.scores_ids()?;
+            model.check_has_lm_head()?;
         }
         // A token that another file adds may be beyond the model's table; the ids of the data are looked at when they are encoded.
         if let Some(known) = model.vocabulary().filter(|known| tokenizer.own_size() > *known) {
@@ -255,37 +255,37 @@ impl<'a> Texts<'a> {
                 tokenizer.own_size()
             )));
         }
-        if tokenizer.end().is_none() {
-            watch.note(
+        if tokenizer.eos_id().is_none() {
+            watch.on_message(
                 "the tokenizer names no token that ends a text: documents and answers get none; name it as `eos_token` in the \
                  tokenizer_config.json beside tokenizer.json",
             );
         }
         let vocabulary = model.vocabulary().unwrap_or(tokenizer.size());
-        setup::takes(model.max_sequence(), settings.seq)?;
+        setup::check_seq_len(model.max_sequence(), settings.seq)?;
         let base = {
             // Every byte of a large model is looked at while the rest is made ready.
             let (dir, program) = (based_on.clone(), model.architecture.program.clone());
             std::thread::spawn(move || setup::base_fingerprint(dir.as_deref(), &program))
         };
-        let source = Source::prepare(
+        let source = TrainData::prepare(
             &settings,
             &texts,
             (&tokenizer, &template),
             (vocabulary, model.pooling.mode),
             &folder,
             &mut |done, all| {
-                watch.reading(done, all);
-                !watch.stop()
+                watch.on_data_progress(done, all);
+                !watch.should_stop()
             },
         )?;
-        if source.left_out() > 0 {
-            let left = thousands(source.left_out() as usize);
-            watch.note(&format!("{left} examples have no answer within {} ids and are left out", settings.seq));
+        if source.num_skipped() > 0 {
+            let left = format_with_commas(source.num_skipped() as usize);
+            watch.on_message(&format!("{left} examples have no answer within {} ids and are left out", settings.seq));
         }
-        if source.crossed() > 0 {
-            let count = thousands(source.crossed() as usize);
-            watch.note(&format!(
+        if source.num_misaligned() > 0 {
+            let count = format_with_commas(source.num_misaligned() as usize);
+            watch.on_message(&format!(
                 "in {count} examples the prompt and the answer together don't begin with the tokens of the prompt alone; the answer is \
                  learned from where they differ. End prompts where a token ends: with the space in front of the answer"
             ));
@@ -294,25 +294,25 @@ impl<'a> Texts<'a> {
         if let Objective::Classify { classes: 0 } = settings.objective {
             settings.objective = Objective::Classify { classes: source.classes().len().max(2) };
         }
-        let end = tokenizer.end();
-        let held_out = source.held_out(settings.batch, settings.eval_batches)?;
+        let end = tokenizer.eos_id();
+        let held_out = source.validation_batches(settings.batch, settings.eval_batches)?;
         let adapter = match options {
-            Some(options) => Some(Adapter::fresh(&model, &settings.model, options, settings.seed)?),
+            Some(options) => Some(Adapter::new_untrained(&model, &settings.model, options, settings.seed)?),
             None => None,
         };
-        let sizes = StepSizes { rows: settings.batch, seq: settings.seq, accumulate: settings.grad_accum };
+        let sizes = StepSizes { micro_batch_size: settings.batch, seq_len: settings.seq, gradient_accumulation_steps: settings.grad_accum };
         let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
         if settings.isolate && end.is_none() {
             return Err(Error::Input("`--isolate` needs a tokenizer with a token that ends a text".into()));
         }
         let separator = end.filter(|_| settings.isolate);
-        let recipe = crate::recipe::recipe(&settings.recipe)?;
-        if recipe.is_some_and(|recipe| recipe.few.is_some()) {
+        let recipe = crate::recipe::parse_recipe(&settings.recipe)?;
+        if recipe.is_some_and(|recipe| recipe.operand_rounding.is_some()) {
             let how = match settings.device.starts_with("cuda") {
                 true => "those of fp8 with one scale for each tensor are computed in it, others emulated",
                 false => "that is emulated here, and no faster",
             };
-            watch.note(&format!("products are rounded as `{}` says; {how}", settings.recipe));
+            watch.on_message(&format!("products are rounded as `{}` says; {how}", settings.recipe));
         }
         let bits = settings.optimizer_bits.or(recipe.and_then(|recipe| recipe.optimizer_bits));
         let teacher = match &settings.teacher {
@@ -320,39 +320,39 @@ impl<'a> Texts<'a> {
             None => None,
         };
         let how = ObjectiveOptions {
-            end: separator,
+            end_id: separator,
             recipe: recipe.as_ref(),
-            eight_bits: bits == Some(8),
+            eight_bit_moments: bits == Some(8),
             chunks: settings.chunks,
             aim: settings.objective,
-            second: teacher.as_ref(),
+            second_model: teacher.as_ref(),
             comm: comm.as_ref(),
             ..ObjectiveOptions::default()
         };
-        let trainer = Trainer::new(model, adapter, sizes, settings.adam(), &how, backend)?;
+        let trainer = LanguageModelTrainer::new(model, adapter, sizes, settings.adam(), &how, backend)?;
         let mut trainer = trainer.with_seed(settings.seed);
         let base = base.join().unwrap_or_else(|_| Err(Error::Input("the model could not be read".into())))?;
         let mut at = CheckpointMeta {
             settings: settings.to_map(),
-            data: source.fingerprint(),
-            base,
+            data_fingerprint: source.fingerprint(),
+            base_fingerprint: base,
             ..CheckpointMeta::default()
         };
         let resumed = start.is_some();
         if let Some(comm) = &comm {
             let step = start.as_ref().map(|start| start.saved.step);
-            comm.assert_same_on_all_ranks(&format!("{:?} {:?} {step:?}", at.data, at.base))
+            comm.assert_same_on_all_ranks(&format!("{:?} {:?} {step:?}", at.data_fingerprint, at.base_fingerprint))
                 .map_err(|e| Error::Input(e.to_string()))?;
         }
         if let Some(checkpoint) = start {
             let saved = &checkpoint.saved;
-            if saved.base != at.base {
+            if saved.base_fingerprint != at.base_fingerprint {
                 return Err(Error::Input(format!(
                     "the model in {} is not the one that the run began with: put it back, or start anew with another `--out`",
                     settings.model
                 )));
             }
-            if saved.data != at.data {
+            if saved.data_fingerprint != at.data_fingerprint {
                 return Err(Error::Input(
                     "the data or the tokenizer is not the one of the checkpoint: put it back, or start anew with another `--out`"
                         .into(),
@@ -360,45 +360,45 @@ impl<'a> Texts<'a> {
             }
             trainer.resume(&checkpoint)?;
             at = CheckpointMeta { settings: settings.to_map(), ..checkpoint.saved };
-            watch.note(&format!("resumed at step {} of {}", at.step, settings.steps));
+            watch.on_message(&format!("resumed at step {} of {}", at.step, settings.steps));
         }
         let [train, valid] = source.counts();
         let trained = trainer.trained_count();
-        watch.note(&format!(
+        watch.on_message(&format!(
             "model {name}: {} parameters{}, vocabulary {vocabulary}",
-            thousands(parameters),
-            if trained == parameters { String::new() } else { format!(", {} trained", thousands(trained)) },
+            format_with_commas(parameters),
+            if trained == parameters { String::new() } else { format!(", {} trained", format_with_commas(trained)) },
         ));
-        watch.note(&format!(
+        watch.on_message(&format!(
             "data: {} {} to train on, {} held out; a step takes {} tokens",
-            thousands(train),
+            format_with_commas(train),
             source.unit(),
-            thousands(valid),
-            thousands(sizes.rows * sizes.seq * sizes.accumulate),
+            format_with_commas(valid),
+            format_with_commas(sizes.micro_batch_size * sizes.seq_len * sizes.gradient_accumulation_steps),
         ));
         let (in_place, state) = trainer.in_place();
-        watch.note(&format!(
+        watch.on_message(&format!(
             "compiled in {:.2} s for {}: {:.1} MB planned, {in_place} of {state} state tensors updated in place",
-            trainer.compiled_in.as_secs_f64(),
+            trainer.compile_time.as_secs_f64(),
             backend.name(),
             trainer.planned_bytes() as f64 / 1e6,
         ));
-        let log = Log::resume(if rank == 0 { out } else { &own }, at.step, "tokens")?;
+        let log = RunLog::resume(if rank == 0 { out } else { &own }, at.step, "tokens")?;
         if rank == 0 {
             files::write(&out.join("run.toml"), settings.to_toml().as_bytes())?;
         }
         let facts = RunMetadata {
             model: name,
             parameters,
-            trained,
+            trainable_parameters: trained,
             backend: backend.name(),
-            train,
-            valid,
-            unit: source.unit(),
-            speed: "tokens",
-            rate: "`--lr`",
-            planned: trainer.planned_bytes(),
-            settings: NAMES.iter().map(|(name, ..)| (name.to_string(), settings.get(name))).collect(),
+            train_count: train,
+            valid_count: valid,
+            count_unit: source.unit(),
+            speed_unit: "tokens",
+            learning_rate_name: "`--lr`",
+            planned_bytes: trainer.planned_bytes(),
+            settings: SETTING_DESCRIPTIONS.iter().map(|(name, ..)| (name.to_string(), settings.get(name))).collect(),
         };
         let cadence = Intervals {
             steps: settings.steps,
@@ -406,30 +406,30 @@ impl<'a> Texts<'a> {
             eval_every: settings.eval_every,
             sample_every: settings.sample_every,
             checkpoint_every: settings.checkpoint_every,
-            keep: settings.keep,
+            save_total_limit: settings.keep,
         };
         let rows = settings.batch * settings.grad_accum;
         let size = (rows, (rows * settings.seq) as f64);
-        let mut run = training::Run::new(out.clone(), log, at, cadence, settings.schedule(), size, facts, began);
+        let mut run = training::TrainRun::new(out.clone(), log, at, cadence, settings.schedule(), size, facts, began);
         if let Some(port) = settings.live.filter(|_| rank == 0) {
-            run.serve(port, watch)?;
+            run.serve_live_report(port, watch)?;
         }
         if settings.tensorboard && rank == 0 {
             run.write_events()?;
         }
         let (batch, start, fresh) = (Batch::default(), None, based_on.is_none());
-        let texts = Texts { settings, backend, tokenizer, source, trainer, held_out, batch, start, fresh };
+        let texts = LanguageModelTask { settings, backend, tokenizer, source, trainer, held_out, batch, start, fresh };
         run.check_can_save(&texts, 12 * texts.trainer.trained_count(), resumed, "make room or give another `--out`")?;
         Ok((texts, run))
     }
 
-    fn write_text(&self, most: usize, seed: u64) -> Result<String> {
+    fn generate_sample(&self, most: usize, seed: u64) -> Result<String> {
         if !self.trainer.is_main_process() {
-            self.trainer.give_model()?;
+            self.trainer.join_model_gather()?;
             return Ok(String::new());
         }
         // Of several ranks one puts the parts together.
-        let whole = if self.trainer.is_divided() { Some(self.trainer.model()?) } else { None };
+        let whole = if self.trainer.is_sharded() { Some(self.trainer.model()?) } else { None };
         let mut prompt = self.tokenizer.encode(&self.settings.prompt)?;
         if prompt.is_empty() {
             let special = self.tokenizer.special_tokens();
@@ -439,29 +439,29 @@ impl<'a> Texts<'a> {
         if room == 0 {
             return Ok(self.settings.prompt.clone());
         }
-        let sampling = Sampling { temperature: 0.7, top_p: 0.95, seed, ..Sampling::GREEDY };
-        let stops = &self.tokenizer.special_tokens().stops;
+        let sampling = SamplingOptions { temperature: 0.7, top_p: 0.95, seed, ..SamplingOptions::GREEDY };
+        let stops = &self.tokenizer.special_tokens().eos_ids;
         let (most, mut goes_on) = (most.min(room), |id| !stops.contains(&id));
         let found = match &whole {
             Some(model) => model.generate_with(&prompt, most, &sampling, self.backend, &mut goes_on)?,
-            None => self.trainer.write(&prompt, most, &sampling, self.backend, &mut goes_on)?,
+            None => self.trainer.generate_sample(&prompt, most, &sampling, self.backend, &mut goes_on)?,
         };
         let ids: Vec<i32> = prompt.into_iter().chain(found.ids.into_iter().filter(|id| !stops.contains(id))).collect();
         self.tokenizer.decode(&ids)
     }
 
     /// What lies beside the weights of the model that the run began with, except its tokenizer, and the ids of special tokens.
-    fn companions(&self, model: &mut Model, out: &Path, watch: &mut dyn Observer) -> Result<Vec<PathBuf>> {
+    fn copy_companion_files(&self, model: &mut Model, out: &Path, watch: &mut dyn TrainObserver) -> Result<Vec<PathBuf>> {
         let special = self.tokenizer.special_tokens();
-        let Some(base) = setup::based_on(&self.settings) else {
+        let Some(base) = setup::base_model_path(&self.settings) else {
             model.set_special_tokens(special);
             return Ok(Vec::new());
         };
         if crate::gguf::is_gguf(&base) {
-            return crate::gguf::Gguf::open(&base)?.write_companions(out);
+            return crate::gguf::GgufFile::open(&base)?.write_companions(out);
         }
-        let mut written = companions::copy(&base, out, Part::Others)?;
-        let theirs = Tokenizer::of_dir(&base).ok();
+        let mut written = companions::copy(&base, out, FileSelection::NonTokenizer)?;
+        let theirs = Tokenizer::from_dir(&base).ok();
         let named = |tokenizer: &Tokenizer| tokenizer.special_tokens().named.clone();
         let changed = match (&self.settings.tokenizer, &theirs) {
             (None, _) => false,
@@ -471,7 +471,7 @@ impl<'a> Texts<'a> {
             }
         };
         if changed {
-            watch.note("the tokenizer is not the model's: its special tokens are written to config.json, and generation_config.json is left out");
+            watch.on_message("the tokenizer is not the model's: its special tokens are written to config.json, and generation_config.json is left out");
             model.set_special_tokens(special);
             let path = out.join("generation_config.json");
             if path.is_file() {
@@ -482,26 +482,26 @@ impl<'a> Texts<'a> {
         Ok(written)
     }
 
-    fn finish(self, mut run: training::Run, watch: &mut dyn Observer) -> Result<Finished> {
+    fn finish(self, mut run: training::TrainRun, watch: &mut dyn TrainObserver) -> Result<TrainResult> {
         let complete = run.is_complete();
         let unsaved = run.save(&self, watch);
         // A model that somebody else has trained is no storyteller, and may be large.
-        let story = self.write_text(if self.fresh { 400 } else { 80 }, self.settings.seed)?;
+        let story = self.generate_sample(if self.fresh { 400 } else { 80 }, self.settings.seed)?;
         if complete {
-            run.log_entry(Entry::Sample { step: run.at.step, text: story.clone() });
+            run.log_entry(LogEntry::Sample { step: run.at.step, text: story.clone() });
         }
-        run.report(&self, watch);
-        run.show(true, true);
-        let (step, valid, seconds) = (run.at.step, run.valid, run.at.seconds);
+        run.write_report(&self, watch);
+        run.update_live_report(true, true);
+        let (step, valid, seconds) = (run.at.step, run.valid_loss, run.at.seconds);
         let out = self.settings.out.clone();
         let mut files = Vec::new();
         if !self.trainer.is_main_process() {
             self.trainer.heads()?;
             match self.trainer.adapter()? {
                 Some(_) => {}
-                None => self.trainer.give_model()?,
+                None => self.trainer.join_model_gather()?,
             }
-            return Ok(Finished { step, complete, valid, story, files, seconds });
+            return Ok(TrainResult { step, complete, valid_loss: valid, sample_text: story, files, seconds });
         }
         let (heads, mut classes) = (self.trainer.heads()?, self.source.classes());
         if let Objective::Classify { classes: count } = self.settings.objective {
@@ -518,7 +518,7 @@ impl<'a> Texts<'a> {
             }
             None => {
                 let mut model = self.trainer.model()?;
-                files.extend(self.companions(&mut model, &out, watch)?);
+                files.extend(self.copy_companion_files(&mut model, &out, watch)?);
                 let special = self.tokenizer.special_tokens();
                 match heads.is_empty() {
                     true => model.export(&out)?,
@@ -533,24 +533,24 @@ impl<'a> Texts<'a> {
             }
         }
         files.extend(["index.html", "log.jsonl", "run.toml"].map(|name| out.join(name)));
-        files.extend(checkpoint::list(&out.join("checkpoints")).pop());
+        files.extend(checkpoint::list_checkpoints(&out.join("checkpoints")).pop());
         if let Some(fault) = unsaved {
             return Err(Error::Input(format!(
                 "the model of step {step} is in {}, but its checkpoint could not be written, so the run would resume at step {}: {fault}",
                 out.display(),
-                run.saved_at()
+                run.last_saved_step()
             )));
         }
-        Ok(Finished { step, complete, valid, story, files, seconds })
+        Ok(TrainResult { step, complete, valid_loss: valid, sample_text: story, files, seconds })
     }
 }
 
-impl TrainLoop for Texts<'_> {
+impl TrainLoop for LanguageModelTask<'_> {
     type Error = Error;
 
     fn step(&mut self, at: &CheckpointMeta, rate: f64, timed: bool) -> Result<(StepResult, Vec<Timing>)> {
         let rows = self.settings.batch * self.settings.grad_accum;
-        self.source.fill(at.position, rows, &mut self.batch)?;
+        self.source.fill(at.sequences_seen, rows, &mut self.batch)?;
         match timed {
             true => self.trainer.timed_step(&self.batch, rate, at.step),
             false => Ok((self.trainer.step(&self.batch, rate, at.step)?, Vec::new())),
@@ -566,13 +566,13 @@ impl TrainLoop for Texts<'_> {
 
     /// What an adapter starts from is little.
     fn snapshot_initial(&mut self) -> Result<bool> {
-        if self.trainer.adapts() && !self.held_out.is_empty() {
-            self.start = Some(self.trainer.trained_now(self.backend)?);
+        if self.trainer.trains_adapter() && !self.held_out.is_empty() {
+            self.start = Some(self.trainer.snapshot_params(self.backend)?);
         }
         Ok(self.start.is_some())
     }
 
-    fn validate_start(&mut self) -> Result<Option<f32>> {
+    fn validate_initial(&mut self) -> Result<Option<f32>> {
         let Some(start) = self.start.take() else { return Ok(None) };
         self.trainer.validate_with(&start, &self.held_out, self.backend).map(Some)
     }
@@ -582,7 +582,7 @@ impl TrainLoop for Texts<'_> {
     }
 
     fn sample(&mut self, step: usize) -> Result<Option<String>> {
-        self.write_text(80, step as u64).map(Some)
+        self.generate_sample(80, step as u64).map(Some)
     }
 
     fn save(&self, folder: &Path, at: &CheckpointMeta, keep: usize) -> Result<PathBuf> {
@@ -590,22 +590,22 @@ impl TrainLoop for Texts<'_> {
     }
 
     /// Where the time of a step goes, if that is asked for.
-    fn timed(&self, timings: &[Timing], watch: &mut dyn Observer) {
+    fn on_step_timings(&self, timings: &[Timing], watch: &mut dyn TrainObserver) {
         if !self.settings.profile || !self.trainer.is_main_process() {
             return;
         }
-        let profile = Profile::new(self.trainer.program(), timings, self.backend);
+        let profile = TrainStepProfile::new(self.trainer.program(), timings, self.backend);
         for (name, text) in [("profile.txt", profile.table()), ("profile.json", profile.trace())] {
             let path = self.settings.out.join(name);
             match files::write(&path, text.as_bytes()) {
-                Ok(()) => watch.note(&format!("{} says where the time of a step goes", path.display())),
-                Err(fault) => watch.note(&format!("warning: {fault}")),
+                Ok(()) => watch.on_message(&format!("{} says where the time of a step goes", path.display())),
+                Err(fault) => watch.on_message(&format!("warning: {fault}")),
             }
         }
     }
 
-    fn stops(&self, wanted: bool) -> Result<bool> {
-        self.trainer.any(wanted)
+    fn any_rank_stops(&self, wanted: bool) -> Result<bool> {
+        self.trainer.any_rank(wanted)
     }
 
     fn is_main_process(&self) -> bool {

@@ -1,21 +1,21 @@
 //! What may be chosen about a run. A name means the same on the command line and in a file.
 
 use crate::adapter::AdapterOptions;
-use crate::budget::{self, MOST_THREADS};
+use crate::budget::{self, MAX_THREADS};
 use crate::error::{Error, Result};
 use crate::ia3::Ia3Options;
 use crate::lora::LoraOptions;
-use crate::tokenizer::MOST_IDS;
+use crate::tokenizer::MAX_VOCABULARY;
 use crate::train::{AdamW, Objective};
 use ir::DType;
-use lang::consteval::Value;
+use lang::consteval::ConstValue;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use training::Schedule;
 
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct TrainSettings {
     /// A model of the library, a `.module` file, or a HuggingFace directory to go on from.
     pub model: String,
     /// A `.module` file with the model of that directory, where the library doesn't have it.
@@ -102,9 +102,9 @@ pub struct Settings {
     pub optimizer_bits: Option<u32>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for TrainSettings {
+    fn default() -> TrainSettings {
+        TrainSettings {
             model: "llama".into(),
             module: None,
             set: BTreeMap::new(),
@@ -152,7 +152,7 @@ impl Default for Settings {
 }
 
 /// Every name with a line about it. Those marked may be changed when a run is resumed.
-pub const NAMES: &[(&str, bool, &str)] = &[
+pub const SETTING_DESCRIPTIONS: &[(&str, bool, &str)] = &[
     ("model", false, "a model of the library, a .module file, or a HuggingFace directory"),
     ("module", false, "a .module file for a HuggingFace directory whose model the library doesn't have"),
     ("set", false, "parameters of the model: d_model=128,n_layers=4"),
@@ -196,17 +196,17 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("device", true, "cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the best there is"),
 ];
 
-impl Settings {
+impl TrainSettings {
     /// Sets one value by its name; parameters of the model are added to those that are there.
     pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
         match name {
             "model" => self.model = text.into(),
             "module" => self.module = (!text.is_empty()).then(|| text.into()),
-            "set" => self.set.extend(assignments(text)?),
+            "set" => self.set.extend(parse_assignments(text)?),
             "data" => self.data = (!text.is_empty()).then(|| text.into()),
             "stories" => self.stories = up_to(name, text, 1 << 30)?,
             "tokenizer" => self.tokenizer = (!text.is_empty()).then(|| text.into()),
-            "vocab" => self.vocab = up_to(name, text, MOST_IDS)?,
+            "vocab" => self.vocab = up_to(name, text, MAX_VOCABULARY)?,
             "out" => self.out = text.into(),
             "steps" => self.steps = up_to(name, text, 1_000_000_000)?,
             "batch" => self.batch = up_to(name, text, 1 << 20)?,
@@ -223,18 +223,18 @@ impl Settings {
             "grad-accum" => self.grad_accum = up_to(name, text, 1 << 20)?,
             "lr" => self.lr = at_most(name, text, 1000.0)?,
             "min-lr" => self.min_lr = at_most(name, text, 1.0)?,
-            "warmup" => self.warmup = count(name, text)?,
+            "warmup" => self.warmup = parse_count(name, text)?,
             "weight-decay" => self.weight_decay = at_most(name, text, 1000.0)?,
-            "clip" => self.clip = number(name, text)?,
-            "beta1" => self.beta1 = share(name, text)?,
-            "beta2" => self.beta2 = share(name, text)?,
-            "dtype" => self.dtype = dtype(text)?,
-            "checkpoint-every" => self.checkpoint_every = positive(name, text)?,
-            "keep" => self.keep = positive(name, text)?,
-            "eval-every" => self.eval_every = positive(name, text)?,
+            "clip" => self.clip = parse_number(name, text)?,
+            "beta1" => self.beta1 = parse_fraction(name, text)?,
+            "beta2" => self.beta2 = parse_fraction(name, text)?,
+            "dtype" => self.dtype = parse_dtype(text)?,
+            "checkpoint-every" => self.checkpoint_every = parse_positive(name, text)?,
+            "keep" => self.keep = parse_positive(name, text)?,
+            "eval-every" => self.eval_every = parse_positive(name, text)?,
             "eval-batches" => self.eval_batches = up_to(name, text, 1_000_000)?,
-            "sample-every" => self.sample_every = positive(name, text)?,
-            "log-every" => self.log_every = positive(name, text)?,
+            "sample-every" => self.sample_every = parse_positive(name, text)?,
+            "log-every" => self.log_every = parse_positive(name, text)?,
             "live" => {
                 self.live = match text {
                     "" | "false" => None,
@@ -252,15 +252,15 @@ impl Settings {
                 }
             }
             "prompt" => self.prompt = text.into(),
-            "seed" => self.seed = count(name, text)? as u64,
-            "threads" => match count(name, text)? {
-                n if n > MOST_THREADS => return Err(Error::Input(format!("`threads` is {n}: at most {MOST_THREADS}"))),
+            "seed" => self.seed = parse_count(name, text)? as u64,
+            "threads" => match parse_count(name, text)? {
+                n if n > MAX_THREADS => return Err(Error::Input(format!("`threads` is {n}: at most {MAX_THREADS}"))),
                 n => self.threads = n,
             },
             "lora" => self.lora = (!text.is_empty()).then(|| LoraOptions::parse(text)).transpose()?,
             "ia3" => self.ia3 = (!text.is_empty()).then(|| Ia3Options::parse(text)).transpose()?,
             "recipe" => {
-                crate::recipe::recipe(text)?;
+                crate::recipe::parse_recipe(text)?;
                 self.recipe = text.into();
             }
             "optimizer-bits" => {
@@ -279,7 +279,7 @@ impl Settings {
                 self.mesh = text.into();
             }
             _ => {
-                let close = lang::suggest::closest(name, NAMES.iter().map(|(name, ..)| *name));
+                let close = lang::suggest::closest(name, SETTING_DESCRIPTIONS.iter().map(|(name, ..)| *name));
                 let remedy = close.map_or(String::new(), |close| format!(": did you mean `{close}`?"));
                 return Err(Error::Input(format!("unknown setting `{name}`{remedy}")));
             }
@@ -342,13 +342,13 @@ impl Settings {
 
     /// All values by name.
     pub fn to_map(&self) -> BTreeMap<String, String> {
-        NAMES.iter().map(|(name, ..)| ((*name).to_string(), self.get(name))).collect()
+        SETTING_DESCRIPTIONS.iter().map(|(name, ..)| ((*name).to_string(), self.get(name))).collect()
     }
 
     /// The settings as a file that `--config` reads.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
-        for (name, _, about) in NAMES {
+        for (name, _, about) in SETTING_DESCRIPTIONS {
             let value = self.get(name);
             let plain = value.parse::<f64>().is_ok();
             let value = if plain { value } else { format!("{value:?}") };
@@ -359,9 +359,9 @@ impl Settings {
 
     /// Refuses sizes that are possible alone but not together.
     pub(crate) fn check(&self) -> Result<()> {
-        let Settings { batch, seq, grad_accum, .. } = *self;
+        let TrainSettings { batch, seq, grad_accum, .. } = *self;
         let ids = batch.checked_mul(seq).and_then(|n| n.checked_mul(grad_accum));
-        let square = budget::product(&[batch, seq, seq]).filter(|n| (*n as u64) < 1 << 48);
+        let square = budget::checked_product(&[batch, seq, seq]).filter(|n| (*n as u64) < 1 << 48);
         if ids.is_none_or(|ids| ids > i32::MAX as usize) || square.is_none() {
             return Err(Error::Input(format!(
                 "a step of {batch} sequences of {seq} ids, {grad_accum} times, is too large: give a smaller `--batch`, `--seq` or `--grad-accum`"
@@ -380,8 +380,8 @@ impl Settings {
     }
 
     pub(crate) fn adam(&self) -> AdamW {
-        let Settings { beta1, beta2, weight_decay: decay, clip, .. } = *self;
-        AdamW { beta1, beta2, eps: 1e-8, decay, max_grad_norm: clip }
+        let TrainSettings { beta1, beta2, weight_decay: decay, clip, .. } = *self;
+        AdamW { beta1, beta2, eps: 1e-8, weight_decay: decay, max_grad_norm: clip }
     }
 
     pub(crate) fn schedule(&self) -> Schedule {
@@ -389,18 +389,18 @@ impl Settings {
     }
 
     /// Parameters of the model as constants of the language.
-    pub fn given(&self) -> BTreeMap<String, Value> {
+    pub fn model_constants(&self) -> BTreeMap<String, ConstValue> {
         let value = |text: &str| match (text, text.parse::<i64>(), text.parse::<f64>()) {
-            ("true" | "false", ..) => Value::bool(text == "true"),
-            (_, Ok(n), _) => Value::int(n),
-            (_, _, Ok(x)) => Value::Float(Some(x)),
-            _ => Value::Str(text.to_string()),
+            ("true" | "false", ..) => ConstValue::bool(text == "true"),
+            (_, Ok(n), _) => ConstValue::int(n),
+            (_, _, Ok(x)) => ConstValue::Float(Some(x)),
+            _ => ConstValue::Str(text.to_string()),
         };
         self.set.iter().map(|(name, text)| (name.clone(), value(text))).collect()
     }
 }
 
-fn assignments(text: &str) -> Result<BTreeMap<String, String>> {
+fn parse_assignments(text: &str) -> Result<BTreeMap<String, String>> {
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
     words
         .map(|word| match word.split_once('=') {
@@ -410,46 +410,46 @@ fn assignments(text: &str) -> Result<BTreeMap<String, String>> {
         .collect()
 }
 
-fn count(name: &str, text: &str) -> Result<usize> {
+fn parse_count(name: &str, text: &str) -> Result<usize> {
     text.replace('_', "").parse().map_err(|_| Error::Input(format!("`{name}` needs a whole number, got `{text}`")))
 }
 
-fn positive(name: &str, text: &str) -> Result<usize> {
-    match count(name, text) {
+fn parse_positive(name: &str, text: &str) -> Result<usize> {
+    match parse_count(name, text) {
         Ok(n) if n > 0 => Ok(n),
         _ => Err(Error::Input(format!("`{name}` needs a positive number, got `{text}`"))),
     }
 }
 
 fn up_to(name: &str, text: &str, most: usize) -> Result<usize> {
-    match positive(name, text)? {
+    match parse_positive(name, text)? {
         n if n > most => Err(Error::Input(format!("`{name}` is {n}: at most {most}"))),
         n => Ok(n),
     }
 }
 
 fn at_most(name: &str, text: &str, most: f64) -> Result<f64> {
-    match number(name, text)? {
+    match parse_number(name, text)? {
         x if x > most => Err(Error::Input(format!("`{name}` is {x}: at most {most}"))),
         x => Ok(x),
     }
 }
 
-fn number(name: &str, text: &str) -> Result<f64> {
+fn parse_number(name: &str, text: &str) -> Result<f64> {
     match text.parse::<f64>() {
         Ok(x) if x.is_finite() && x >= 0.0 => Ok(x),
         _ => Err(Error::Input(format!("`{name}` needs a number that is not negative, got `{text}`"))),
     }
 }
 
-fn share(name: &str, text: &str) -> Result<f64> {
-    match number(name, text) {
+fn parse_fraction(name: &str, text: &str) -> Result<f64> {
+    match parse_number(name, text) {
         Ok(x) if x < 1.0 => Ok(x),
         _ => Err(Error::Input(format!("`{name}` needs a number from 0 to below 1, got `{text}`"))),
     }
 }
 
-fn dtype(text: &str) -> Result<DType> {
+fn parse_dtype(text: &str) -> Result<DType> {
     match text {
         "f32" => Ok(DType::F32),
         "bf16" => Ok(DType::BF16),
@@ -463,11 +463,11 @@ mod tests {
 
     #[test]
     fn every_name_is_set_and_given_back() {
-        let mut settings = Settings::default();
+        let mut settings = TrainSettings::default();
         settings.set("lora", "rank=4,alpha=8,targets=q").expect("valid");
         settings.set("ia3", "targets=k,v").expect("valid");
         settings.set("set", "d_model=64, tied=true").expect("valid");
-        let mut again = Settings::default();
+        let mut again = TrainSettings::default();
         for (name, value) in settings.to_map() {
             again.set(&name, &value).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
@@ -492,7 +492,7 @@ mod tests {
             ("ia3", "targets=k,feedforward=down", "no target"),
         ];
         for (name, value, word) in wrong {
-            let error = Settings::default().set(name, value).expect_err(name).to_string();
+            let error = TrainSettings::default().set(name, value).expect_err(name).to_string();
             assert!(error.contains(word), "{error}");
         }
     }

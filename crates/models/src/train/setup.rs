@@ -1,8 +1,8 @@
 //! What a run starts from: texts, tokenizer, architecture, and the fingerprint by which a resumed one knows them again.
 
-use super::settings::Settings;
+use super::settings::TrainSettings;
 use super::source;
-use super::text::Part;
+use super::text::DocumentPart;
 use super::{TextDataset, write_stories};
 use crate::Architecture;
 use crate::budget;
@@ -11,17 +11,17 @@ use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::model::first_line;
 use crate::tokenizer::Tokenizer;
-use lang::consteval::Value;
-use lang::resolve::Program;
+use lang::consteval::ConstValue;
+use lang::resolve::ModuleProgram;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use training::Observer;
+use training::TrainObserver;
 use training::files;
 
 /// The directory or file that a run begins with, where `--model` names one. The run's own folder is none: `--model gpt2 --out gpt2`
 /// means the library's model, whether the folder is there already or not.
-pub(super) fn based_on(settings: &Settings) -> Option<PathBuf> {
+pub(super) fn base_model_path(settings: &TrainSettings) -> Option<PathBuf> {
     let named = Path::new(&settings.model);
     let whole = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
     let own = whole(named) == whole(&settings.out);
@@ -29,7 +29,7 @@ pub(super) fn based_on(settings: &Settings) -> Option<PathBuf> {
 }
 
 /// Finds out what is wrong with a model's sizes before anything is written.
-pub(super) fn possible(settings: &Settings) -> Result<()> {
+pub(super) fn check_model_sizes(settings: &TrainSettings) -> Result<()> {
     if let Some(path) = &settings.tokenizer {
         Tokenizer::read(path)?;
     }
@@ -37,7 +37,7 @@ pub(super) fn possible(settings: &Settings) -> Result<()> {
     if crate::gguf::is_gguf(path) {
         return Ok(());
     }
-    if based_on(settings).is_some() {
+    if base_model_path(settings).is_some() {
         return match path.join("config.json").exists() {
             true => Ok(()),
             false => Err(Error::file(path, "no config.json here: give a HuggingFace model directory")),
@@ -50,12 +50,12 @@ pub(super) fn possible(settings: &Settings) -> Result<()> {
         return Err(Error::Input("an adapter needs a trained model: give a HuggingFace directory as `--model`".into()));
     }
     let found = architecture(settings, settings.vocab)?;
-    let lowered = found.lower(1, 1, settings.dtype, None).map_err(|error| of_sizes(error, &found))?;
-    budget::fresh(&lowered.params, settings.dtype)?;
-    takes(found.size("max_seq"), settings.seq)
+    let lowered = found.lower(1, 1, settings.dtype, None).map_err(|error| sizes_error(error, &found))?;
+    budget::check_new_model(&lowered.params, settings.dtype)?;
+    check_seq_len(found.size("max_seq"), settings.seq)
 }
 
-pub(super) fn takes(most: Option<usize>, seq: usize) -> Result<()> {
+pub(super) fn check_seq_len(most: Option<usize>, seq: usize) -> Result<()> {
     match most.filter(|most| seq > *most) {
         None => Ok(()),
         Some(most) => {
@@ -65,7 +65,7 @@ pub(super) fn takes(most: Option<usize>, seq: usize) -> Result<()> {
 }
 
 /// What is wrong with a model of the library is wrong with the sizes that were given.
-pub(super) fn of_sizes(error: Error, architecture: &Architecture) -> Error {
+pub(super) fn sizes_error(error: Error, architecture: &Architecture) -> Error {
     let own = architecture.program.files.first().is_some_and(|file| !file.path.starts_with("std/"));
     match error {
         Error::Language(text) if !own => Error::Input(format!("{}; give other sizes with `--set`", first_line(&text))),
@@ -74,35 +74,35 @@ pub(super) fn of_sizes(error: Error, architecture: &Architecture) -> Error {
 }
 
 /// The texts of a run; stories are written first where no data was given.
-pub(super) fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer) -> Result<Vec<(TextDataset, f64)>> {
+pub(super) fn open_documents(settings: &TrainSettings, folder: &Path, watch: &mut dyn TrainObserver) -> Result<Vec<(TextDataset, f64)>> {
     if let Some(data) = &settings.data {
-        let sets = source::sets(&data.to_string_lossy())?.into_iter();
+        let sets = source::parse_data_sets(&data.to_string_lossy())?.into_iter();
         return sets.map(|(path, weight)| Ok((TextDataset::open(&path)?, weight))).collect();
     }
     let path = folder.join("stories.txt");
-    files::make_folder(folder)?;
+    files::create_dir_all(folder)?;
     let text = write_stories(settings.seed, settings.stories);
     // A file of an earlier start is kept if it is the same.
     if std::fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
         files::write(&path, text.as_bytes())?;
-        watch.note(&format!("wrote {:.1} MB of stories to {}", text.len() as f64 / 1e6, path.display()));
+        watch.on_message(&format!("wrote {:.1} MB of stories to {}", text.len() as f64 / 1e6, path.display()));
     }
     Ok(vec![(TextDataset::open(&path)?, 1.0)])
 }
 
 /// The tokenizer: named, the model's own, that of the run's first start, or trained on the texts. One of several ranks writes it.
-pub(super) fn tokenizer(
-    settings: &Settings,
+pub(super) fn prepare_tokenizer(
+    settings: &TrainSettings,
     based_on: Option<&Path>,
     texts: &[(TextDataset, f64)],
     resumed: bool,
     writes: bool,
-    watch: &mut dyn Observer,
+    watch: &mut dyn TrainObserver,
 ) -> Result<Tokenizer> {
     let own = settings.out.join("tokenizer.json");
     let tokenizer = match (&settings.tokenizer, based_on) {
         (Some(path), _) => Tokenizer::read(path)?,
-        (None, Some(dir)) => Tokenizer::of_dir(dir)?,
+        (None, Some(dir)) => Tokenizer::from_dir(dir)?,
         (None, None) if resumed && own.is_file() => return Tokenizer::read(&own),
         (None, None) => {
             // A few megabytes tell as much about frequent pairs as all of a large corpus.
@@ -113,14 +113,14 @@ pub(super) fn tokenizer(
                 let mut add = |text: &str| {
                     bytes += text.len();
                     sample.push(text.to_string());
-                    Ok(bytes < enough && !watch.stop())
+                    Ok(bytes < enough && !watch.should_stop())
                 };
                 match texts.holds_records() {
-                    true => texts.records(|record, _| add(&words(record.get("text").unwrap_or(record))))?,
-                    false => texts.documents(|part| if let Part::Text(text) = part { add(text) } else { Ok(true) })?,
+                    true => texts.records(|record, _| add(&record_text(record.get("text").unwrap_or(record))))?,
+                    false => texts.documents(|part| if let DocumentPart::Text(text) = part { add(text) } else { Ok(true) })?,
                 };
             }
-            if watch.stop() {
+            if watch.should_stop() {
                 return Err(Error::Stopped);
             }
             if sample.is_empty() {
@@ -129,7 +129,7 @@ pub(super) fn tokenizer(
             let started = Instant::now();
             let found = Tokenizer::train(sample.iter().map(String::as_str), settings.vocab)?;
             let seconds = started.elapsed().as_secs_f64();
-            watch.note(&format!("trained a byte-pair tokenizer of {} ids in {seconds:.1} s", found.size()));
+            watch.on_message(&format!("trained a byte-pair tokenizer of {} ids in {seconds:.1} s", found.size()));
             found
         }
     };
@@ -140,33 +140,33 @@ pub(super) fn tokenizer(
 }
 
 /// All texts of a record.
-fn words(record: &Json) -> String {
+fn record_text(record: &Json) -> String {
     match record {
         Json::String(text) => text.clone(),
-        Json::Array(list) => list.iter().map(words).collect::<Vec<_>>().join("\n"),
-        Json::Object(fields) => fields.values().map(words).collect::<Vec<_>>().join("\n"),
+        Json::Array(list) => list.iter().map(record_text).collect::<Vec<_>>().join("\n"),
+        Json::Object(fields) => fields.values().map(record_text).collect::<Vec<_>>().join("\n"),
         _ => String::new(),
     }
 }
 
 /// The model to train from its beginning.
-pub(super) fn architecture(settings: &Settings, vocabulary: usize) -> Result<Architecture> {
+pub(super) fn architecture(settings: &TrainSettings, vocabulary: usize) -> Result<Architecture> {
     let program = load_program(&settings.model)?;
-    let mut given = settings.given();
+    let mut given = settings.model_constants();
     let name = "vocab_size";
     if Architecture::parameters(&program).iter().any(|p| p == name) {
-        given.entry(name.into()).or_insert_with(|| Value::int(vocabulary as i64));
+        given.entry(name.into()).or_insert_with(|| ConstValue::int(vocabulary as i64));
     }
-    Architecture::of_program(program, None, given)
+    Architecture::from_program(program, None, given)
 }
 
 /// A number that changes when what a run starts from does: a model's weights and configuration, or its own text.
-pub(super) fn base_fingerprint(dir: Option<&Path>, program: &Program) -> Result<u32> {
+pub(super) fn base_fingerprint(dir: Option<&Path>, program: &ModuleProgram) -> Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
     if let Some(file) = dir.filter(|dir| crate::gguf::is_gguf(dir)) {
         hasher.update(&crate::gguf::fingerprint(file)?.to_le_bytes());
     } else if let Some(dir) = dir {
-        hasher.update(&files::read(&dir.join("config.json"), files::CONFIG)?);
+        hasher.update(&files::read(&dir.join("config.json"), files::MAX_CONFIG_BYTES)?);
         hasher.update(&Checkpoint::open(dir)?.fingerprint()?.to_le_bytes());
     }
     // The library's own text is not the user's to change.

@@ -12,7 +12,7 @@
 //! The loss graph is divided by [`transform::partition`]; every rank then runs one program, and its steps are the same on all.
 
 use crate::error::{Error, Result};
-use crate::param_sharding::{self, ParamInfo, by_shard, places};
+use crate::param_sharding::{self, ParamInfo, param_sharding, axis_indices};
 use dist::Comm;
 use ir::ops::{Collective, CollectiveKind};
 use ir::{AxisSet, Graph, Mesh, MeshAxis, Node, Op, Spec, Type, Value, Values};
@@ -32,21 +32,21 @@ pub(crate) struct ShardingPlan {
     /// Of ids and labels.
     pub(crate) batch: Sharding,
     /// The axes over which gradients may be summed late.
-    pub(crate) late: Vec<MeshAxis>,
+    pub(crate) deferred_axes: Vec<MeshAxis>,
     /// The stage of a pipeline that alone has a parameter; none where all have, or there is no pipeline.
-    pub(crate) homes: Vec<Option<usize>>,
+    pub(crate) pipeline_stage: Vec<Option<usize>>,
     pub(crate) sums: GradReduction,
 }
 
 /// The axes that divide the rows of a batch, outermost first: an axis of experts shares what the others leave together.
-const BATCH: [&str; 3] = ["dp", "fsdp", "ep"];
+const BATCH_AXES: [&str; 3] = ["dp", "fsdp", "ep"];
 
 /// All axes that training knows.
 const AXES: [&str; 6] = ["dp", "fsdp", "tp", "ep", "sp", "pp"];
 
 /// Into how many groups of rows a batch falls whose tokens never meet: those of experts are sorted within a group.
-pub(crate) fn groups(mesh: &Mesh) -> usize {
-    mesh.axes().iter().filter(|a| BATCH[..2].contains(&a.name.as_str())).map(|a| a.size).product()
+pub(crate) fn num_row_groups(mesh: &Mesh) -> usize {
+    mesh.axes().iter().filter(|a| BATCH_AXES[..2].contains(&a.name.as_str())).map(|a| a.size).product()
 }
 
 pub(crate) fn failed(p: impl ToString) -> Error {
@@ -56,38 +56,38 @@ pub(crate) fn failed(p: impl ToString) -> Error {
 impl ShardingPlan {
     /// Divides an objective: its graphs become those of one rank.
     pub(crate) fn of(objective: &mut LossGraph, about: &[ParamInfo], comm: Arc<Comm>) -> Result<ShardingPlan> {
-        let mut division = ShardingPlan::plan(objective, about, comm)?;
-        division.store(objective);
+        let mut division = ShardingPlan::plan_sharding(objective, about, comm)?;
+        division.shard_parameters(objective);
         let mesh = division.comm.mesh().clone();
         let mut ins = division.params.clone();
         ins.extend([division.batch.clone(), division.batch.clone()]);
         // Gradients are summed once for all micro-batches, unless rows of different ranks meet somewhere: then where they arise.
         let both = |late: &[MeshAxis]| -> Result<(Graph, Graph)> {
-            let one = |graph: &Graph| whole_loss(graph, &mesh, &ins, late, about.len());
+            let one = |graph: &Graph| local_loss(graph, &mesh, &ins, late, about.len());
             let loss = one(&objective.loss)?;
             // Most models have nothing random in them.
             let plain = if objective.eval_loss == objective.loss { loss.clone() } else { one(&objective.eval_loss)? };
             Ok((loss, plain))
         };
-        let (graphs, late) = match both(&division.late) {
-            Ok(graphs) => (graphs, division.late.clone()),
+        let (graphs, late) = match both(&division.deferred_axes) {
+            Ok(graphs) => (graphs, division.deferred_axes.clone()),
             Err(_) => (both(&[])?, Vec::new()),
         };
         (objective.loss, objective.eval_loss) = graphs;
         for placement in division.params.iter().take(objective.trained.len()) {
-            let own = mesh.of(placement.axes(&mesh).map_err(failed)?);
-            division.sums.gradients.push(late.iter().filter(|a| !own.contains(a)).cloned().collect());
-            if !own.is_empty() && !division.sums.all.contains(&own) {
-                division.sums.all.push(own.clone());
+            let own = mesh.axes_in(placement.axes(&mesh).map_err(failed)?);
+            division.sums.gradient_axes.push(late.iter().filter(|a| !own.contains(a)).cloned().collect());
+            if !own.is_empty() && !division.sums.all_groups.contains(&own) {
+                division.sums.all_groups.push(own.clone());
             }
-            division.sums.groups.push(own.clone());
-            division.sums.squares.push(own);
+            division.sums.norm_groups.push(own.clone());
+            division.sums.square_axes.push(own);
         }
         Ok(division)
     }
 
     /// How parameters and batches are cut; nothing is stored in parts yet.
-    pub(crate) fn plan(objective: &LossGraph, about: &[ParamInfo], comm: Arc<Comm>) -> Result<ShardingPlan> {
+    pub(crate) fn plan_sharding(objective: &LossGraph, about: &[ParamInfo], comm: Arc<Comm>) -> Result<ShardingPlan> {
         let mesh = comm.mesh().clone();
         if let Some(other) = mesh.axes().iter().find(|a| !AXES.contains(&a.name.as_str()) && a.size > 1) {
             return Err(Error::Input(format!(
@@ -97,34 +97,34 @@ impl ShardingPlan {
             )));
         }
         let axis = |name: &str| mesh.axes().iter().position(|a| a.name == name);
-        let cut_by: Vec<usize> = BATCH.iter().filter_map(|name| axis(name)).collect();
+        let cut_by: Vec<usize> = BATCH_AXES.iter().filter_map(|name| axis(name)).collect();
         let along: Vec<usize> = axis("sp").into_iter().collect();
         let rows = objective.loss.ty(objective.loss.inputs()[about.len()]).clone();
-        let batch = Sharding { layout: vec![DimSharding::by(cut_by.clone()), DimSharding::by(along)], stored: None };
-        for (cut, size, name) in [(&batch.layout[0], rows.shape[0], "batch"), (&batch.layout[1], rows.shape[1], "seq")]
+        let batch = Sharding { spec: vec![DimSharding::over_axes(cut_by.clone()), DimSharding::over_axes(along)], storage_sharding: None };
+        for (cut, size, name) in [(&batch.spec[0], rows.shape[0], "batch"), (&batch.spec[1], rows.shape[1], "seq")]
         {
-            if !cut.fits(&mesh, size) {
-                let parts = cut.parts(&mesh);
+            if !cut.divides(&mesh, size) {
+                let parts = cut.num_shards(&mesh);
                 return Err(Error::Input(format!(
                     "`--{name} {size}` can't be divided among {parts} ranks of {mesh}: give a multiple of {parts}"
                 )));
             }
         }
-        let params = about.iter().enumerate().map(|(i, about)| by_shard(&mesh, &objective.loss, i, *about)).collect();
+        let params = about.iter().enumerate().map(|(i, about)| param_sharding(&mesh, &objective.loss, i, *about)).collect();
         let late = cut_by.iter().map(|&a| mesh.axes()[a].clone()).collect();
-        Ok(ShardingPlan { comm, params, batch, late, homes: Vec::new(), sums: GradReduction::default() })
+        Ok(ShardingPlan { comm, params, batch, deferred_axes: late, pipeline_stage: Vec::new(), sums: GradReduction::default() })
     }
 
     /// Parameters are stored in parts where the mesh has an axis for that: along the longest axis that can be cut, the first of
     /// those.
-    pub(crate) fn store(&mut self, objective: &LossGraph) {
+    pub(crate) fn shard_parameters(&mut self, objective: &LossGraph) {
         let mesh = self.comm.mesh().clone();
         let Some(over) = mesh.axis("fsdp").filter(|a| a.size > 1) else { return };
         for (placement, &v) in self.params.iter_mut().zip(objective.loss.inputs()) {
-            let own = placement.local(&mesh, objective.loss.ty(v));
+            let own = placement.local_type(&mesh, objective.loss.ty(v));
             let fit = (0..own.rank()).filter(|&d| own.shape[d] % over.size == 0);
             if let Some(dim) = fit.max_by_key(|&d| (own.shape[d], std::cmp::Reverse(d))) {
-                placement.stored = Some((dim, vec![over.clone()]));
+                placement.storage_sharding = Some((dim, vec![over.clone()]));
             }
         }
     }
@@ -135,29 +135,29 @@ impl ShardingPlan {
     }
 
     /// A rank's part of a whole tensor.
-    pub(crate) fn part(&self, placement: &Sharding, ty: &Type, whole: &[u8]) -> Vec<u8> {
-        param_sharding::part(placement, ty, self.comm.mesh(), self.comm.rank(), whole)
+    pub(crate) fn local_part(&self, placement: &Sharding, ty: &Type, whole: &[u8]) -> Vec<u8> {
+        param_sharding::local_part(placement, ty, self.comm.mesh(), self.comm.rank(), whole)
     }
 
     /// The ranks that have a parameter, one for each part.
     fn holders(&self, param: usize) -> Result<Vec<usize>> {
         let mesh = self.comm.mesh();
         let cut = self.params[param].axes(mesh).map_err(failed)?;
-        let mut same = mesh.of(AxisSet(u32::MAX >> (32 - mesh.axes().len().max(1))).without(cut));
-        let home = self.homes.get(param).copied().flatten();
+        let mut same = mesh.axes_in(AxisSet(u32::MAX >> (32 - mesh.axes().len().max(1))).difference(cut));
+        let home = self.pipeline_stage.get(param).copied().flatten();
         same.retain(|a| home.is_none() || a.name != "pp");
         let there = |r: &usize| home.is_none_or(|home| mesh.coordinate(*r, "pp") == home);
         Ok((0..mesh.ranks()).filter(|&r| mesh.index(r, &same) == 0).filter(there).collect())
     }
 
     /// Whether this rank is the first of those that have the same part.
-    pub(crate) fn holds(&self, param: usize) -> Result<bool> {
+    pub(crate) fn is_first_holder(&self, param: usize) -> Result<bool> {
         Ok(self.holders(param)?.contains(&self.comm.rank()))
     }
 
     /// The whole of a parameter, or what is divided like it, of which each rank has its part: on rank 0, from all that have one of
     /// their own. `own` is the rank's, if it has one.
-    pub(crate) fn whole(&self, param: usize, ty: &Type, own: Option<Vec<u8>>) -> Result<Vec<u8>> {
+    pub(crate) fn gather_whole(&self, param: usize, ty: &Type, own: Option<Vec<u8>>) -> Result<Vec<u8>> {
         let (mesh, placement) = (self.comm.mesh(), &self.params[param]);
         let holders = self.holders(param)?;
         let rank = self.comm.rank();
@@ -169,7 +169,7 @@ impl ShardingPlan {
             self.comm.send_recv("parts", &sends, &mut []).map_err(failed)?;
             return Ok(Vec::new());
         }
-        let bytes = placement.local(mesh, ty).bytes();
+        let bytes = placement.local_type(mesh, ty).bytes();
         let mut came: Vec<Vec<u8>> = holders.iter().map(|_| vec![0; bytes]).collect();
         let mut receives: Vec<(usize, &mut [u8])> = Vec::new();
         for (&r, bytes) in holders.iter().zip(&mut came) {
@@ -181,7 +181,7 @@ impl ShardingPlan {
         self.comm.send_recv("parts", &[], &mut receives).map_err(failed)?;
         let (mut whole, size) = (vec![0; ty.bytes()], ty.dtype.size());
         for (&r, bytes) in holders.iter().zip(&came) {
-            for_each_contiguous_run(&places(placement, ty, mesh, r), ty, |at, own, n| {
+            for_each_contiguous_run(&axis_indices(placement, ty, mesh, r), ty, |at, own, n| {
                 whole[at * size..(at + n) * size].copy_from_slice(&bytes[own * size..(own + n) * size]);
             });
         }
@@ -189,14 +189,14 @@ impl ShardingPlan {
     }
 
     /// Whether some rank says so.
-    pub(crate) fn any(&self, own: bool) -> Result<bool> {
+    pub(crate) fn any_rank(&self, own: bool) -> Result<bool> {
         self.comm.all_reduce_any(own).map_err(failed)
     }
 }
 
 /// The graph of one rank, with how its outputs are cut and over which axes they vary. Parameters count as each rank's own along
 /// `late`: their gradients are parts of a sum, which is taken later. `given` says over which axes the last inputs vary.
-pub(crate) fn local(
+pub(crate) fn local_graph(
     graph: &Graph,
     mesh: &Mesh,
     ins: &[Sharding],
@@ -210,24 +210,24 @@ pub(crate) fn local(
     let mut sets = Vec::new();
     for (i, placement) in ins.iter().enumerate() {
         let own = placement.axes(mesh)?;
-        sets.push(if i < params { own.and(along) } else { own });
+        sets.push(if i < params { own.union(along) } else { own });
     }
     let first = sets.len() - given.len();
     sets[first..].copy_from_slice(given);
-    let (graph, varies) = ir::varying_axes::vary(&found.graph, mesh, &sets)?;
+    let (graph, varies) = ir::varying_axes::insert_pvary(&found.graph, mesh, &sets)?;
     Ok((graph, found.outs, varies))
 }
 
 /// The graph of one rank of a loss, the same on all.
-fn whole_loss(graph: &Graph, mesh: &Mesh, ins: &[Sharding], late: &[MeshAxis], params: usize) -> Result<Graph> {
+fn local_loss(graph: &Graph, mesh: &Mesh, ins: &[Sharding], late: &[MeshAxis], params: usize) -> Result<Graph> {
     let types = graph.input_types();
     let mut ins = ins.to_vec();
     // A key of what is random is the same for all.
     ins.extend(
-        types[ins.len()..].iter().map(|t| Sharding { layout: vec![DimSharding::default(); t.rank()], stored: None }),
+        types[ins.len()..].iter().map(|t| Sharding { spec: vec![DimSharding::default(); t.rank()], storage_sharding: None }),
     );
     let outs = vec![Some(Spec::replicated()); graph.outputs().len()];
-    let (mut graph, _, varies) = local(graph, mesh, &ins, &outs, late, params, &[])?;
+    let (mut graph, _, varies) = local_graph(graph, mesh, &ins, &outs, late, params, &[])?;
     let mut outputs = graph.outputs().to_vec();
     for (i, set) in varies.iter().enumerate().filter(|(_, set)| !set.is_empty()) {
         if i == 0 {
@@ -235,7 +235,7 @@ fn whole_loss(graph: &Graph, mesh: &Mesh, ins: &[Sharding], late: &[MeshAxis], p
                 "the loss is not one for all ranks of {mesh}: it does not depend on the batch"
             )));
         }
-        let worst = Collective::new(CollectiveKind::Max, &mesh.of(*set));
+        let worst = Collective::new(CollectiveKind::Max, &mesh.axes_in(*set));
         outputs[i] = graph.push(worst.into(), &[outputs[i]], Default::default())?[0];
     }
     graph.set_outputs(outputs);
@@ -243,7 +243,7 @@ fn whole_loss(graph: &Graph, mesh: &Mesh, ins: &[Sharding], late: &[MeshAxis], p
 }
 
 /// Where the forward part of a loop over micro-batches ends: at what is added to its first sum.
-fn end_of(body: &Graph) -> Value {
+fn forward_end(body: &Graph) -> Value {
     let mut v = body.outputs()[0];
     while let Some(node) = body.node_of(v) {
         let given = |a: &Value| matches!(body.def(*a), ir::Def::Input(_));
@@ -256,14 +256,14 @@ fn end_of(body: &Graph) -> Value {
 }
 
 /// A step as ranks run it: what is stored in parts is gathered again, and talk begins as early as it can, unless ranks wait.
-pub(crate) fn arranged(graph: &Graph, waits: bool) -> ir::Result<Graph> {
-    let graph = gathered_again(graph, graph.outputs()[0])?;
+pub(crate) fn arrange_collectives(graph: &Graph, waits: bool) -> ir::Result<Graph> {
+    let graph = regather_parameters(graph, graph.outputs()[0])?;
     if waits { Ok(graph) } else { overlap_reductions(&graph) }
 }
 
 /// The same step with parameters gathered a second time where backward needs them, instead of being kept: a rank then holds
 /// few whole parameters at once. Backward is what comes behind `end`, the loss.
-pub(crate) fn gathered_again(graph: &Graph, end: Value) -> ir::Result<Graph> {
+pub(crate) fn regather_parameters(graph: &Graph, end: Value) -> ir::Result<Graph> {
     let nodes = graph.nodes();
     let limit = match graph.def(end) {
         ir::Def::Node(n, _) => n as usize,
@@ -275,7 +275,7 @@ pub(crate) fn gathered_again(graph: &Graph, end: Value) -> ir::Result<Graph> {
     }
     // The first reader of a gathered value behind the end.
     let second = |node: &Node| -> Option<usize> {
-        let Op::Collective(Collective { kind: CollectiveKind::Gather { same: false, .. }, .. }) = &node.op else {
+        let Op::Collective(Collective { kind: CollectiveKind::AllGather { same: false, .. }, .. }) = &node.op else {
             return None;
         };
         let read = &readers[node.outs[0].0 as usize];
@@ -301,8 +301,8 @@ pub(crate) fn gathered_again(graph: &Graph, end: Value) -> ir::Result<Graph> {
                 (Some(_), Some(v)) => v,
                 (Some(n), None) => {
                     let Op::Collective(c) = &nodes[n].op else { continue };
-                    let CollectiveKind::Gather { dim, same, .. } = c.kind else { continue };
-                    let op = Collective::new(CollectiveKind::Gather { dim, same, turn: 1 }, &c.axes);
+                    let CollectiveKind::AllGather { dim, same, .. } = c.kind else { continue };
+                    let op = Collective::new(CollectiveKind::AllGather { dim, same, turn: 1 }, &c.axes);
                     let v = g.push(op.into(), &[map[nodes[n].args[0].0 as usize]], nodes[n].loc.clone())?[0];
                     late[a.0 as usize] = Some(v);
                     v
@@ -311,7 +311,7 @@ pub(crate) fn gathered_again(graph: &Graph, end: Value) -> ir::Result<Graph> {
         }
         let op = match &node.op {
             Op::Scan(s) => {
-                ir::ops::Scan { body: Arc::new(gathered_again(&s.body, end_of(&s.body))?), ..s.clone() }.into()
+                ir::ops::Scan { body: Arc::new(regather_parameters(&s.body, forward_end(&s.body))?), ..s.clone() }.into()
             }
             op => op.clone(),
         };

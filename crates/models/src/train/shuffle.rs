@@ -2,24 +2,24 @@
 //!
 //! A Feistel network permutes the numbers of an even count of bits; those that are no places are permuted on until one is.
 
-use crate::random::Random;
+use crate::random::SplitMix64;
 
 /// Rounds: enough that neighbours come far apart in every way that tests look at.
-const ROUNDS: usize = 6;
+const FEISTEL_ROUNDS: usize = 6;
 
 /// A permutation of `0..count`.
-pub(crate) struct Shuffle {
+pub(crate) struct FeistelPermutation {
     count: u64,
     half: u32,
-    keys: [u64; ROUNDS],
+    keys: [u64; FEISTEL_ROUNDS],
 }
 
-impl Shuffle {
+impl FeistelPermutation {
     /// The permutation of a seed and a stream.
-    pub(crate) fn new(count: u64, seed: u64, stream: u64) -> Shuffle {
-        let mut random = Random::new(seed, stream);
+    pub(crate) fn new(count: u64, seed: u64, stream: u64) -> FeistelPermutation {
+        let mut random = SplitMix64::new(seed, stream);
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
-        Shuffle { count, half: bits.div_ceil(2).max(1), keys: [0; ROUNDS].map(|_: u64| random.next()) }
+        FeistelPermutation { count, half: bits.div_ceil(2).max(1), keys: [0; FEISTEL_ROUNDS].map(|_: u64| random.next()) }
     }
 
     /// What comes at a place, which is below the count.
@@ -27,25 +27,25 @@ impl Shuffle {
         let mut x = place;
         // The numbers of so many bits are at most four times as many, so this takes few turns.
         loop {
-            x = self.turn(x);
+            x = self.encrypt(x);
             if x < self.count {
                 return x;
             }
         }
     }
 
-    fn turn(&self, x: u64) -> u64 {
+    fn encrypt(&self, x: u64) -> u64 {
         let mask = (1u64 << self.half) - 1;
         let (mut left, mut right) = (x >> self.half, x & mask);
         for key in self.keys {
-            (left, right) = (right, left ^ mixed(right ^ key) & mask);
+            (left, right) = (right, left ^ splitmix64_finalizer(right ^ key) & mask);
         }
         left << self.half | right
     }
 }
 
 /// The finaliser of splitmix64.
-fn mixed(mut x: u64) -> u64 {
+fn splitmix64_finalizer(mut x: u64) -> u64 {
     x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ x >> 31
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn every_thing_comes_once() {
         for count in [1, 2, 3, 4, 5, 16, 17, 1000, 4097] {
-            let shuffle = Shuffle::new(count, 3, 1000);
+            let shuffle = FeistelPermutation::new(count, 3, 1000);
             let mut found: Vec<u64> = (0..count).map(|at| shuffle.at(at)).collect();
             found.sort_unstable();
             assert_eq!(found, (0..count).collect::<Vec<_>>(), "{count}");
@@ -70,7 +70,7 @@ mod tests {
     fn orders_look_random() {
         let n = 20_000u64;
         let orders: Vec<Vec<u64>> =
-            (0..3).map(|pass| (0..n).map(|at| Shuffle::new(n, 5, pass).at(at)).collect()).collect();
+            (0..3).map(|pass| (0..n).map(|at| FeistelPermutation::new(n, 5, pass).at(at)).collect()).collect();
         let mean = (n - 1) as f64 / 2.0;
         let spread = (n as f64).powi(2) / 12.0;
         let correlation = |a: &[u64], b: &[u64]| {
@@ -86,6 +86,6 @@ mod tests {
             assert!(near < 12, "{near}");
         }
         assert!(correlation(&orders[0], &orders[1]).abs() < 0.03 && correlation(&orders[1], &orders[2]).abs() < 0.03);
-        assert_ne!(orders[0], (0..n).map(|at| Shuffle::new(n, 6, 0).at(at)).collect::<Vec<_>>());
+        assert_ne!(orders[0], (0..n).map(|at| FeistelPermutation::new(n, 6, 0).at(at)).collect::<Vec<_>>());
     }
 }

@@ -10,28 +10,28 @@ use ir::{Builder, Def, Graph, GraphBuilder, Value};
 use std::collections::BTreeMap;
 
 /// A loss with the chunk of each of its values.
-pub(crate) struct Stages<'a> {
+pub(crate) struct PipelineStages<'a> {
     loss: &'a Graph,
     params: usize,
     chunks: usize,
     /// None for what depends on no layer.
-    of: Vec<Option<usize>>,
+    chunk_of: Vec<Option<usize>>,
     /// What crosses the beginning of each chunk.
-    crossing: Vec<Vec<Value>>,
+    boundary_values: Vec<Vec<Value>>,
 }
 
 /// A chunk of a loss.
 #[derive(Clone)]
-pub(crate) struct Chunk {
+pub(crate) struct StageChunk {
     /// From (parameters that it uses.., ids, labels, key.., what crosses its beginning..) to what crosses its end, or the loss.
     pub(crate) graph: Graph,
     /// The parameters, by number among the inputs of the loss.
     pub(crate) params: Vec<usize>,
     /// How many of its last inputs the chunk before gives.
-    pub(crate) takes: usize,
+    pub(crate) num_received: usize,
 }
 
-fn refuse(text: impl Into<String>) -> Error {
+fn unsupported_error(text: impl Into<String>) -> Error {
     Error::Input(text.into())
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn layer_of(path: &str) -> Option<usize> {
 }
 
 /// A graph without calls, and without what is to be computed again: the backward pass of a chunk computes all of it again.
-pub(crate) fn opened(graph: &Graph) -> ir::Result<Graph> {
+pub(crate) fn inline_calls(graph: &Graph) -> ir::Result<Graph> {
     let mut b = Builder::new();
     let mut map: BTreeMap<Value, Value> = BTreeMap::new();
     for &v in graph.inputs() {
@@ -52,8 +52,8 @@ pub(crate) fn opened(graph: &Graph) -> ir::Result<Graph> {
     for node in graph.nodes() {
         let args: Vec<Value> = node.args.iter().map(|a| map[a]).collect();
         let outs = match &node.op {
-            Op::Remat(r) => b.inline(&opened(&r.body)?, &args)?,
-            Op::Call(c) => b.inline(&opened(&c.body)?, &args)?,
+            Op::Remat(r) => b.inline(&inline_calls(&r.body)?, &args)?,
+            Op::Call(c) => b.inline(&inline_calls(&c.body)?, &args)?,
             op => b.graph.push(op.clone(), &args, node.loc.clone())?.to_vec(),
         };
         node.outs.iter().zip(outs).for_each(|(v, own)| {
@@ -64,13 +64,13 @@ pub(crate) fn opened(graph: &Graph) -> ir::Result<Graph> {
     Ok(b.finish(&outs))
 }
 
-impl<'a> Stages<'a> {
+impl<'a> PipelineStages<'a> {
     /// Finds out what belongs to which of so many chunks. `layers` are those of the first inputs, the parameters. Layers are
     /// shared as evenly as can be, unless `@partition` says which chunk has what.
-    pub(crate) fn of(loss: &'a Graph, layers: &[Option<usize>], chunks: usize) -> Result<Stages<'a>> {
+    pub(crate) fn of(loss: &'a Graph, layers: &[Option<usize>], chunks: usize) -> Result<PipelineStages<'a>> {
         let count = layers.iter().flatten().max().map_or(0, |l| l + 1);
         if count < chunks {
-            return Err(refuse(format!(
+            return Err(unsupported_error(format!(
                 "{count} layers can't be divided among {chunks} stages: give fewer (`--mesh pp=..`, `--chunks`)"
             )));
         }
@@ -82,12 +82,12 @@ impl<'a> Stages<'a> {
             let deepest = node.args.iter().filter_map(|a| of[a.0 as usize]).max();
             node.outs.iter().for_each(|v| of[v.0 as usize] = deepest);
         }
-        match marked(loss, &of, chunks)? {
+        match partition_marks(loss, &of, chunks)? {
             Some(stages) => of = stages,
             None => of.iter_mut().flatten().for_each(|layer| *layer = *layer * chunks / count),
         }
         if of[loss.outputs()[0].0 as usize] != Some(chunks - 1) {
-            return Err(refuse("the loss does not depend on the last layers: such a model can't be a pipeline"));
+            return Err(unsupported_error("the loss does not depend on the last layers: such a model can't be a pipeline"));
         }
         // The last chunk that needs each value.
         let mut needed: Vec<Option<usize>> = vec![None; loss.num_values()];
@@ -107,19 +107,19 @@ impl<'a> Stages<'a> {
             }
         }
         if let Some(v) = crossing.iter().flatten().find(|v| !loss.ty(**v).dtype.is_float()) {
-            return Err(refuse(format!(
+            return Err(unsupported_error(format!(
                 "layers give {} to later ones, which has no gradient: such a model can't be a pipeline",
                 loss.ty(*v)
             )));
         }
-        Ok(Stages { loss, params: layers.len(), chunks, of, crossing })
+        Ok(PipelineStages { loss, params: layers.len(), chunks, chunk_of: of, boundary_values: crossing })
     }
 
     /// A chunk of the loss.
-    pub(crate) fn chunk(&self, c: usize) -> Result<Chunk> {
+    pub(crate) fn chunk(&self, c: usize) -> Result<StageChunk> {
         let loss = self.loss;
-        let given = &self.crossing[c];
-        let wanted: Vec<Value> = match self.crossing.get(c + 1) {
+        let given = &self.boundary_values[c];
+        let wanted: Vec<Value> = match self.boundary_values.get(c + 1) {
             Some(next) => next.clone(),
             None => vec![loss.outputs()[0]],
         };
@@ -130,7 +130,7 @@ impl<'a> Stages<'a> {
                 continue;
             }
             if let Def::Node(n, _) = loss.def(v) {
-                debug_assert!(self.of[v.0 as usize].is_none_or(|own| own == c), "a value of another chunk");
+                debug_assert!(self.chunk_of[v.0 as usize].is_none_or(|own| own == c), "a value of another chunk");
                 stack.extend(&loss.nodes()[n as usize].args);
             }
         }
@@ -155,15 +155,15 @@ impl<'a> Stages<'a> {
                 continue;
             }
             let args: Option<Vec<Value>> = node.args.iter().map(|a| map[a.0 as usize]).collect();
-            let Some(args) = args else { return Err(refuse("a part of the model is in no stage")) };
+            let Some(args) = args else { return Err(unsupported_error("a part of the model is in no stage")) };
             let outs = b.graph.push(node.op.clone(), &args, node.loc.clone())?;
             for (v, out) in node.outs.iter().zip(outs) {
                 map[v.0 as usize].get_or_insert(out);
             }
         }
         let outs: Option<Vec<Value>> = wanted.iter().map(|v| map[v.0 as usize]).collect();
-        let Some(outs) = outs else { return Err(refuse("a part of the model is in no stage")) };
-        Ok(Chunk { graph: b.finish(&outs), params, takes: given.len() })
+        let Some(outs) = outs else { return Err(unsupported_error("a part of the model is in no stage")) };
+        Ok(StageChunk { graph: b.finish(&outs), params, num_received: given.len() })
     }
 
     /// Chunks of the loss.
@@ -174,7 +174,7 @@ impl<'a> Stages<'a> {
 
 /// The chunks that `@partition` gives to values, if it does: what leads to a value of a stage is in it, unless in one before;
 /// what leads to none is in the last.
-fn marked(loss: &Graph, of: &[Option<usize>], chunks: usize) -> Result<Option<Vec<Option<usize>>>> {
+fn partition_marks(loss: &Graph, of: &[Option<usize>], chunks: usize) -> Result<Option<Vec<Option<usize>>>> {
     let mut marks: Vec<(usize, Value)> = Vec::new();
     for node in loss.nodes() {
         let Op::Name(name) = &node.op else { continue };
@@ -184,7 +184,7 @@ fn marked(loss: &Graph, of: &[Option<usize>], chunks: usize) -> Result<Option<Ve
     }
     let Some(most) = marks.iter().map(|(stage, _)| stage + 1).max() else { return Ok(None) };
     if most != chunks {
-        return Err(refuse(format!(
+        return Err(unsupported_error(format!(
             "the model has {most} stages by `@partition`, and the mesh {chunks}: give `--mesh pp={most}`, or chunks that make \
              as many"
         )));
@@ -259,16 +259,16 @@ mod tests {
             let want = interp::run(&graph, &inputs).unwrap()[0].to_vec::<f64>();
             for chunks in 1..=layers {
                 if !marks.is_empty() && chunks != 3 {
-                    let e = Stages::of(&graph, &of, chunks).err().unwrap().to_string();
+                    let e = PipelineStages::of(&graph, &of, chunks).err().unwrap().to_string();
                     assert!(e.contains("3 stages by `@partition`") && e.contains("pp=3"), "{e}");
                     continue;
                 }
-                let stages = Stages::of(&graph, &of, chunks).unwrap();
+                let stages = PipelineStages::of(&graph, &of, chunks).unwrap();
                 let mut given: Vec<Literal> = Vec::new();
                 let mut seen = 0;
                 for c in 0..stages.chunks() {
                     let chunk = stages.chunk(c).unwrap();
-                    assert_eq!(chunk.takes, given.len());
+                    assert_eq!(chunk.num_received, given.len());
                     assert_eq!(chunk.params.contains(&layers), c + 1 == chunks, "only the last has the head");
                     seen += chunk.params.len();
                     let mut own: Vec<Literal> = chunk.params.iter().map(|&p| inputs[p].clone()).collect();
@@ -279,7 +279,7 @@ mod tests {
                 assert_eq!(seen, layers + 1, "each parameter is in one chunk");
                 assert_eq!(given[0].to_vec::<f64>(), want, "{layers} layers in {chunks} chunks");
             }
-            assert!(Stages::of(&graph, &of, layers + 1).is_err());
+            assert!(PipelineStages::of(&graph, &of, layers + 1).is_err());
         }
         assert_eq!((layer_of("blocks[12].mlp.up[3]"), layer_of("embedding")), (Some(12), None));
     }

@@ -3,8 +3,8 @@
 //! A story has a hero, a friend, a place and a thing, one of several plots, and a wording for every sentence. Names,
 //! pronouns and things stay the same through a story, so a model has more to learn than which words are neighbours.
 
-use crate::random::Random;
-use crate::tokenizer::END;
+use crate::random::SplitMix64;
+use crate::tokenizer::END_OF_TEXT;
 use std::fmt::Write;
 
 struct Hero {
@@ -91,29 +91,29 @@ const LESSONS: &[&str] = &[
 
 /// Writes stories with an end mark between them until they are `bytes` long.
 pub fn write_stories(seed: u64, bytes: usize) -> String {
-    let mut random = Random::new(seed, 4);
+    let mut random = SplitMix64::new(seed, 4);
     let mut text = String::with_capacity(bytes + 2048);
     while text.len() < bytes {
         story(&mut random, &mut text);
-        let _ = write!(text, "\n{END}\n");
+        let _ = write!(text, "\n{END_OF_TEXT}\n");
     }
     text
 }
 
-fn hero(random: &mut Random, other: Option<&str>) -> Hero {
+fn hero(random: &mut SplitMix64, other: Option<&str>) -> Hero {
     loop {
         let (names, words) = if random.below(2) == 0 { (GIRLS, SHE) } else { (BOYS, HE) };
-        let name = random.pick(names);
+        let name = random.choice(names);
         if Some(name) == other {
             continue;
         }
-        let kind = (random.below(3) == 0).then(|| random.pick(ANIMALS));
+        let kind = (random.below(3) == 0).then(|| random.choice(ANIMALS));
         return Hero { name, kind, words };
     }
 }
 
 /// What every sentence may speak of.
-struct Cast {
+struct StoryContext {
     hero: Hero,
     friend: Hero,
     nature: &'static str,
@@ -123,10 +123,10 @@ struct Cast {
     food: &'static str,
 }
 
-impl Cast {
+impl StoryContext {
     /// Fills in `{..}` of a sentence. Capital letters in names of slots give capital letters in the text.
     /// A sentence that begins with a pronoun may as well begin with the name.
-    fn say(&self, random: &mut Random, text: &mut String, sentence: &str) {
+    fn say(&self, random: &mut SplitMix64, text: &mut String, sentence: &str) {
         let mut rest = sentence;
         while let Some(open) = rest.find('{') {
             let Some(close) = rest[open..].find('}') else { break };
@@ -177,15 +177,15 @@ fn capital(word: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn story(random: &mut Random, text: &mut String) {
+fn story(random: &mut SplitMix64, text: &mut String) {
     let hero = hero(random, None);
     let friend = self::hero(random, Some(hero.name));
-    let cast = Cast {
-        nature: random.pick(TRAITS),
-        place: random.pick(PLACES),
-        look: random.pick(LOOKS),
-        thing: random.pick(THINGS),
-        food: random.pick(FOODS),
+    let cast = StoryContext {
+        nature: random.choice(TRAITS),
+        place: random.choice(PLACES),
+        look: random.choice(LOOKS),
+        thing: random.choice(THINGS),
+        food: random.choice(FOODS),
         hero,
         friend,
     };
@@ -205,12 +205,12 @@ fn story(random: &mut Random, text: &mut String) {
 }
 
 /// One of several wordings.
-fn one(cast: &Cast, random: &mut Random, text: &mut String, wordings: &[&str]) {
-    let wording = random.pick(wordings);
+fn one(cast: &StoryContext, random: &mut SplitMix64, text: &mut String, wordings: &[&str]) {
+    let wording = random.choice(wordings);
     cast.say(random, text, wording);
 }
 
-fn opening(cast: &Cast, random: &mut Random, text: &mut String) {
+fn opening(cast: &StoryContext, random: &mut SplitMix64, text: &mut String) {
     let kind = cast.hero.kind.unwrap_or(if cast.hero.words == SHE { "girl" } else { "boy" });
     let (nature, name) = (cast.nature, cast.hero.name);
     let an = article(nature);
@@ -230,8 +230,8 @@ fn opening(cast: &Cast, random: &mut Random, text: &mut String) {
     one(cast, random, text, &love);
 }
 
-fn day(random: &mut Random, text: &mut String) {
-    let (time, weather) = (random.pick(TIMES), random.pick(WEATHER));
+fn day(random: &mut SplitMix64, text: &mut String) {
+    let (time, weather) = (random.choice(TIMES), random.choice(WEATHER));
     let _ = match random.below(3) {
         0 => write!(text, "{time} it was very {weather}. "),
         1 => write!(text, "{time} the weather was {weather}. "),
@@ -239,8 +239,8 @@ fn day(random: &mut Random, text: &mut String) {
     };
 }
 
-fn feel(random: &mut Random, text: &mut String, name: &str, feelings: &[(&str, &str)]) {
-    let (feeling, act) = random.pick(feelings);
+fn feel(random: &mut SplitMix64, text: &mut String, name: &str, feelings: &[(&str, &str)]) {
+    let (feeling, act) = random.choice(feelings);
     let _ = match random.below(3) {
         0 => write!(text, "{name} was so {feeling} and {act}. "),
         1 => write!(text, "{name} felt {feeling}. "),
@@ -248,7 +248,7 @@ fn feel(random: &mut Random, text: &mut String, name: &str, feelings: &[(&str, &
     };
 }
 
-fn lost(cast: &Cast, random: &mut Random, text: &mut String) {
+fn lost(cast: &StoryContext, random: &mut SplitMix64, text: &mut String) {
     day(random, text);
     one(
         cast,
@@ -282,7 +282,7 @@ fn lost(cast: &Cast, random: &mut Random, text: &mut String) {
         ],
     );
     if random.below(2) == 0 {
-        let _ = write!(text, "They looked {} and {}, but it was not there. ", random.pick(HIDING), random.pick(HIDING));
+        let _ = write!(text, "They looked {} and {}, but it was not there. ", random.choice(HIDING), random.choice(HIDING));
     } else {
         one(
             cast,
@@ -291,7 +291,7 @@ fn lost(cast: &Cast, random: &mut Random, text: &mut String) {
             &["They walked all the way to {place} and back.", "They asked everyone they met in {place}."],
         );
     }
-    let place = random.pick(HIDING);
+    let place = random.choice(HIDING);
     let _ = match random.below(3) {
         0 => write!(text, "At last {} found the {} {place}. ", cast.friend.name, cast.thing),
         1 => write!(text, "Then {} saw something {} {place}. It was the {}! ", cast.hero.name, cast.look, cast.thing),
@@ -299,9 +299,9 @@ fn lost(cast: &Cast, random: &mut Random, text: &mut String) {
     };
 }
 
-fn found(cast: &Cast, random: &mut Random, text: &mut String) {
+fn found(cast: &StoryContext, random: &mut SplitMix64, text: &mut String) {
     day(random, text);
-    let place = random.pick(HIDING);
+    let place = random.choice(HIDING);
     let _ = match random.below(2) {
         0 => write!(text, "{} found {} {} {} {place}. ", cast.hero.name, article(cast.look), cast.look, cast.thing),
         _ => write!(
@@ -351,7 +351,7 @@ fn found(cast: &Cast, random: &mut Random, text: &mut String) {
     feel(random, text, cast.friend.name, FEELINGS);
 }
 
-fn feast(cast: &Cast, random: &mut Random, text: &mut String) {
+fn feast(cast: &StoryContext, random: &mut SplitMix64, text: &mut String) {
     day(random, text);
     one(
         cast,
@@ -397,7 +397,7 @@ fn feast(cast: &Cast, random: &mut Random, text: &mut String) {
     feel(random, text, cast.friend.name, FEELINGS);
 }
 
-fn storm(cast: &Cast, random: &mut Random, text: &mut String) {
+fn storm(cast: &StoryContext, random: &mut SplitMix64, text: &mut String) {
     one(
         cast,
         random,
@@ -418,7 +418,7 @@ fn storm(cast: &Cast, random: &mut Random, text: &mut String) {
         ],
     );
     feel(random, text, cast.friend.name, SADNESS);
-    let place = random.pick(HIDING);
+    let place = random.choice(HIDING);
     let _ = write!(text, "\"Come with me,\" said {}, and they waited {place}. ", cast.hero.name);
     one(
         cast,
@@ -442,7 +442,7 @@ fn storm(cast: &Cast, random: &mut Random, text: &mut String) {
     );
 }
 
-fn contest(cast: &Cast, random: &mut Random, text: &mut String) {
+fn contest(cast: &StoryContext, random: &mut SplitMix64, text: &mut String) {
     day(random, text);
     one(
         cast,
@@ -501,7 +501,7 @@ fn contest(cast: &Cast, random: &mut Random, text: &mut String) {
     );
 }
 
-fn making(cast: &Cast, random: &mut Random, text: &mut String) {
+fn making(cast: &StoryContext, random: &mut SplitMix64, text: &mut String) {
     day(random, text);
     one(
         cast,
@@ -565,14 +565,14 @@ fn making(cast: &Cast, random: &mut Random, text: &mut String) {
     );
 }
 
-fn ending(cast: &Cast, random: &mut Random, text: &mut String) {
+fn ending(cast: &StoryContext, random: &mut SplitMix64, text: &mut String) {
     feel(random, text, cast.hero.name, FEELINGS);
     match random.below(3) {
         0 => {
-            let _ = write!(text, "From that day on {} knew that {}. ", cast.hero.name, random.pick(LESSONS));
+            let _ = write!(text, "From that day on {} knew that {}. ", cast.hero.name, random.choice(LESSONS));
         }
         1 => {
-            let _ = write!(text, "{} learned that {}. ", cast.hero.name, random.pick(LESSONS));
+            let _ = write!(text, "{} learned that {}. ", cast.hero.name, random.choice(LESSONS));
         }
         _ => {}
     }
@@ -600,7 +600,7 @@ mod tests {
         let text = write_stories(1, 200_000);
         assert_eq!(text, write_stories(1, 200_000));
         assert_ne!(text, write_stories(2, 200_000));
-        let stories: Vec<&str> = text.split(END).map(str::trim).filter(|s| !s.is_empty()).collect();
+        let stories: Vec<&str> = text.split(END_OF_TEXT).map(str::trim).filter(|s| !s.is_empty()).collect();
         let different: BTreeSet<&str> = stories.iter().copied().collect();
         assert_eq!(stories.len(), different.len());
         for story in stories {

@@ -2,10 +2,10 @@
 //!
 //! Files are read, not mapped, and never held whole: a document comes in pieces, cut where a word has ended.
 
-use super::decompress::{self, unpacked};
+use super::decompress::{self, strip_compression_suffix};
 use super::parquet::Parquet;
 use crate::error::{Error, Result};
-use crate::tokenizer::END;
+use crate::tokenizer::END_OF_TEXT;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
@@ -13,25 +13,25 @@ use std::path::{Path, PathBuf};
 use training::files;
 
 /// Endings of files that are texts, in folders.
-const TEXTS: &[&str] = &["txt", "md", "text"];
+const TEXT_SUFFIXES: &[&str] = &["txt", "md", "text"];
 /// Endings of files whose lines are JSON objects.
-const LINES: &[&str] = &["jsonl", "ndjson"];
+const JSONL_SUFFIXES: &[&str] = &["jsonl", "ndjson"];
 /// And of those whose rows are.
-const ROWS: &[&str] = &["parquet"];
+const PARQUET_SUFFIXES: &[&str] = &["parquet"];
 
 /// Documents come in pieces of about this many bytes: a tokenizer takes some hundred bytes of memory for each.
-const PIECE: usize = 64 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 /// How much is read at once.
-const BLOCK: usize = 256 << 10;
+const READ_BLOCK: usize = 256 << 10;
 /// The longest line of a JSON-lines file.
-const LINE: usize = 256 << 20;
+const MAX_LINE_BYTES: usize = 256 << 20;
 /// Folders in folders, and files, up to these numbers.
-const DEEPEST: usize = 64;
-const MOST_FILES: usize = 1 << 20;
+const MAX_DEPTH: usize = 64;
+const MAX_FILES: usize = 1 << 20;
 
 /// What texts are made of: pieces, and after the last piece of a document its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
+pub enum DocumentPart<'a> {
     /// The next piece of a document.
     Text(&'a str),
     /// The document ends here.
@@ -49,7 +49,7 @@ impl TextDataset {
     pub fn open(path: &Path) -> Result<TextDataset> {
         let mut paths = Vec::new();
         if path.is_dir() {
-            collect(path, &mut BTreeSet::new(), DEEPEST, &mut paths)?;
+            collect_files(path, &mut BTreeSet::new(), MAX_DEPTH, &mut paths)?;
             if paths.is_empty() {
                 return Err(Error::file(
                     path,
@@ -78,11 +78,11 @@ impl TextDataset {
 
     /// A number that changes when the files do: their names, sizes and every byte.
     pub fn fingerprint(&self) -> Result<u32> {
-        let mut sum = Sum::default();
+        let mut sum = FileFingerprint::default();
         for path in &self.files {
             let file = decompress::open(path)?;
             sum.begin(path);
-            whole(path, file, &mut sum)?;
+            hash_file(path, file, &mut sum)?;
             sum.end();
         }
         Ok(sum.hasher.finalize())
@@ -90,15 +90,15 @@ impl TextDataset {
 
     /// Calls `f` with every document: the texts between end marks of a text file, the `text` field of each JSON line. Gives
     /// the fingerprint of what was read, unless `f` said that it has enough.
-    pub fn documents(&self, mut f: impl FnMut(Part<'_>) -> Result<bool>) -> Result<Option<u32>> {
-        let mut sum = Sum::default();
+    pub fn documents(&self, mut f: impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<Option<u32>> {
+        let mut sum = FileFingerprint::default();
         for path in &self.files {
             let file = decompress::open(path)?;
             sum.begin(path);
-            let all = match has_ending(path, LINES) {
-                true => lines(path, file, &mut sum, &mut f)?,
-                false if has_ending(path, ROWS) => rows(path, file, &mut sum, &mut f)?,
-                false => plain(path, file, &mut sum, PIECE, BLOCK, &mut f)?,
+            let all = match has_ending(path, JSONL_SUFFIXES) {
+                true => jsonl_documents(path, file, &mut sum, &mut f)?,
+                false if has_ending(path, PARQUET_SUFFIXES) => parquet_documents(path, file, &mut sum, &mut f)?,
+                false => text_documents(path, file, &mut sum, PIECE_BYTES, READ_BLOCK, &mut f)?,
             };
             if !all {
                 return Ok(None);
@@ -113,12 +113,12 @@ impl TextDataset {
     /// Calls `f` with every record, a JSON object, and where it stands: lines of `.jsonl` files, rows of `.parquet` ones. Gives
     /// the fingerprint of what was read, unless `f` said that it has enough.
     pub fn records(&self, mut f: impl FnMut(&Json, &dyn Fn(String) -> Error) -> Result<bool>) -> Result<Option<u32>> {
-        let mut sum = Sum::default();
+        let mut sum = FileFingerprint::default();
         for path in &self.files {
             let file = decompress::open(path)?;
             sum.begin(path);
-            if has_ending(path, ROWS) {
-                whole(path, file, &mut sum)?;
+            if has_ending(path, PARQUET_SUFFIXES) {
+                hash_file(path, file, &mut sum)?;
                 let parquet = Parquet::open(path)?;
                 let mut n = 0usize;
                 for group in 0..parquet.groups() {
@@ -129,16 +129,16 @@ impl TextDataset {
                         }
                     }
                 }
-            } else if has_ending(path, LINES) {
-                let mut reader = BufReader::with_capacity(BLOCK, file);
+            } else if has_ending(path, JSONL_SUFFIXES) {
+                let mut reader = BufReader::with_capacity(READ_BLOCK, file);
                 let mut line = Vec::new();
                 for number in 1usize.. {
                     let fault = |what: String| Error::file(path, format!("line {number}: {what}"));
                     line.clear();
-                    let read = (&mut reader).take(LINE as u64 + 1).read_until(b'\n', &mut line);
+                    let read = (&mut reader).take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut line);
                     match read.map_err(|e| Error::file(path, e))? {
                         0 => break,
-                        n if n > LINE => return Err(fault(format!("longer than {LINE} bytes: a line is one record"))),
+                        n if n > MAX_LINE_BYTES => return Err(fault(format!("longer than {MAX_LINE_BYTES} bytes: a line is one record"))),
                         _ => sum.add(&line),
                     }
                     if line.trim_ascii().is_empty() {
@@ -159,7 +159,7 @@ impl TextDataset {
 
     /// Whether all files hold records, and not plain texts.
     pub(crate) fn holds_records(&self) -> bool {
-        self.files.iter().all(|path| has_ending(path, LINES) || has_ending(path, ROWS))
+        self.files.iter().all(|path| has_ending(path, JSONL_SUFFIXES) || has_ending(path, PARQUET_SUFFIXES))
     }
 
     /// Whether all files hold records, and the first of them is none of a plain text.
@@ -179,12 +179,12 @@ impl TextDataset {
 
 /// The fingerprint as it grows.
 #[derive(Default)]
-struct Sum {
+struct FileFingerprint {
     hasher: crc32fast::Hasher,
     length: u64,
 }
 
-impl Sum {
+impl FileFingerprint {
     fn begin(&mut self, path: &Path) {
         self.hasher.update(path.file_name().unwrap_or_default().as_encoded_bytes());
         self.length = 0;
@@ -201,15 +201,15 @@ impl Sum {
 }
 
 /// Documents of a text file, in pieces; whether to go on.
-fn plain(
+fn text_documents(
     path: &Path,
     mut file: impl Read,
-    sum: &mut Sum,
+    sum: &mut FileFingerprint,
     piece: usize,
     block: usize,
-    f: &mut impl FnMut(Part<'_>) -> Result<bool>,
+    f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>,
 ) -> Result<bool> {
-    let mut cutter = Cutter { piece, begun: false };
+    let mut cutter = DocumentSplitter { piece, begun: false };
     let (mut text, mut rest, mut buffer) = (String::new(), Vec::new(), vec![0; block]);
     let mut before = 0;
     loop {
@@ -229,17 +229,17 @@ fn plain(
         rest.drain(..valid);
         before += valid;
         let mut from = 0;
-        while let Some(at) = text[from..].find(END) {
-            if !cutter.last(&text[from..from + at], f)? {
+        while let Some(at) = text[from..].find(END_OF_TEXT) {
+            if !cutter.split_rest(&text[from..from + at], f)? {
                 return Ok(false);
             }
-            from += at + END.len();
+            from += at + END_OF_TEXT.len();
         }
         text.drain(..from);
         if n == 0 {
-            return cutter.last(&text, f);
+            return cutter.split_rest(&text, f);
         }
-        let used = match cutter.some(&text, f)? {
+        let used = match cutter.split_partial(&text, f)? {
             None => return Ok(false),
             Some(used) => used,
         };
@@ -248,7 +248,7 @@ fn plain(
 }
 
 /// Cuts one document after another into pieces.
-struct Cutter {
+struct DocumentSplitter {
     piece: usize,
     /// Whether a piece of the document at hand has been shown.
     begun: bool,
@@ -256,15 +256,15 @@ struct Cutter {
 
 const NEWLINES: [char; 2] = ['\n', '\r'];
 
-impl Cutter {
+impl DocumentSplitter {
     /// Shows pieces of a document that goes on, and says how many bytes are done with; `None` if that was enough.
-    fn some(&mut self, text: &str, f: &mut impl FnMut(Part<'_>) -> Result<bool>) -> Result<Option<usize>> {
+    fn split_partial(&mut self, text: &str, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<Option<usize>> {
         let mut from = 0;
         if !self.begun {
             from = text.len() - text.trim_start_matches(NEWLINES).len();
         }
         while text.len() - from > self.piece {
-            let Some(length) = cut(&text[from..], self.piece) else { break };
+            let Some(length) = split_point(&text[from..], self.piece) else { break };
             let shown = &text[from..from + length];
             // White space alone may turn out to be all there is.
             if !self.begun && shown.trim().is_empty() {
@@ -272,7 +272,7 @@ impl Cutter {
                 continue;
             }
             self.begun = true;
-            if !f(Part::Text(shown))? {
+            if !f(DocumentPart::Text(shown))? {
                 return Ok(None);
             }
             from += length;
@@ -281,18 +281,18 @@ impl Cutter {
     }
 
     /// Shows the last pieces of a document; whether to go on.
-    fn last(&mut self, text: &str, f: &mut impl FnMut(Part<'_>) -> Result<bool>) -> Result<bool> {
+    fn split_rest(&mut self, text: &str, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<bool> {
         let text = text.trim_end_matches(NEWLINES);
-        let Some(done) = self.some(text, f)? else { return Ok(false) };
+        let Some(done) = self.split_partial(text, f)? else { return Ok(false) };
         let rest = &text[done..];
         if !rest.is_empty() && (self.begun || !rest.trim().is_empty()) {
             self.begun = true;
-            if !f(Part::Text(rest))? {
+            if !f(DocumentPart::Text(rest))? {
                 return Ok(false);
             }
         }
         match std::mem::take(&mut self.begun) {
-            true => f(Part::End),
+            true => f(DocumentPart::End),
             false => Ok(true),
         }
     }
@@ -300,7 +300,7 @@ impl Cutter {
 
 /// Where to cut a text that is longer than a piece: behind a word, before the space that follows, so that tokenizers find
 /// the same words. A text without spaces is cut anywhere, but for the end mark that may be coming.
-fn cut(text: &str, piece: usize) -> Option<usize> {
+fn split_point(text: &str, piece: usize) -> Option<usize> {
     let most = (0..=piece.min(text.len())).rev().find(|at| text.is_char_boundary(*at))?;
     let mut after = text[most..].chars().next();
     for (at, c) in text[..most].char_indices().rev() {
@@ -312,24 +312,24 @@ fn cut(text: &str, piece: usize) -> Option<usize> {
     if text.len() <= 4 * piece {
         return None;
     }
-    let most = (0..=4 * piece - END.len().min(piece)).rev().find(|at| text.is_char_boundary(*at))?;
+    let most = (0..=4 * piece - END_OF_TEXT.len().min(piece)).rev().find(|at| text.is_char_boundary(*at))?;
     (most > 0).then_some(most)
 }
 
 /// Documents of a JSON-lines file; whether to go on.
-fn lines(path: &Path, file: impl Read, sum: &mut Sum, f: &mut impl FnMut(Part<'_>) -> Result<bool>) -> Result<bool> {
-    let mut reader = BufReader::with_capacity(BLOCK, file);
+fn jsonl_documents(path: &Path, file: impl Read, sum: &mut FileFingerprint, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<bool> {
+    let mut reader = BufReader::with_capacity(READ_BLOCK, file);
     let mut line = Vec::new();
     for number in 1usize.. {
         let fault = |what: String| Error::file(path, format!("line {number}: {what}"));
         line.clear();
-        let n = (&mut reader).take(LINE as u64 + 1).read_until(b'\n', &mut line).map_err(|e| Error::file(path, e))?;
+        let n = (&mut reader).take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut line).map_err(|e| Error::file(path, e))?;
         if n == 0 {
             break;
         }
         sum.add(&line);
-        if n > LINE {
-            return Err(fault(format!("longer than {LINE} bytes: a line holds one document")));
+        if n > MAX_LINE_BYTES {
+            return Err(fault(format!("longer than {MAX_LINE_BYTES} bytes: a line holds one document")));
         }
         let text = std::str::from_utf8(&line)
             .map_err(|e| fault(format!("not UTF-8 text after {} bytes: convert it first", e.valid_up_to())))?;
@@ -348,25 +348,25 @@ fn lines(path: &Path, file: impl Read, sum: &mut Sum, f: &mut impl FnMut(Part<'_
 }
 
 /// A document that is at hand whole; whether to go on.
-fn document(text: &str, f: &mut impl FnMut(Part<'_>) -> Result<bool>) -> Result<bool> {
+fn document(text: &str, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<bool> {
     if text.trim().is_empty() {
         return Ok(true);
     }
     let mut rest = text;
-    while rest.len() > PIECE
-        && let Some(at) = cut(rest, PIECE)
+    while rest.len() > PIECE_BYTES
+        && let Some(at) = split_point(rest, PIECE_BYTES)
     {
-        if !f(Part::Text(&rest[..at]))? {
+        if !f(DocumentPart::Text(&rest[..at]))? {
             return Ok(false);
         }
         rest = &rest[at..];
     }
-    Ok(f(Part::Text(rest))? && f(Part::End)?)
+    Ok(f(DocumentPart::Text(rest))? && f(DocumentPart::End)?)
 }
 
 /// Documents of a Parquet file; whether to go on.
-fn rows(path: &Path, file: impl Read, sum: &mut Sum, f: &mut impl FnMut(Part<'_>) -> Result<bool>) -> Result<bool> {
-    whole(path, file, sum)?;
+fn parquet_documents(path: &Path, file: impl Read, sum: &mut FileFingerprint, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<bool> {
+    hash_file(path, file, sum)?;
     let parquet = Parquet::open(path)?;
     for group in 0..parquet.groups() {
         for (n, row) in parquet.rows(group, &["text"])?.iter().enumerate() {
@@ -388,8 +388,8 @@ fn rows(path: &Path, file: impl Read, sum: &mut Sum, f: &mut impl FnMut(Part<'_>
 }
 
 /// Every byte of a file, for its fingerprint.
-fn whole(path: &Path, mut file: impl Read, sum: &mut Sum) -> Result<()> {
-    let mut block = vec![0; BLOCK];
+fn hash_file(path: &Path, mut file: impl Read, sum: &mut FileFingerprint) -> Result<()> {
+    let mut block = vec![0; READ_BLOCK];
     loop {
         match file.read(&mut block).map_err(|e| Error::file(path, e))? {
             0 => return Ok(()),
@@ -400,17 +400,17 @@ fn whole(path: &Path, mut file: impl Read, sum: &mut Sum) -> Result<()> {
 
 /// Whether a file has one of these endings, before the one that says how it is packed.
 fn has_ending(path: &Path, endings: &[&str]) -> bool {
-    unpacked(path).extension().and_then(|e| e.to_str()).is_some_and(|e| endings.contains(&e))
+    strip_compression_suffix(path).extension().and_then(|e| e.to_str()).is_some_and(|e| endings.contains(&e))
 }
 
 /// All text files under a folder. Links are followed, but no folder is entered twice.
-fn collect(folder: &Path, seen: &mut BTreeSet<PathBuf>, depth: usize, paths: &mut Vec<PathBuf>) -> Result<()> {
+fn collect_files(folder: &Path, seen: &mut BTreeSet<PathBuf>, depth: usize, paths: &mut Vec<PathBuf>) -> Result<()> {
     let fault = |e: std::io::Error| Error::file(folder, e);
     if !seen.insert(folder.canonicalize().map_err(fault)?) {
         return Ok(());
     }
     if depth == 0 {
-        return Err(Error::file(folder, format!("more than {DEEPEST} folders in one another")));
+        return Err(Error::file(folder, format!("more than {MAX_DEPTH} folders in one another")));
     }
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(fault)? {
@@ -419,12 +419,12 @@ fn collect(folder: &Path, seen: &mut BTreeSet<PathBuf>, depth: usize, paths: &mu
     entries.sort();
     for path in entries {
         if path.is_dir() {
-            collect(&path, seen, depth - 1, paths)?;
-        } else if [TEXTS, LINES, ROWS].iter().any(|endings| has_ending(&path, endings)) {
+            collect_files(&path, seen, depth - 1, paths)?;
+        } else if [TEXT_SUFFIXES, JSONL_SUFFIXES, PARQUET_SUFFIXES].iter().any(|endings| has_ending(&path, endings)) {
             paths.push(path);
         }
-        if paths.len() > MOST_FILES {
-            return Err(Error::file(folder, format!("more than {MOST_FILES} files: join them into larger ones")));
+        if paths.len() > MAX_FILES {
+            return Err(Error::file(folder, format!("more than {MAX_FILES} files: join them into larger ones")));
         }
     }
     Ok(())
@@ -433,20 +433,20 @@ fn collect(folder: &Path, seen: &mut BTreeSet<PathBuf>, depth: usize, paths: &mu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::random::SplitMix64;
 
     /// Documents as they come, put together again.
     fn read(text: &[u8], piece: usize, block: usize) -> Result<Vec<String>> {
         let (mut documents, mut open) = (Vec::new(), String::new());
         let mut longest = 0;
-        plain(Path::new("x"), text, &mut Sum::default(), piece, block, &mut |part| {
+        text_documents(Path::new("x"), text, &mut FileFingerprint::default(), piece, block, &mut |part| {
             match part {
-                Part::Text(text) => {
+                DocumentPart::Text(text) => {
                     assert!(!text.is_empty());
                     longest = longest.max(text.len());
                     open.push_str(text);
                 }
-                Part::End => documents.push(std::mem::take(&mut open)),
+                DocumentPart::End => documents.push(std::mem::take(&mut open)),
             }
             Ok(true)
         })?;
@@ -457,12 +457,12 @@ mod tests {
     #[test]
     fn documents_are_the_same_however_they_are_cut() {
         let words =
-            ["a", "the ", " ", "\n", "\r\n", "Zoë", "日本語", "<|end", "oftext|>", END, END, "  \n", "long-word-here"];
-        let mut random = Random::new(3, 3);
+            ["a", "the ", " ", "\n", "\r\n", "Zoë", "日本語", "<|end", "oftext|>", END_OF_TEXT, END_OF_TEXT, "  \n", "long-word-here"];
+        let mut random = SplitMix64::new(3, 3);
         for round in 0..600 {
-            let text: String = (0..random.below(60)).map(|_| random.pick(&words)).collect();
+            let text: String = (0..random.below(60)).map(|_| random.choice(&words)).collect();
             let expected: Vec<&str> = text
-                .split(END)
+                .split(END_OF_TEXT)
                 .map(|document| document.trim_matches(NEWLINES))
                 .filter(|document| !document.trim().is_empty())
                 .collect();

@@ -5,7 +5,7 @@
 //! is wasted on padding. Attention may look into the document before; the end token tells them apart.
 //! Ids are read when they are needed, not mapped, so a file that is cut off during a run is an error and not a signal.
 
-use super::text::{Part, TextDataset};
+use super::text::{DocumentPart, TextDataset};
 use crate::error::{Error, Result};
 use crate::tokenizer::Tokenizer;
 use serde_json::{Value as Json, json};
@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use training::files::{self, AtomicFile};
 
 /// Of this many documents, the last is held out.
-const HELD_OUT: usize = 20;
+const VALIDATION_INTERVAL: usize = 20;
 /// So many bytes of text are encoded at once: a tokenizer takes some hundred bytes of memory for each, and what the allocator can't
 /// put together again over thousands of rounds grows with that.
-const AT_ONCE: usize = 128 << 10;
+const ENCODE_BATCH_BYTES: usize = 128 << 10;
 /// Ids that are read at once when all are looked at.
-const BLOCK: usize = 1 << 18;
+const READ_BLOCK: usize = 1 << 18;
 
 /// The ids of a corpus.
 pub struct TokenDataset {
@@ -33,7 +33,7 @@ pub struct TokenDataset {
 }
 
 /// Told how many bytes of how many have been read; says whether to go on.
-pub type Reading<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+pub type ReadProgress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 impl TokenDataset {
     /// Ids of the texts, from `tokens.bin` in a folder if it was made from the same texts by the same tokenizer.
@@ -42,26 +42,26 @@ impl TokenDataset {
         tokenizer: &Tokenizer,
         vocabulary: usize,
         folder: &Path,
-        reading: Reading<'_>,
+        reading: ReadProgress<'_>,
     ) -> Result<TokenDataset> {
         let key =
-            json!({ "texts": texts.fingerprint()?, "tokenizer": tokenizer.fingerprint()?, "end": tokenizer.end() });
+            json!({ "texts": texts.fingerprint()?, "tokenizer": tokenizer.fingerprint()?, "end": tokenizer.eos_id() });
         if let Some(found) = TokenDataset::reuse(folder, &key, vocabulary) {
             return Ok(found);
         }
-        files::make_folder(folder)?;
-        let mut writer = Writer::new(tokenizer, vocabulary, folder)?;
+        files::create_dir_all(folder)?;
+        let mut writer = TokenWriter::new(tokenizer, vocabulary, folder)?;
         let (mut waiting, mut bytes) = (Vec::new(), 0);
         let mut done = 0;
         let read = texts.documents(|part| {
             match part {
-                Part::Text(text) => {
+                DocumentPart::Text(text) => {
                     bytes += text.len();
                     waiting.push(Some(text.to_string()));
                 }
-                Part::End => waiting.push(None),
+                DocumentPart::End => waiting.push(None),
             }
-            if bytes > AT_ONCE {
+            if bytes > ENCODE_BATCH_BYTES {
                 done += bytes as u64;
                 bytes = 0;
                 writer.encode(&mut waiting)?;
@@ -89,14 +89,14 @@ impl TokenDataset {
     fn open(folder: &Path, vocabulary: usize) -> Result<(Json, TokenDataset)> {
         let (path, about) = (folder.join("tokens.bin"), folder.join("tokens.json"));
         let damaged = |path: &Path| Error::file(path, "damaged: remove it, and it is made again");
-        let text = files::read_text(&about, files::CONFIG)?;
+        let text = files::read_text(&about, files::MAX_CONFIG_BYTES)?;
         let json: Json = serde_json::from_str(&text).map_err(|_| damaged(&about))?;
         let number = |name: &str| json.get(name).and_then(Json::as_u64).ok_or_else(|| damaged(&about));
         let (train, valid, sum) = (number("train")?, number("valid")?, number("sum")?);
         let file = files::open(&path)?;
         let length = file.metadata().map_err(|e| Error::file(&path, e))?.len();
         let ids = train.checked_add(valid).and_then(|ids| ids.checked_mul(4));
-        if ids != Some(length) || u64::from(sum_of(&file, &path)?) != sum {
+        if ids != Some(length) || u64::from(file_crc32(&file, &path)?) != sum {
             return Err(damaged(&path));
         }
         let key = json.get("key").cloned().unwrap_or_default();
@@ -151,25 +151,25 @@ impl TokenDataset {
     }
 
     /// Shows all ids of the trained part.
-    pub(crate) fn each_train(&self, f: impl FnMut(i32)) -> Result<()> {
-        self.each(0, self.train, f)
+    pub(crate) fn for_each_train(&self, f: impl FnMut(i32)) -> Result<()> {
+        self.for_each_id(0, self.train, f)
     }
 
     /// Shows all ids of the held-out part.
-    pub(crate) fn each_valid(&self, f: impl FnMut(i32)) -> Result<()> {
-        self.each(self.train, self.valid, f)
+    pub(crate) fn for_each_valid(&self, f: impl FnMut(i32)) -> Result<()> {
+        self.for_each_id(self.train, self.valid, f)
     }
 
-    fn each(&self, from: usize, count: usize, mut f: impl FnMut(i32)) -> Result<()> {
-        for at in (from..from + count).step_by(BLOCK) {
-            self.read(at, BLOCK.min(from + count - at))?.into_iter().for_each(&mut f);
+    fn for_each_id(&self, from: usize, count: usize, mut f: impl FnMut(i32)) -> Result<()> {
+        for at in (from..from + count).step_by(READ_BLOCK) {
+            self.read(at, READ_BLOCK.min(from + count - at))?.into_iter().for_each(&mut f);
         }
         Ok(())
     }
 }
 
 /// CRC-32 of a whole file.
-pub(crate) fn sum_of(file: &File, path: &Path) -> Result<u32> {
+pub(crate) fn file_crc32(file: &File, path: &Path) -> Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
     let (mut file, mut block) = (file, vec![0; 1 << 20]);
     loop {
@@ -181,7 +181,7 @@ pub(crate) fn sum_of(file: &File, path: &Path) -> Result<u32> {
 }
 
 /// Writes `tokens.bin`, and beside it what it was made of.
-struct Writer<'a> {
+struct TokenWriter<'a> {
     tokenizer: &'a Tokenizer,
     vocabulary: usize,
     folder: PathBuf,
@@ -194,17 +194,17 @@ struct Writer<'a> {
     /// The last token of the document so far.
     last: Option<u32>,
     /// What the tokenizer puts before and behind every text.
-    around: [Vec<u32>; 2],
+    surrounding_ids: [Vec<u32>; 2],
 }
 
-impl<'a> Writer<'a> {
-    fn new(tokenizer: &'a Tokenizer, vocabulary: usize, folder: &Path) -> Result<Writer<'a>> {
+impl<'a> TokenWriter<'a> {
+    fn new(tokenizer: &'a Tokenizer, vocabulary: usize, folder: &Path) -> Result<TokenWriter<'a>> {
         let create = |name: &str| AtomicFile::create(&folder.join(name)).map(BufWriter::new);
         let parts = [create("tokens.bin")?, create("held-out.bin")?];
         let ids = |ids: Vec<i32>| ids.into_iter().map(|id| id as u32).collect::<Vec<u32>>();
-        let (before, after) = tokenizer.around()?;
+        let (before, after) = tokenizer.surrounding_ids()?;
         let (around, folder) = ([ids(before), ids(after)], folder.to_path_buf());
-        Ok(Writer {
+        Ok(TokenWriter {
             tokenizer,
             vocabulary,
             folder,
@@ -213,7 +213,7 @@ impl<'a> Writer<'a> {
             documents: 0,
             begins: true,
             last: None,
-            around,
+            surrounding_ids: around,
         })
     }
 
@@ -222,16 +222,16 @@ impl<'a> Writer<'a> {
         let texts: Vec<&str> = waiting.iter().flatten().map(String::as_str).collect();
         let mut encoded = self.tokenizer.encode_all(&texts)?.into_iter();
         for piece in waiting.iter() {
-            let held_out = usize::from((self.documents + 1).is_multiple_of(HELD_OUT));
-            let before = if self.begins { self.around[0].clone() } else { Vec::new() };
+            let held_out = usize::from((self.documents + 1).is_multiple_of(VALIDATION_INTERVAL));
+            let before = if self.begins { self.surrounding_ids[0].clone() } else { Vec::new() };
             let ids = match piece {
                 Some(_) => [before, encoded.next().unwrap_or_default()].concat(),
                 None => {
                     self.documents += 1;
-                    let mut tokens = [before, self.around[1].clone()].concat();
+                    let mut tokens = [before, self.surrounding_ids[1].clone()].concat();
                     // A text that ends with the end token gets no second one.
                     let last = tokens.last().copied().or(self.last);
-                    tokens.extend(self.tokenizer.end().map(|end| end as u32).filter(|end| last != Some(*end)));
+                    tokens.extend(self.tokenizer.eos_id().map(|end| end as u32).filter(|end| last != Some(*end)));
                     tokens
                 }
             };
@@ -260,15 +260,15 @@ impl<'a> Writer<'a> {
         }
         if valid == 0 {
             // Few documents: the last part of the stream is held out.
-            valid = train / HELD_OUT;
+            valid = train / VALIDATION_INTERVAL;
             train -= valid;
         }
         let [all, held_out] = self.parts.map(unbuffered);
         let (mut all, held_out) = (all?, held_out?);
-        let mut rest = files::open(held_out.partial())?;
+        let mut rest = files::open(held_out.temp_path())?;
         std::io::copy(&mut rest, &mut all).map_err(|e| Error::file(all.path(), e))?;
-        let sum = sum_of(&files::open(all.partial())?, all.path())?;
-        all.finish()?;
+        let sum = file_crc32(&files::open(all.temp_path())?, all.path())?;
+        all.commit()?;
         let about = json!({ "key": key, "train": train, "valid": valid, "sum": sum });
         Ok(files::write(&self.folder.join("tokens.json"), format!("{about:#}\n").as_bytes())?)
     }
@@ -278,7 +278,7 @@ impl<'a> Writer<'a> {
 pub(crate) fn unbuffered(file: BufWriter<AtomicFile>) -> Result<AtomicFile> {
     let (mut file, rest) = file.into_parts();
     match rest {
-        Ok(rest) => Ok(file.add(&rest).map(|()| file)?),
+        Ok(rest) => Ok(file.write_bytes(&rest).map(|()| file)?),
         Err(_) => Err(Error::file(file.path(), "a write was interrupted")),
     }
 }
@@ -323,13 +323,13 @@ mod tests {
         let text = "the cat sat  on the mat.\n\n Then the dog\tran — away! ".repeat(12_000);
         let tokens = corpus.prepare(&text).expect("prepared");
         let mut ids = corpus.tokenizer.encode(text.trim_matches(['\n', '\r'])).expect("encodes");
-        ids.extend(corpus.tokenizer.end());
+        ids.extend(corpus.tokenizer.eos_id());
         let (train, valid) = (tokens.train_len(), tokens.valid_len());
         assert_eq!(train + valid, ids.len());
         assert_eq!(tokens.train(0, train).expect("read"), ids[..train]);
         assert_eq!(tokens.valid(0, valid).expect("read"), ids[train..]);
         let mut seen = Vec::new();
-        tokens.each_train(|id| seen.push(id)).expect("read");
+        tokens.for_each_train(|id| seen.push(id)).expect("read");
         assert_eq!(seen, ids[..train]);
     }
 
@@ -337,10 +337,10 @@ mod tests {
     fn every_twentieth_document_is_held_out() {
         let corpus = Corpus::new("held");
         let documents: Vec<String> = (0..45).map(|i| format!("the cat {i}")).collect();
-        let tokens = corpus.prepare(&documents.join(crate::tokenizer::END)).expect("prepared");
+        let tokens = corpus.prepare(&documents.join(crate::tokenizer::END_OF_TEXT)).expect("prepared");
         let ids = |i: usize| {
             let mut ids = corpus.tokenizer.encode(&documents[i]).expect("encodes");
-            ids.extend(corpus.tokenizer.end());
+            ids.extend(corpus.tokenizer.eos_id());
             ids
         };
         assert_eq!(tokens.valid(0, 1000).expect("read"), [ids(19), ids(39)].concat());

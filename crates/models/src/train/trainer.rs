@@ -6,7 +6,7 @@ mod export;
 mod state;
 
 use super::batches::Batch;
-use super::objective_kind::{Objective, PAD};
+use super::objective_kind::{Objective, PAD_LABEL};
 use super::pipeline::Pipeline;
 use super::sharding::ShardingPlan;
 use crate::adapter::Adapter;
@@ -16,77 +16,77 @@ use crate::session::Buffer;
 use compiler::{Backend, Timing};
 use ir::{DType, Type};
 use std::time::Duration;
-use training::{SCALARS, StepResult};
+use training::{NUM_STEP_SCALARS, StepResult};
 
 /// Sizes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepSizes {
     /// Sequences of a micro-batch.
-    pub rows: usize,
+    pub micro_batch_size: usize,
     /// Ids of a sequence.
-    pub seq: usize,
+    pub seq_len: usize,
     /// Micro-batches of a step.
-    pub accumulate: usize,
+    pub gradient_accumulation_steps: usize,
 }
 
 /// A model in training.
-pub struct Trainer {
+pub struct LanguageModelTrainer {
     model: Model,
     adapter: Option<Adapter>,
     sizes: StepSizes,
     names: Vec<(String, Type)>,
     /// Where each of them is among those that this rank has.
-    held: Vec<Option<usize>>,
+    local_index: Vec<Option<usize>>,
     /// The step with its state.
-    core: training::Trainer,
+    train_step: training::TrainStep,
     /// A pipeline has a validation of its own.
     pipeline: Option<Pipeline>,
     /// Tensors and messages of what is asserted.
     asserts: Vec<(String, String)>,
     aim: Objective,
     /// The token that divides documents which don't see each other.
-    end: Option<i32>,
+    end_id: Option<i32>,
     /// How many of the trained are heads beside the model.
-    heads: usize,
+    num_heads_trained: usize,
     /// Whether stages of a pipeline take keys.
-    keyed: bool,
+    needs_rng: bool,
     /// How everything is divided among ranks, if there are several.
-    division: Option<ShardingPlan>,
+    sharding: Option<ShardingPlan>,
     /// Time that compiling took.
-    pub compiled_in: Duration,
+    pub compile_time: Duration,
 }
 
-impl Trainer {
+impl LanguageModelTrainer {
     /// With another seed for what is random in a step.
-    pub fn with_seed(self, seed: u64) -> Trainer {
-        Trainer { core: self.core.with_seed(seed), ..self }
+    pub fn with_seed(self, seed: u64) -> LanguageModelTrainer {
+        LanguageModelTrainer { train_step: self.train_step.with_seed(seed), ..self }
     }
 
     /// How many trained tensors this rank has.
     fn count(&self) -> usize {
-        self.held.iter().flatten().count()
+        self.local_index.iter().flatten().count()
     }
 
     /// In a pipeline: all micro-batches, up to sums of losses and gradients.
-    fn stages(&mut self, batch: &Batch, rate: f64, step: usize) -> Result<()> {
+    fn run_pipeline(&mut self, batch: &Batch, rate: f64, step: usize) -> Result<()> {
         let Some(mut pipeline) = self.pipeline.take() else { return Ok(()) };
         self.model.check_batch(&batch.ids, &batch.labels)?;
-        let params: Vec<Buffer> = self.core.inputs()[..self.count()].to_vec();
-        let keys: Vec<Vec<u8>> = match self.keyed {
-            true => self.core.keys(step).chunks_exact(8).map(<[u8]>::to_vec).collect(),
+        let params: Vec<Buffer> = self.train_step.inputs()[..self.count()].to_vec();
+        let keys: Vec<Vec<u8>> = match self.needs_rng {
+            true => self.train_step.rng_keys(step).chunks_exact(8).map(<[u8]>::to_vec).collect(),
             false => Vec::new(),
         };
-        let StepSizes { rows, seq, .. } = self.sizes;
-        let totals = self.totals(batch);
+        let StepSizes { micro_batch_size: rows, seq_len: seq, .. } = self.sizes;
+        let totals = self.loss_divisors(batch);
         let loss = pipeline.run(&params, batch, [rows, seq], totals.as_deref(), &keys);
-        let at = self.core.first_batch_input();
+        let at = self.train_step.first_batch_input();
         for (i, buffer) in pipeline.gradients.iter().enumerate() {
-            self.core.set_input(at + SCALARS + 1 + i, buffer.clone());
+            self.train_step.set_input(at + NUM_STEP_SCALARS + 1 + i, buffer.clone());
         }
         self.pipeline = Some(pipeline);
-        let scalars = self.core.scalars(rate, step).into_iter().chain([loss?]);
+        let scalars = self.train_step.scalars(rate, step).into_iter().chain([loss?]);
         for (i, scalar) in scalars.enumerate() {
-            self.core.write(at + i, &scalar.to_le_bytes())?;
+            self.train_step.write(at + i, &scalar.to_le_bytes())?;
         }
         Ok(())
     }
@@ -99,7 +99,7 @@ impl Trainer {
         }
         let most = self.aim.classes(self.model.vocabulary());
         let known = |label: &i32| usize::try_from(*label).is_ok_and(|label| most.is_none_or(|most| label < most));
-        match batch.labels.iter().find(|label| **label != -100 && **label != PAD && !known(label)) {
+        match batch.labels.iter().find(|label| **label != -100 && **label != PAD_LABEL && !known(label)) {
             None => Ok(()),
             Some(label) => Err(Error::Input(format!(
                 "label {label}: those of `{}` are from 0 to {}",
@@ -112,94 +112,94 @@ impl Trainer {
     /// This rank's rows of a batch, as bytes.
     fn rows(&self, values: &[i32], shape: &[usize]) -> Vec<u8> {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let Some(division) = &self.division else { return bytes };
+        let Some(division) = &self.sharding else { return bytes };
         let mut placement = division.batch.clone();
         if shape.len() == 3 {
-            placement.layout.insert(0, transform::DimSharding::default());
+            placement.spec.insert(0, transform::DimSharding::default());
         }
-        division.part(&placement, &Type::new(DType::I32, shape), &bytes)
+        division.local_part(&placement, &Type::new(DType::I32, shape), &bytes)
     }
 
     /// Gives a step its batch; in a pipeline, runs all micro-batches up to sums of losses and gradients.
-    fn give(&mut self, batch: &Batch, rate: f64, step: usize) -> Result<()> {
+    fn set_batch(&mut self, batch: &Batch, rate: f64, step: usize) -> Result<()> {
         if self.pipeline.is_some() {
-            return self.stages(batch, rate, step);
+            return self.run_pipeline(batch, rate, step);
         }
         self.check(batch)?;
-        let StepSizes { rows, seq, accumulate } = self.sizes;
+        let StepSizes { micro_batch_size: rows, seq_len: seq, gradient_accumulation_steps: accumulate } = self.sizes;
         let shape: &[usize] = if accumulate == 1 { &[rows, seq] } else { &[accumulate, rows, seq] };
         let mut inputs = vec![self.rows(&batch.ids, shape), self.rows(&batch.labels, shape)];
         // The same for each micro-batch.
-        inputs.extend(self.totals(batch).map(|totals| totals.repeat(accumulate)));
-        Ok(self.core.set_batch(&inputs, rate, step)?)
+        inputs.extend(self.loss_divisors(batch).map(|totals| totals.repeat(accumulate)));
+        Ok(self.train_step.set_batch(&inputs, rate, step)?)
     }
 
     /// What the terms of the loss are divided by, as bytes; none for a step of one micro-batch, which counts for itself.
-    fn totals(&self, batch: &Batch) -> Option<Vec<u8>> {
-        let totals = (self.sizes.accumulate > 1).then(|| self.aim.counts(batch, self.sizes.seq, self.end))?;
+    fn loss_divisors(&self, batch: &Batch) -> Option<Vec<u8>> {
+        let totals = (self.sizes.gradient_accumulation_steps > 1).then(|| self.aim.counts(batch, self.sizes.seq_len, self.end_id))?;
         Some(totals.iter().flat_map(|total| (*total as f32).to_le_bytes()).collect())
     }
 
     /// A step's result, unless an assertion is broken.
-    fn sound(&self, result: StepResult, broken: Option<usize>) -> Result<StepResult> {
+    fn check_assertions(&self, result: StepResult, broken: Option<usize>) -> Result<StepResult> {
         match broken.and_then(|i| self.asserts.get(i)) {
-            Some(broken) => Err(crate::asserts::broken(broken)),
+            Some(broken) => Err(crate::asserts::assertion_error(broken)),
             None => Ok(result),
         }
     }
 
     /// One step on all its micro-batches; `step` counts from 0.
     pub fn step(&mut self, batch: &Batch, rate: f64, step: usize) -> Result<StepResult> {
-        self.give(batch, rate, step)?;
-        let (result, broken) = self.core.run()?;
-        self.sound(result, broken)
+        self.set_batch(batch, rate, step)?;
+        let (result, broken) = self.train_step.run()?;
+        self.check_assertions(result, broken)
     }
 
     /// One step whose kernels are timed one by one.
     pub fn timed_step(&mut self, batch: &Batch, rate: f64, step: usize) -> Result<(StepResult, Vec<Timing>)> {
-        self.give(batch, rate, step)?;
-        let (result, broken, timings) = self.core.run_timed()?;
-        Ok((self.sound(result, broken)?, timings))
+        self.set_batch(batch, rate, step)?;
+        let (result, broken, timings) = self.train_step.run_timed()?;
+        Ok((self.check_assertions(result, broken)?, timings))
     }
 
     /// What a step runs.
     pub fn program(&self) -> &compiler::Program {
-        self.core.program()
+        self.train_step.program()
     }
 
     /// Whether this rank has the whole of what others have parts of: the only one, or the first.
     pub fn is_main_process(&self) -> bool {
-        self.division.as_ref().is_none_or(ShardingPlan::is_main_process)
+        self.sharding.as_ref().is_none_or(ShardingPlan::is_main_process)
     }
 
     /// Whether ranks have parts of the model.
-    pub(crate) fn is_divided(&self) -> bool {
-        self.division.is_some()
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.sharding.is_some()
     }
 
     /// Whether some rank says so.
-    pub(crate) fn any(&self, own: bool) -> Result<bool> {
-        self.division.as_ref().map_or(Ok(own), |d| d.any(own))
+    pub(crate) fn any_rank(&self, own: bool) -> Result<bool> {
+        self.sharding.as_ref().map_or(Ok(own), |d| d.any_rank(own))
     }
 
     /// A tensor of the state, whole; empty on ranks that don't lead. `at` counts the inputs of the step, none if it is elsewhere;
     /// `param` those of the loss.
-    fn whole(&self, at: Option<usize>, param: usize, ty: &Type) -> Result<Vec<u8>> {
-        let own = at.map(|at| self.core.read(at)).transpose()?;
-        match &self.division {
+    fn gather_whole(&self, at: Option<usize>, param: usize, ty: &Type) -> Result<Vec<u8>> {
+        let own = at.map(|at| self.train_step.read(at)).transpose()?;
+        match &self.sharding {
             None => Ok(own.unwrap_or_default()),
-            Some(division) => division.whole(param, ty, own),
+            Some(division) => division.gather_whole(param, ty, own),
         }
     }
 
     /// The input of the step that is trained tensor `i`, or its first or second moment.
     fn input_of(&self, kind: usize, i: usize) -> Option<usize> {
-        self.held[i].map(|at| kind * self.count() + at)
+        self.local_index[i].map(|at| kind * self.count() + at)
     }
 
     /// The mean loss over batches of one micro-batch each; NaN if there are none.
     pub fn validate(&mut self, batches: &[Batch], backend: &dyn Backend) -> Result<f32> {
-        let own = self.core.inputs()[..self.count()].to_vec();
+        let own = self.train_step.inputs()[..self.count()].to_vec();
         self.validate_with(&own, batches, backend)
     }
 
@@ -213,19 +213,19 @@ impl Trainer {
         for batch in batches {
             self.check(batch)?;
         }
-        let shape = [self.sizes.rows, self.sizes.seq];
+        let shape = [self.sizes.micro_batch_size, self.sizes.seq_len];
         let (mut sum, mut count) = (0.0, 0.0);
         for batch in batches {
             let loss = match &mut self.pipeline {
                 Some(pipeline) => pipeline.validate(trained, batch, shape)?,
                 None => {
                     let inputs = [self.rows(&batch.ids, &shape), self.rows(&batch.labels, &shape)];
-                    self.core.eval_loss(trained, backend, &|buffers| {
+                    self.train_step.eval_loss(trained, backend, &|buffers| {
                         buffers.iter().zip(&inputs).try_for_each(|(buffer, bytes)| Ok(buffer.write(0, bytes)?))
                     })?
                 }
             };
-            let weight = self.aim.weight(batch, self.sizes.seq, self.end);
+            let weight = self.aim.weight(batch, self.sizes.seq_len, self.end_id);
             sum += f64::from(loss) * weight;
             count += weight;
         }
@@ -234,17 +234,17 @@ impl Trainer {
 
     /// Lengths of gradients, of the last step, and of the trained tensors, layer by layer; none where ranks have parts of them.
     pub fn norms(&mut self, backend: &dyn Backend) -> Result<Vec<(String, f32, f32)>> {
-        if self.division.is_some() {
+        if self.sharding.is_some() {
             return Ok(Vec::new());
         }
-        let [gradients, weights] = self.core.norms(backend)?;
+        let [gradients, weights] = self.train_step.norms(backend)?;
         let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
-        Ok(training::norms::by_layer(&names, &gradients, &weights))
+        Ok(training::norms::norms_by_layer(&names, &gradients, &weights))
     }
 
     /// Copies of the trained tensors as they are now.
-    pub(crate) fn trained_now(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
-        Ok(self.core.snapshot_params(backend)?)
+    pub(crate) fn snapshot_params(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
+        Ok(self.train_step.snapshot_params(backend)?)
     }
 
     /// How many elements are trained.
@@ -254,15 +254,15 @@ impl Trainer {
 
     /// Bytes that a step works on: state, inputs and the arena of its activations.
     pub fn planned_bytes(&self) -> usize {
-        let program = self.core.program();
-        let arena = program.arena.max(self.pipeline.as_ref().map_or(0, Pipeline::arenas));
-        let kept = self.pipeline.as_ref().map_or(0, Pipeline::kept);
+        let program = self.train_step.program();
+        let arena = program.arena_bytes.max(self.pipeline.as_ref().map_or(0, Pipeline::arenas));
+        let kept = self.pipeline.as_ref().map_or(0, Pipeline::saved_activation_bytes);
         arena + kept + program.inputs.iter().map(Type::bytes).sum::<usize>()
     }
 
     /// How many tensors of the state are updated in place, of how many.
     pub fn in_place(&self) -> (usize, usize) {
-        self.core.in_place()
+        self.train_step.in_place()
     }
 
     /// The longest sequence that the model takes, if there is a limit.
@@ -271,7 +271,7 @@ impl Trainer {
     }
 
     /// Whether an adapter is trained.
-    pub(crate) fn adapts(&self) -> bool {
+    pub(crate) fn trains_adapter(&self) -> bool {
         self.adapter.is_some()
     }
 

@@ -2,7 +2,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use lang::consteval::Value;
+use lang::consteval::ConstValue;
 use models::{Architecture, Model};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ impl Written {
         let _ = std::fs::remove_dir_all(&folder);
         let sizes =
             [("vocab_size", 3001), ("d_model", 96), ("n_layers", 2), ("heads", 4), ("kv_heads", 2), ("d_ff", 701)];
-        let sizes = sizes.iter().map(|(name, n)| (name.to_string(), Value::int(*n)));
-        let given: BTreeMap<String, Value> = sizes.chain([("tied".to_string(), Value::bool(true))]).collect();
-        let model = Architecture::of_library("llama", given).and_then(|found| Model::fresh(found, DType::F32, 4));
+        let sizes = sizes.iter().map(|(name, n)| (name.to_string(), ConstValue::int(*n)));
+        let given: BTreeMap<String, ConstValue> = sizes.chain([("tied".to_string(), ConstValue::bool(true))]).collect();
+        let model = Architecture::from_library("llama", given).and_then(|found| Model::new_random(found, DType::F32, 4));
         let model = model.unwrap_or_else(|e| panic!("{e}"));
         model.export(&folder).unwrap_or_else(|e| panic!("{e}"));
         Written(folder, model)
@@ -39,7 +39,7 @@ const IDS: [i32; 7] = [5, 2999, 3, 77, 1000, 0, 2];
 
 fn logits(model: &Model) -> Vec<f32> {
     let cpu = Cpu::new(2);
-    let mut decoding = model.decoding(16, &cpu).unwrap_or_else(|e| panic!("{e}"));
+    let mut decoding = model.decode_session(16, &cpu).unwrap_or_else(|e| panic!("{e}"));
     let mut all = decoding.append(&IDS).unwrap_or_else(|e| panic!("{e}"));
     all.extend(decoding.append(&[9]).unwrap_or_else(|e| panic!("{e}")));
     all
@@ -81,7 +81,7 @@ fn a_file_that_is_cut_off_while_it_is_used_is_an_error() {
     let written = Written::new("cut");
     let model = written.load(DType::F32);
     let cpu = Cpu::new(2);
-    let mut decoding = model.decoding(16, &cpu).unwrap_or_else(|e| panic!("{e}"));
+    let mut decoding = model.decode_session(16, &cpu).unwrap_or_else(|e| panic!("{e}"));
     decoding.append(&IDS).unwrap_or_else(|e| panic!("{e}"));
     let path = written.0.join("model.safetensors");
     let file = std::fs::OpenOptions::new().write(true).open(&path).expect("there");
@@ -101,6 +101,6 @@ fn a_weight_in_the_file_that_is_no_number_is_refused() {
     bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     std::fs::write(&path, bytes).expect("written");
     let model = written.load(DType::F32);
-    let error = model.decoding(16, &Cpu::new(2)).err().expect("refused").to_string();
+    let error = model.decode_session(16, &Cpu::new(2)).err().expect("refused").to_string();
     assert!(error.contains("finite") && error.contains("NaN"), "{error}");
 }

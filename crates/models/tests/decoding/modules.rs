@@ -1,6 +1,6 @@
 //! A generator of small language models: parts that mix time, parts that don't, in random order.
 
-use models::Random;
+use models::SplitMix64;
 use std::fmt::Write;
 
 /// Ids that models know.
@@ -69,7 +69,7 @@ impl Text {
 }
 
 /// A part: writes statements.
-pub(crate) type Part = fn(&mut Random, &mut Text);
+pub(crate) type Part = fn(&mut SplitMix64, &mut Text);
 
 /// Every part with its name and whether it needs the whole sequence.
 pub(crate) const PARTS: &[(&str, Part, bool)] = &[
@@ -108,7 +108,7 @@ pub(crate) struct Parts {
 }
 
 /// A random model.
-pub(crate) fn module(random: &mut Random) -> Parts {
+pub(crate) fn module(random: &mut SplitMix64) -> Parts {
     let count = 2 + random.below(4);
     // Half of all models are made of parts that leave time alone.
     let plain = random.below(2) == 0;
@@ -120,7 +120,7 @@ pub(crate) fn module(random: &mut Random) -> Parts {
 }
 
 /// A model of these parts.
-pub(crate) fn module_of(random: &mut Random, parts: &[Part]) -> String {
+pub(crate) fn module_of(random: &mut SplitMix64, parts: &[Part]) -> String {
     let mut text =
         Text { params: String::new(), constants: String::new(), graph: String::new(), x: "x0".into(), names: 0 };
     for part in parts {
@@ -139,7 +139,7 @@ pub(crate) fn module_of(random: &mut Random, parts: &[Part]) -> String {
 }
 
 /// The same as a decoder that looks at what an encoder read.
-pub(crate) fn answering_module_of(random: &mut Random, parts: &[Part]) -> String {
+pub(crate) fn answering_module_of(random: &mut SplitMix64, parts: &[Part]) -> String {
     let text = module_of(random, parts);
     let matrices: String =
         ["eq", "ek", "ev", "mq", "mk", "mv"].map(|w| format!("    {w}: [{WIDTH}, {WIDTH}]\n")).concat();
@@ -175,16 +175,16 @@ pub(crate) fn answering_module_of(random: &mut Random, parts: &[Part]) -> String
         .replace("-> matmul(head, transpose=NT) -> out\n", "-> matmul(head, transpose=NT) -> logits\n")
 }
 
-fn feed_forward(random: &mut Random, t: &mut Text) {
+fn feed_forward(random: &mut SplitMix64, t: &mut Text) {
     let x = t.x.clone();
     let y = t.linear(&x, WIDTH);
     let z = t.name("z");
-    let f = random.pick(&["silu", "gelu", "tanh", "relu", "sigmoid"]);
+    let f = random.choice(&["silu", "gelu", "tanh", "relu", "sigmoid"]);
     t.line(&format!("{y} -> {f}() -> {z}"));
     t.add(&z);
 }
 
-fn norm(random: &mut Random, t: &mut Text) {
+fn norm(random: &mut SplitMix64, t: &mut Text) {
     let (w, y, x) = (t.param("weight", &format!("[{WIDTH}]")), t.name("n"), t.x.clone());
     match random.below(3) {
         0 => t.line(&format!("({x}, {w}) -> rmsnorm(eps=0.01) -> ({y}, {y}_rstd)")),
@@ -194,7 +194,7 @@ fn norm(random: &mut Random, t: &mut Text) {
     t.add(&y);
 }
 
-fn channels_first(_: &mut Random, t: &mut Text) {
+fn channels_first(_: &mut SplitMix64, t: &mut Text) {
     let (w, y, x) = (t.param("w", &format!("[{WIDTH}, {WIDTH}]")), t.name("c"), t.x.clone());
     let (a, b) = (t.name("a"), t.name("b"));
     t.line(&format!("{x} -> permute([0, 2, 1]) -> {a}"));
@@ -203,23 +203,23 @@ fn channels_first(_: &mut Random, t: &mut Text) {
     t.add(&y);
 }
 
-fn table_rows(random: &mut Random, t: &mut Text) {
+fn table_rows(random: &mut SplitMix64, t: &mut Text) {
     let (p, y) = (t.param("pos", &format!("[{LONGEST}, {WIDTH}]")), t.name("p"));
-    let slice = random.pick(&["0:T", ":T", "0:T, :"]);
+    let slice = random.choice(&["0:T", ":T", "0:T, :"]);
     t.line(&format!("{p}[{slice}] -> {y}"));
     t.add(&y);
 }
 
-fn positions(random: &mut Random, t: &mut Text) {
+fn positions(random: &mut SplitMix64, t: &mut Text) {
     let (p, n, y) = (t.param("pos", &format!("[{LONGEST}, {WIDTH}]")), t.name("n"), t.name("p"));
-    let shape = random.pick(&["[T]", "[B, T]"]);
+    let shape = random.choice(&["[T]", "[B, T]"]);
     t.line(&format!("positions({shape}) -> {n}"));
     t.line(&format!("{n} -> embedding({p}) -> {y}"));
     t.add(&y);
 }
 
 /// Numbers from 0 on that count features.
-fn fixed_numbers(_: &mut Random, t: &mut Text) {
+fn fixed_numbers(_: &mut SplitMix64, t: &mut Text) {
     let (p, n, y) = (t.param("codes", &format!("[{WIDTH}, {WIDTH}]")), t.name("n"), t.name("p"));
     t.line(&format!("positions([{WIDTH}]) -> {n}"));
     let (codes, x) = (t.name("m"), t.x.clone());
@@ -228,15 +228,15 @@ fn fixed_numbers(_: &mut Random, t: &mut Text) {
     t.add(&y);
 }
 
-fn filled(random: &mut Random, t: &mut Text) {
+fn filled(random: &mut SplitMix64, t: &mut Text) {
     let y = t.name("f");
-    let what = random.pick(&["ones([B, T, 1])", "fill([T, 1], 0.5)", "zeros([1, T, 8])"]);
+    let what = random.choice(&["ones([B, T, 1])", "fill([T, 1], 0.5)", "zeros([1, T, 8])"]);
     t.line(&format!("{what} -> {y}"));
     t.add(&y);
 }
 
-fn flash_attention(random: &mut Random, t: &mut Text) {
-    let heads = random.pick(&[1, 2, 4]);
+fn flash_attention(random: &mut SplitMix64, t: &mut Text) {
+    let heads = random.choice(&[1, 2, 4]);
     let [mut q, mut k, v] = t.heads(heads);
     if random.below(2) == 0 {
         let (qr, kr) = (t.name("q"), t.name("k"));
@@ -253,12 +253,12 @@ fn flash_attention(random: &mut Random, t: &mut Text) {
         (q, k) = (qr, kr);
     }
     let (y, lse) = (t.name("y"), t.name("lse"));
-    let window = random.pick(&["", ", window_size=3", ", softcap=2.0"]);
+    let window = random.choice(&["", ", window_size=3", ", softcap=2.0"]);
     t.line(&format!("({q}, {k}, {v}) -> flash_attention(causal=true{window}) -> ({y}, {lse})"));
     t.from_heads(&y);
 }
 
-fn slopes(_: &mut Random, t: &mut Text) {
+fn slopes(_: &mut SplitMix64, t: &mut Text) {
     let [q, k, v] = t.heads(2);
     let (s, y, lse) = (t.name("slopes"), t.name("y"), t.name("lse"));
     t.line(&format!("fill([2], 0.25) -> {s}"));
@@ -266,11 +266,11 @@ fn slopes(_: &mut Random, t: &mut Text) {
     t.from_heads(&y);
 }
 
-fn convolution(random: &mut Random, t: &mut Text) {
+fn convolution(random: &mut SplitMix64, t: &mut Text) {
     let width = 1 + random.below(4);
     let (w, y, s) = (t.param("conv", &format!("[{WIDTH}, 1, {width}]")), t.name("y"), t.name("s"));
     let (a, b, x) = (t.name("a"), t.name("b"), t.x.clone());
-    let activation = random.pick(&["silu", "none"]);
+    let activation = random.choice(&["silu", "none"]);
     t.line(&format!("{x} -> permute([0, 2, 1]) -> {a}"));
     t.line(&format!("({a}, {w}) -> mamba_conv1d(activation={activation}) -> ({y}, {s})"));
     t.line(&format!("{y} -> permute([0, 2, 1]) -> {b}"));
@@ -297,7 +297,7 @@ fn scanned(t: &mut Text) -> [String; 7] {
     [u, delta, decay, b, c, skip, bias]
 }
 
-fn selective_scan(_: &mut Random, t: &mut Text) {
+fn selective_scan(_: &mut SplitMix64, t: &mut Text) {
     let given = scanned(t).join(", ");
     let (y, s, z) = (t.name("y"), t.name("s"), t.name("z"));
     t.line(&format!("({given}) -> mamba_selective_scan() -> ({y}, {s})"));
@@ -305,7 +305,7 @@ fn selective_scan(_: &mut Random, t: &mut Text) {
     t.add(&z);
 }
 
-fn experts(_: &mut Random, t: &mut Text) {
+fn experts(_: &mut SplitMix64, t: &mut Text) {
     let (gate, up) = (t.param("gate", &format!("[3, {WIDTH}]")), t.param("up", &format!("[3, {WIDTH}, {WIDTH}]")));
     let x = t.x.clone();
     let n = t.name("e");
@@ -319,13 +319,13 @@ fn experts(_: &mut Random, t: &mut Text) {
     t.add(&n);
 }
 
-fn own_module(_: &mut Random, t: &mut Text) {
+fn own_module(_: &mut SplitMix64, t: &mut Text) {
     let (m, y, x) = (t.param("own", &format!("Doubled({WIDTH})")), t.name("y"), t.x.clone());
     t.line(&format!("{x} -> {m} -> {y}"));
     t.x = y;
 }
 
-fn manual_attention(_: &mut Random, t: &mut Text) {
+fn manual_attention(_: &mut SplitMix64, t: &mut Text) {
     let [q, k, v] = t.heads(2);
     let (s, p, y) = (t.name("s"), t.name("p"), t.name("y"));
     t.line(&format!("({q}, {k}) -> batched_matmul(transpose=NT) -> {s}"));
@@ -334,7 +334,7 @@ fn manual_attention(_: &mut Random, t: &mut Text) {
     t.from_heads(&y);
 }
 
-fn attention_to_all(_: &mut Random, t: &mut Text) {
+fn attention_to_all(_: &mut SplitMix64, t: &mut Text) {
     let [q, k, v] = t.heads(2);
     let (y, lse) = (t.name("y"), t.name("lse"));
     t.line(&format!("({q}, {k}, {v}) -> flash_attention(causal=false) -> ({y}, {lse})"));
@@ -342,7 +342,7 @@ fn attention_to_all(_: &mut Random, t: &mut Text) {
 }
 
 /// Causal, but to rows that are no positions.
-fn memory(_: &mut Random, t: &mut Text) {
+fn memory(_: &mut SplitMix64, t: &mut Text) {
     let [q, _, _] = t.heads(2);
     let mut wide = |stem: &str| {
         let (one, all) = (t.param(stem, "[2, 16, 4]"), t.name("all"));
@@ -355,7 +355,7 @@ fn memory(_: &mut Random, t: &mut Text) {
     t.from_heads(&y);
 }
 
-fn mean_over_time(random: &mut Random, t: &mut Text) {
+fn mean_over_time(random: &mut SplitMix64, t: &mut Text) {
     let (y, x) = (t.name("m"), t.x.clone());
     match random.below(3) {
         0 => t.line(&format!("{x} -> reduce_mean(dims=[1], keepdim=true) -> {y}")),
@@ -365,13 +365,13 @@ fn mean_over_time(random: &mut Random, t: &mut Text) {
     t.add(&y);
 }
 
-fn softmax_over_time(_: &mut Random, t: &mut Text) {
+fn softmax_over_time(_: &mut SplitMix64, t: &mut Text) {
     let (y, x) = (t.name("m"), t.x.clone());
     t.line(&format!("{x} -> softmax(dim=1) -> {y}"));
     t.add(&y);
 }
 
-fn cumulative(_: &mut Random, t: &mut Text) {
+fn cumulative(_: &mut SplitMix64, t: &mut Text) {
     let (m, part, y, x) =
         (t.param("mixing", &format!("[1, {LONGEST}, {LONGEST}]")), t.name("m"), t.name("y"), t.x.clone());
     t.line(&format!("{m}[:, 0:T, 0:T] -> {part}"));
@@ -379,7 +379,7 @@ fn cumulative(_: &mut Random, t: &mut Text) {
     t.add(&y);
 }
 
-fn shifted(_: &mut Random, t: &mut Text) {
+fn shifted(_: &mut SplitMix64, t: &mut Text) {
     let (z, y, x) = (t.name("z"), t.name("y"), t.x.clone());
     t.line(&format!("zeros([B, 1, {WIDTH}]) -> {z}"));
     t.line(&format!("{x} -> split([T - 1, 1], dim=1) -> ({y}_head, {y}_last)"));
@@ -387,14 +387,14 @@ fn shifted(_: &mut Random, t: &mut Text) {
     t.add(&y);
 }
 
-fn by_length(random: &mut Random, t: &mut Text) {
+fn by_length(random: &mut SplitMix64, t: &mut Text) {
     let (y, x) = (t.name("y"), t.x.clone());
-    let how = random.pick(&["scale(1.0 / T)", "mul(T)", "scale(0.1 * (T + 1))"]);
+    let how = random.choice(&["scale(1.0 / T)", "mul(T)", "scale(0.1 * (T + 1))"]);
     t.line(&format!("{x} -> {how} -> {y}"));
     t.x = y;
 }
 
-fn by_condition(_: &mut Random, t: &mut Text) {
+fn by_condition(_: &mut SplitMix64, t: &mut Text) {
     let (y, x) = (t.name("y"), t.x.clone());
     t.line("if T > 4:");
     t.line(&format!("  {x} -> scale(0.5) -> {y}"));
@@ -404,26 +404,26 @@ fn by_condition(_: &mut Random, t: &mut Text) {
 }
 
 /// Rows of a table that end at its end.
-fn from_the_end(_: &mut Random, t: &mut Text) {
+fn from_the_end(_: &mut SplitMix64, t: &mut Text) {
     let (p, y) = (t.param("pos", &format!("[{LONGEST}, {WIDTH}]")), t.name("p"));
     t.line(&format!("{p}[{LONGEST} - T:{LONGEST}] -> {y}"));
     t.add(&y);
 }
 
-fn view_across(_: &mut Random, t: &mut Text) {
+fn view_across(_: &mut SplitMix64, t: &mut Text) {
     let (y, x) = (t.name("v"), t.x.clone());
     t.line(&format!("{x} -> view([B, {WIDTH}, T]) -> transpose(1, 2) -> {y}"));
     t.add(&y);
 }
 
-fn ones_summed(_: &mut Random, t: &mut Text) {
+fn ones_summed(_: &mut SplitMix64, t: &mut Text) {
     let (o, y) = (t.name("o"), t.name("y"));
     t.line(&format!("ones([B, T, {WIDTH}]) -> {o}"));
     t.line(&format!("{o} -> reduce_sum(dims=[1], keepdim=true) -> scale(0.1) -> {y}"));
     t.add(&y);
 }
 
-fn given_state(_: &mut Random, t: &mut Text) {
+fn given_state(_: &mut SplitMix64, t: &mut Text) {
     let given = scanned(t).join(", ");
     let (start, y, s, z) = (t.name("start"), t.name("y"), t.name("s"), t.name("z"));
     t.line(&format!("fill([B, {WIDTH}, 3], 0.5) -> {start}"));

@@ -3,11 +3,11 @@
 use super::*;
 use models::train::Objective;
 
-const SIZES: StepSizes = StepSizes { rows: 4, seq: 8, accumulate: 2 };
+const SIZES: StepSizes = StepSizes { micro_batch_size: 4, seq_len: 8, gradient_accumulation_steps: 2 };
 
 /// Rows as an aim wants them.
 pub(super) fn rows_of(aim: &Objective, rows: usize, seed: u64) -> Batch {
-    let seq = SIZES.seq;
+    let seq = SIZES.seq_len;
     let mut found = batch(rows, seq, seed);
     match aim {
         Objective::Classify { classes } => {
@@ -31,15 +31,15 @@ pub(super) fn rows_of(aim: &Objective, rows: usize, seed: u64) -> Batch {
 }
 
 fn run_aim(how: &ObjectiveOptions<'_>, backend: &Cpu, comm: Option<Arc<Comm>>) -> (Ran, Vec<NamedTensor>) {
-    let made = Trainer::new(llama(&[]), None, SIZES, ADAM, &ObjectiveOptions { comm: comm.as_ref(), ..*how }, backend);
+    let made = LanguageModelTrainer::new(llama(&[]), None, SIZES, ADAM, &ObjectiveOptions { comm: comm.as_ref(), ..*how }, backend);
     let mut trainer = made.unwrap_or_else(|e| panic!("{}: {e}", how.aim));
     let mut losses = Vec::new();
     for step in 0..3 {
-        let batch = rows_of(&how.aim, SIZES.rows * SIZES.accumulate, step as u64);
+        let batch = rows_of(&how.aim, SIZES.micro_batch_size * SIZES.gradient_accumulation_steps, step as u64);
         let found = trainer.step(&batch, 1e-2, step).unwrap_or_else(|e| panic!("{}: {e}", how.aim));
-        losses.push((found.loss, found.norm));
+        losses.push((found.loss, found.grad_norm));
     }
-    let valid = trainer.validate(&[rows_of(&how.aim, SIZES.rows, 99)], backend).unwrap();
+    let valid = trainer.validate(&[rows_of(&how.aim, SIZES.micro_batch_size, 99)], backend).unwrap();
     let heads = trainer.heads().unwrap();
     let ran = Ran { losses, valid, state: trainer.state().unwrap(), sent: 0, calls: 0, bytes: 0 };
     (ran, heads)
@@ -58,11 +58,11 @@ fn other_aims_have_the_losses_of_one_process() {
         ("contrast", false),
     ] {
         let aim = Objective::parse(text).unwrap();
-        let how = ObjectiveOptions { aim, second: second.then_some(&teacher), ..ObjectiveOptions::default() };
+        let how = ObjectiveOptions { aim, second_model: second.then_some(&teacher), ..ObjectiveOptions::default() };
         let (want, own) = run_aim(&how, &Cpu::new(1), None);
         for mesh in ["dp=2", "fsdp=2", "tp=2", "sp=2", "dp=2,tp=2"] {
             let parsed = Mesh::parse(mesh).unwrap();
-            let ran = local::spawn(&parsed, |comm| {
+            let ran = thread_transport::spawn(&parsed, |comm| {
                 Ok(run_aim(&how, &Cpu::new(1).with_communicator(comm.clone()), Some(comm)))
             });
             let ran = ran.unwrap_or_else(|e| panic!("{text} on {mesh}: {e}"));
@@ -73,10 +73,10 @@ fn other_aims_have_the_losses_of_one_process() {
             }
         }
         let pipeline = Mesh::parse("pp=2").unwrap();
-        let said = local::spawn(&pipeline, |comm| {
+        let said = thread_transport::spawn(&pipeline, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
             let how = ObjectiveOptions { comm: Some(&comm), ..how };
-            Ok(Trainer::new(llama(&[]), None, SIZES, ADAM, &how, &backend).err().map(|e| e.to_string()))
+            Ok(LanguageModelTrainer::new(llama(&[]), None, SIZES, ADAM, &how, &backend).err().map(|e| e.to_string()))
         });
         let said = said.unwrap().remove(0).unwrap_or_default();
         assert!(

@@ -5,19 +5,19 @@ use super::*;
 /// Four exchanges a layer, two of them backward, each of a token with the ranks of its experts but its own: at most `k` of them.
 #[test]
 fn tokens_go_to_the_ranks_of_their_experts_alone() {
-    const SIZES: StepSizes = StepSizes { rows: 8, seq: 16, accumulate: 1 };
+    const SIZES: StepSizes = StepSizes { micro_batch_size: 8, seq_len: 16, gradient_accumulation_steps: 1 };
     for (mesh, top_k) in [("ep=4", 1), ("ep=4", 2), ("ep=8", 2), ("dp=2,ep=4", 1)] {
         let model = || model("mixtral", &[("experts", 8), ("top_k", top_k)]);
         let want = alone(model(), SIZES, 2);
         let parsed = Mesh::parse(mesh).unwrap();
-        let ran = local::spawn(&parsed, |comm| {
+        let ran = thread_transport::spawn(&parsed, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
             let how = ObjectiveOptions { comm: Some(&comm), ..ObjectiveOptions::default() };
-            let made = Trainer::new(model(), None, SIZES, ADAM, &how, &backend);
+            let made = LanguageModelTrainer::new(model(), None, SIZES, ADAM, &how, &backend);
             let mut trainer = made.unwrap_or_else(|e| panic!("{mesh}: {e}"));
             let mut losses = Vec::new();
             for step in 0..2 {
-                let found = trainer.step(&batch(SIZES.rows, SIZES.seq, step as u64), 1e-2, step).unwrap();
+                let found = trainer.step(&batch(SIZES.micro_batch_size, SIZES.seq_len, step as u64), 1e-2, step).unwrap();
                 losses.push(found.loss);
             }
             Ok((losses, comm.traffic().by_kind))
@@ -33,7 +33,7 @@ fn tokens_go_to_the_ranks_of_their_experts_alone() {
         assert_eq!(calls, 4 * layers * steps, "{mesh}");
         let ep = parsed.axis("ep").unwrap().size;
         // Every token to every rank but its own is what gathering would take.
-        let token = SIZES.rows * SIZES.seq * width * 4 * 4 * layers * steps;
+        let token = SIZES.micro_batch_size * SIZES.seq_len * width * 4 * 4 * layers * steps;
         let (most, all) = (token * (top_k as usize).min(ep - 1), token * (ep - 1));
         println!("{mesh}, {top_k} of 8: {sent} bytes sent, at most {most}, by gathering {all}");
         // Bits for blocks of 64 bytes are sent whatever is in them.

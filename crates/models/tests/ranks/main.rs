@@ -8,15 +8,15 @@ mod nested;
 mod times;
 
 use cpu::Cpu;
-use dist::{Comm, local};
+use dist::{Comm, thread_transport};
 use ir::{DType, Mesh};
-use lang::consteval::Value;
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, Trainer};
-use models::{Architecture, Model, NamedTensor, Random};
+use lang::consteval::ConstValue;
+use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use models::{Architecture, Model, NamedTensor, SplitMix64};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, max_grad_norm: 1.0 };
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
 
 fn llama(pairs: &[(&str, i64)]) -> Model {
     model("llama", pairs)
@@ -27,7 +27,7 @@ fn mixtral() -> Model {
 }
 
 fn model(name: &str, pairs: &[(&str, i64)]) -> Model {
-    let mut given: BTreeMap<String, Value> = BTreeMap::new();
+    let mut given: BTreeMap<String, ConstValue> = BTreeMap::new();
     let usual = [
         ("vocab_size", 48),
         ("d_model", 32),
@@ -38,14 +38,14 @@ fn model(name: &str, pairs: &[(&str, i64)]) -> Model {
         ("max_seq", 32),
     ];
     for (name, n) in usual.iter().chain(pairs) {
-        given.insert(name.to_string(), Value::int(*n));
+        given.insert(name.to_string(), ConstValue::int(*n));
     }
-    let architecture = Architecture::of_library(name, given).unwrap_or_else(|e| panic!("{e}"));
-    Model::fresh(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"))
+    let architecture = Architecture::from_library(name, given).unwrap_or_else(|e| panic!("{e}"));
+    Model::new_random(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn batch(rows: usize, seq: usize, seed: u64) -> Batch {
-    let mut random = Random::new(seed, 9);
+    let mut random = SplitMix64::new(seed, 9);
     let mut draw = || (0..rows * seq).map(|_| random.below(48) as i32).collect::<Vec<i32>>();
     let (ids, mut labels) = (draw(), draw());
     // Ranks have different numbers of labels that count.
@@ -65,7 +65,7 @@ struct Ran {
 }
 
 fn steps(
-    mut trainer: Trainer,
+    mut trainer: LanguageModelTrainer,
     sizes: StepSizes,
     (backend, comm): (&Cpu, Option<Arc<Comm>>),
     range: std::ops::Range<usize>,
@@ -75,13 +75,13 @@ fn steps(
     let traffic = || comm.as_ref().map_or((0, 0), |c| (c.traffic().bytes(), c.traffic().calls()));
     let before = traffic();
     for step in first..last {
-        let batch = batch(sizes.rows * sizes.accumulate, sizes.seq, step as u64);
+        let batch = batch(sizes.micro_batch_size * sizes.gradient_accumulation_steps, sizes.seq_len, step as u64);
         let found = trainer.step(&batch, 1e-2, step).unwrap_or_else(|e| panic!("{e}"));
-        losses.push((found.loss, found.norm));
+        losses.push((found.loss, found.grad_norm));
     }
     let (count, after) = ((last - first).max(1), traffic());
     let (sent, calls) = ((after.0 - before.0) / count, (after.1 - before.1) / count);
-    let valid = trainer.validate(&[batch(sizes.rows, sizes.seq, 99)], backend).unwrap();
+    let valid = trainer.validate(&[batch(sizes.micro_batch_size, sizes.seq_len, 99)], backend).unwrap();
     let bytes = trainer.planned_bytes();
     Ran { losses, valid, state: trainer.state().unwrap(), sent, calls, bytes }
 }
@@ -89,7 +89,7 @@ fn steps(
 fn alone(model: Model, sizes: StepSizes, count: usize) -> Ran {
     let cpu = Cpu::new(1);
     steps(
-        Trainer::new(model, None, sizes, ADAM, &ObjectiveOptions::default(), &cpu).unwrap(),
+        LanguageModelTrainer::new(model, None, sizes, ADAM, &ObjectiveOptions::default(), &cpu).unwrap(),
         sizes,
         (&cpu, None),
         0..count,
@@ -116,16 +116,16 @@ fn run_how(
     count: usize,
 ) -> Vec<Ran> {
     let mesh = Mesh::parse(mesh).unwrap();
-    let transports = std::sync::Mutex::new(local::transports(mesh.ranks()).into_iter().map(Some).collect::<Vec<_>>());
+    let transports = std::sync::Mutex::new(thread_transport::transports(mesh.ranks()).into_iter().map(Some).collect::<Vec<_>>());
     std::thread::scope(|scope| {
         let one = |rank: usize| {
             let (mesh, transports) = (&mesh, &transports);
             scope.spawn(move || {
                 let own = transports.lock().unwrap()[rank].take().unwrap();
-                let comm = Arc::new(Comm::new(Arc::new(own), mesh.clone()).unwrap().overlapping(overlaps));
+                let comm = Arc::new(Comm::new(Arc::new(own), mesh.clone()).unwrap().with_overlap(overlaps));
                 let backend = Cpu::new(1).with_communicator(comm.clone());
                 let how = ObjectiveOptions { comm: Some(&comm), ..*how };
-                let made = Trainer::new(model(), None, sizes, ADAM, &how, &backend);
+                let made = LanguageModelTrainer::new(model(), None, sizes, ADAM, &how, &backend);
                 steps(made.unwrap_or_else(|e| panic!("{mesh}: {e}")), sizes, (&backend, Some(comm)), 0..count)
             })
         };
@@ -137,12 +137,12 @@ fn run_how(
 /// Gradients go in few messages; neither that nor whether ranks compute meanwhile changes a bit.
 #[test]
 fn gradients_go_together_and_bits_stay() {
-    let sizes = StepSizes { rows: 4, seq: 8, accumulate: 1 };
+    let sizes = StepSizes { micro_batch_size: 4, seq_len: 8, gradient_accumulation_steps: 1 };
     let model = || llama(&[("n_layers", 4)]);
     let tensors = model().params.len();
     for mesh in ["dp=2", "dp=2,tp=2", "fsdp=2", "dp=2,pp=2"] {
         let run = |bucket: Option<usize>, overlaps: bool| {
-            run_how(mesh, &ObjectiveOptions { bucket, ..ObjectiveOptions::default() }, overlaps, &model, sizes, 2)
+            run_how(mesh, &ObjectiveOptions { bucket_bytes: bucket, ..ObjectiveOptions::default() }, overlaps, &model, sizes, 2)
         };
         let (usual, single, waiting) = (run(None, true), run(Some(0), true), run(None, false));
         println!("{mesh}: {} calls a step, one by one {}", usual[0].calls, single[0].calls);
@@ -169,13 +169,13 @@ fn in_chunks(
     range: std::ops::Range<usize>,
 ) -> Vec<Ran> {
     let mesh = Mesh::parse(mesh).unwrap();
-    let ran = local::spawn(&mesh, |comm| {
+    let ran = thread_transport::spawn(&mesh, |comm| {
         let backend = Cpu::new(1).with_communicator(comm.clone());
         let how = ObjectiveOptions { chunks, comm: Some(&comm), ..ObjectiveOptions::default() };
         let mut trainer =
-            Trainer::new(model(), None, sizes, ADAM, &how, &backend).map_err(|e| dist::Error::Call(e.to_string()))?;
+            LanguageModelTrainer::new(model(), None, sizes, ADAM, &how, &backend).map_err(|e| dist::Error::InvalidCall(e.to_string()))?;
         if let Some(state) = from {
-            trainer.restore(state).map_err(|e| dist::Error::Call(e.to_string()))?;
+            trainer.restore(state).map_err(|e| dist::Error::InvalidCall(e.to_string()))?;
         }
         Ok(steps(trainer, sizes, (&backend, Some(comm)), range.clone()))
     });
@@ -214,7 +214,7 @@ fn losses_on_meshes_equal_those_of_one_process() {
     for (mesh, accumulate) in
         [("dp=2", 1), ("tp=2", 1), ("dp=2,tp=2", 2), ("fsdp=4", 1), ("dp=2,fsdp=2", 2), ("fsdp=2,tp=2", 1)]
     {
-        let sizes = StepSizes { rows: 4, seq: 16, accumulate };
+        let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: accumulate };
         let want = alone(llama(&[]), sizes, 4);
         let ran = on_mesh(mesh, &|| llama(&[]), sizes, None, 0..4);
         same_numbers(mesh, &ran, &want);
@@ -237,7 +237,7 @@ fn sequences_and_experts_are_divided_with_the_same_losses() {
         ("sp=2,ep=2", true, 1),
         ("tp=2", true, 1),
     ] {
-        let sizes = StepSizes { rows: 4, seq: 16, accumulate };
+        let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: accumulate };
         let model = || if experts { mixtral() } else { llama(&[]) };
         let want = alone(model(), sizes, 3);
         let ran = on_mesh(mesh, &model, sizes, None, 0..3);
@@ -264,7 +264,7 @@ fn pipelines_give_the_same_losses() {
         ("pp=2,sp=2", 1, 2, false),
         ("ep=2,pp=2", 1, 2, true),
     ] {
-        let sizes = StepSizes { rows: 4, seq: 16, accumulate };
+        let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: accumulate };
         let model = || if experts { mixtral() } else { llama(&deep) };
         let want = alone(model(), sizes, 3);
         let ran = in_chunks(mesh, chunks, &model, sizes, None, 0..3);
@@ -288,12 +288,12 @@ fn generation_on_several_ranks_gives_the_same_tokens() {
         let prompt = [3, 1, 4, 1, 5];
         let alone = model.generate(&prompt, 12, &Cpu::new(1)).unwrap();
         let mesh = Mesh::parse(mesh).unwrap();
-        let ran = local::spawn(&mesh, |comm| {
+        let ran = thread_transport::spawn(&mesh, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
             let writing = GenerateOptions { ranks: Some(comm), ..GenerateOptions::default() };
             model
                 .generate_with_options(&prompt, 12, &writing, &backend, &mut |_| true)
-                .map_err(|e| dist::Error::Call(e.to_string()))
+                .map_err(|e| dist::Error::InvalidCall(e.to_string()))
         });
         for found in ran.unwrap_or_else(|e| panic!("{mesh}: {e}")) {
             assert_eq!(found.ids, alone.ids, "{mesh}");
@@ -304,7 +304,7 @@ fn generation_on_several_ranks_gives_the_same_tokens() {
 #[test]
 fn heads_that_tp_can_not_divide_are_gathered_and_right() {
     // One key head for two ranks; a width that three ranks can't share.
-    let sizes = StepSizes { rows: 2, seq: 16, accumulate: 1 };
+    let sizes = StepSizes { micro_batch_size: 2, seq_len: 16, gradient_accumulation_steps: 1 };
     for (mesh, pairs) in [("tp=2", [("kv_heads", 1), ("d_ff", 48)]), ("tp=3", [("kv_heads", 2), ("d_ff", 40)])] {
         let want = alone(llama(&pairs), sizes, 2);
         same_numbers(mesh, &on_mesh(mesh, &|| llama(&pairs), sizes, None, 0..2), &want);
@@ -313,7 +313,7 @@ fn heads_that_tp_can_not_divide_are_gathered_and_right() {
 
 #[test]
 fn a_state_goes_on_upon_another_mesh() {
-    let sizes = StepSizes { rows: 4, seq: 16, accumulate: 1 };
+    let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: 1 };
     let whole = alone(llama(&[]), sizes, 4);
     let first = on_mesh("fsdp=2,tp=2", &|| llama(&[]), sizes, None, 0..2);
     for mesh in ["fsdp=2,tp=2", "dp=2", "fsdp=4"] {
@@ -330,7 +330,7 @@ fn a_state_goes_on_upon_another_mesh() {
 
 #[test]
 fn traffic_and_memory_are_what_theory_says() {
-    let sizes = StepSizes { rows: 4, seq: 8, accumulate: 1 };
+    let sizes = StepSizes { micro_batch_size: 4, seq_len: 8, gradient_accumulation_steps: 1 };
     let large = [("vocab_size", 64), ("d_model", 128), ("n_layers", 6), ("d_ff", 256)];
     let model = || llama(&large);
     let want = alone(model(), sizes, 1);
@@ -356,17 +356,17 @@ fn traffic_and_memory_are_what_theory_says() {
 
 #[test]
 fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
-    let sizes = StepSizes { rows: 3, seq: 8, accumulate: 1 };
+    let sizes = StepSizes { micro_batch_size: 3, seq_len: 8, gradient_accumulation_steps: 1 };
     for (mesh, said) in [
         ("dp=2", "give a multiple of 2"),
         ("pp=3", "2 layers can't be divided among 3 stages"),
         ("zz=2", "it divides by dp, fsdp, tp, ep, sp, pp"),
     ] {
         let parsed = Mesh::parse(mesh).unwrap();
-        let e = local::spawn(&parsed, |comm| {
+        let e = thread_transport::spawn(&parsed, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
             let how = ObjectiveOptions { comm: Some(&comm), ..ObjectiveOptions::default() };
-            let made = Trainer::new(llama(&[]), None, sizes, ADAM, &how, &backend);
+            let made = LanguageModelTrainer::new(llama(&[]), None, sizes, ADAM, &how, &backend);
             Ok(made.err().map_or(String::new(), |e| e.to_string()))
         });
         for text in e.unwrap() {
@@ -378,8 +378,8 @@ fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
 /// Memory and traffic that a plan says are those of ranks that run, on ten meshes.
 #[test]
 fn plans_say_what_ranks_hold_and_send() {
-    use models::plan::{DEVICES, Job, cost};
-    let sizes = StepSizes { rows: 4, seq: 16, accumulate: 1 };
+    use models::plan::{DEVICES, TrainJob, cost};
+    let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: 1 };
     let pairs = [("d_model", 64), ("n_layers", 2), ("d_ff", 128)];
     let meshes = [
         "dp=2",
@@ -396,18 +396,18 @@ fn plans_say_what_ranks_hold_and_send() {
         "dp=2,pp=2",
     ];
     for mesh in meshes {
-        let sizes = StepSizes { accumulate: if mesh.contains("pp") { 4 } else { 1 }, ..sizes };
+        let sizes = StepSizes { gradient_accumulation_steps: if mesh.contains("pp") { 4 } else { 1 }, ..sizes };
         let ran = on_mesh(mesh, &|| llama(&pairs), sizes, None, 0..1);
         let held = ran.iter().map(|r| r.bytes).max().unwrap();
-        let job = Job { architecture: llama(&pairs).architecture, dtype: DType::F32, sizes, chunks: 1 };
+        let job = TrainJob { architecture: llama(&pairs).architecture, dtype: DType::F32, sizes, chunks: 1 };
         let planned = cost(&job, &Mesh::parse(mesh).unwrap(), &DEVICES[0], true);
         let planned = planned.unwrap_or_else(|e| panic!("{mesh}: {e}"));
         let off = |got: f64, want: f64| (got - want).abs() / want;
         let memory = off(planned.memory() as f64, held as f64);
-        let sent = off(planned.counts.sent(), ran[0].sent as f64);
-        println!("{mesh}: memory {} of {}, sent {} of {}", planned.memory(), held, planned.counts.sent(), ran[0].sent);
+        let sent = off(planned.counts.bytes_sent(), ran[0].sent as f64);
+        println!("{mesh}: memory {} of {}, sent {} of {}", planned.memory(), held, planned.counts.bytes_sent(), ran[0].sent);
         assert!(memory < 0.05, "{mesh}: {} bytes planned, {held} held", planned.memory());
         // What stages tell each other differs from rank to rank.
-        assert!(mesh.contains("pp") || sent < 0.01, "{mesh}: {} planned, {} sent", planned.counts.sent(), ran[0].sent);
+        assert!(mesh.contains("pp") || sent < 0.01, "{mesh}: {} planned, {} sent", planned.counts.bytes_sent(), ran[0].sent);
     }
 }

@@ -19,7 +19,7 @@ fn nested_meshes_give_the_losses_of_one_process() {
         ("tp=4", 1, false),
     ] {
         let rows = if mesh == "dp=3" { 3 } else { 4 };
-        let sizes = StepSizes { rows, seq: 16, accumulate };
+        let sizes = StepSizes { micro_batch_size: rows, seq_len: 16, gradient_accumulation_steps: accumulate };
         let model = || if experts { mixtral() } else { llama(&[]) };
         let want = alone(model(), sizes, 2);
         same_numbers(mesh, &on_mesh(mesh, &model, sizes, None, 0..2), &want);
@@ -39,7 +39,7 @@ fn sizes_that_do_not_divide_are_kept_whole_and_right() {
         ("dp=2,pp=2", wide, 1),
         ("sp=2,tp=2", odd, 1),
     ] {
-        let sizes = StepSizes { rows: 4, seq: 16, accumulate };
+        let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: accumulate };
         let want = alone(llama(&pairs), sizes, 2);
         same_numbers(mesh, &on_mesh(mesh, &|| llama(&pairs), sizes, None, 0..2), &want);
     }
@@ -50,7 +50,7 @@ fn sizes_that_do_not_divide_are_kept_whole_and_right() {
 fn tied_embeddings_stay_tied() {
     for name in ["gpt2", "gemma"] {
         for mesh in ["tp=2", "pp=2", "fsdp=2", "dp=2,pp=2", "tp=2,pp=2"] {
-            let sizes = StepSizes { rows: 4, seq: 16, accumulate: 2 };
+            let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: 2 };
             let tied = || tied(name);
             let want = alone(tied(), sizes, 2);
             same_numbers(&format!("{name} {mesh}"), &on_mesh(mesh, &tied, sizes, None, 0..2), &want);
@@ -72,9 +72,9 @@ fn tied(name: &str) -> Model {
             ("max_seq", 32),
         ],
     };
-    let given = pairs.iter().map(|(name, n)| (name.to_string(), Value::int(*n))).collect();
-    let architecture = Architecture::of_library(name, given).unwrap_or_else(|e| panic!("{e}"));
-    let model = Model::fresh(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
+    let given = pairs.iter().map(|(name, n)| (name.to_string(), ConstValue::int(*n))).collect();
+    let architecture = Architecture::from_library(name, given).unwrap_or_else(|e| panic!("{e}"));
+    let model = Model::new_random(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
     assert!(!model.params.iter().any(|p| p.path.contains("lm_head")), "{name} has a head of its own");
     model
 }
@@ -84,16 +84,16 @@ fn adapted(mesh: &str, sizes: StepSizes) -> std::result::Result<Vec<f32>, String
     let made = |comm: Option<Arc<Comm>>| -> std::result::Result<Vec<f32>, String> {
         let model = llama(&[]);
         let options = AdapterOptions::from(&LoraOptions::parse("rank=4,alpha=8,targets=q,v,down").unwrap());
-        let adapter = Adapter::fresh(&model, "tiny", options, 3).map_err(|e| e.to_string())?;
+        let adapter = Adapter::new_untrained(&model, "tiny", options, 3).map_err(|e| e.to_string())?;
         let backend = match &comm {
             Some(comm) => Cpu::new(1).with_communicator(comm.clone()),
             None => Cpu::new(1),
         };
         let how = ObjectiveOptions { comm: comm.as_ref(), ..ObjectiveOptions::default() };
-        let mut trainer = Trainer::new(model, Some(adapter), sizes, ADAM, &how, &backend).map_err(|e| e.to_string())?;
+        let mut trainer = LanguageModelTrainer::new(model, Some(adapter), sizes, ADAM, &how, &backend).map_err(|e| e.to_string())?;
         let mut losses = Vec::new();
         for step in 0..3 {
-            let batch = batch(sizes.rows * sizes.accumulate, sizes.seq, step as u64);
+            let batch = batch(sizes.micro_batch_size * sizes.gradient_accumulation_steps, sizes.seq_len, step as u64);
             losses.push(trainer.step(&batch, 1e-2, step).map_err(|e| e.to_string())?.loss);
         }
         Ok(losses)
@@ -101,13 +101,13 @@ fn adapted(mesh: &str, sizes: StepSizes) -> std::result::Result<Vec<f32>, String
     if mesh.is_empty() {
         return made(None);
     }
-    let ran = local::spawn(&Mesh::parse(mesh).unwrap(), |comm| made(Some(comm)).map_err(dist::Error::Call));
+    let ran = thread_transport::spawn(&Mesh::parse(mesh).unwrap(), |comm| made(Some(comm)).map_err(dist::Error::InvalidCall));
     ran.map(|all| all[0].clone()).map_err(|e| e.to_string())
 }
 
 #[test]
 fn adapters_train_on_meshes_or_say_why_not() {
-    let sizes = StepSizes { rows: 4, seq: 16, accumulate: 2 };
+    let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: 2 };
     let want = adapted("", sizes).unwrap();
     for mesh in ["dp=2", "tp=2", "fsdp=2", "dp=2,tp=2", "sp=2"] {
         let got = adapted(mesh, sizes).unwrap_or_else(|e| panic!("{mesh}: {e}"));
@@ -120,8 +120,8 @@ fn adapters_train_on_meshes_or_say_why_not() {
 /// In bf16, losses differ by what rounding of one dtype does; the same bits come each time.
 #[test]
 fn narrow_numbers_on_meshes() {
-    let sizes = StepSizes { rows: 4, seq: 16, accumulate: 1 };
-    let narrow = || Model::fresh(llama(&[]).architecture, DType::BF16, 5).unwrap();
+    let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: 1 };
+    let narrow = || Model::new_random(llama(&[]).architecture, DType::BF16, 5).unwrap();
     let want = alone(narrow(), sizes, 3);
     for mesh in ["dp=2", "tp=2", "fsdp=2", "pp=2"] {
         let ran = on_mesh(mesh, &narrow, sizes, None, 0..3);
@@ -135,13 +135,13 @@ fn narrow_numbers_on_meshes() {
 /// Between the products of an expert nothing is sent: what ranks say does not grow with the experts' width.
 #[test]
 fn experts_are_told_tokens_alone() {
-    use models::plan::{DEVICES, Job, cost};
+    use models::plan::{DEVICES, TrainJob, cost};
     for mesh in ["ep=2", "ep=4"] {
         let sent = [48, 480].map(|wide| {
             let architecture = model("mixtral", &[("experts", 4), ("top_k", 2), ("d_ff", wide)]).architecture;
-            let sizes = StepSizes { rows: 4, seq: 16, accumulate: 1 };
-            let job = Job { architecture, dtype: DType::F32, sizes, chunks: 1 };
-            cost(&job, &Mesh::parse(mesh).unwrap(), &DEVICES[0], true).unwrap().counts.sent()
+            let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: 1 };
+            let job = TrainJob { architecture, dtype: DType::F32, sizes, chunks: 1 };
+            cost(&job, &Mesh::parse(mesh).unwrap(), &DEVICES[0], true).unwrap().counts.bytes_sent()
         });
         println!("{mesh}: {sent:?} bytes a rank and step");
         assert_eq!(sent[0], sent[1], "{mesh}");
@@ -187,7 +187,7 @@ model Talks(vocab_size: int = 48, width: int = 32, inner: int = 64):
 /// Annotations of results change what ranks send, and no number.
 #[test]
 fn models_that_say_where_ranks_talk() {
-    let sizes = StepSizes { rows: 4, seq: 16, accumulate: 1 };
+    let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: 1 };
     let mut sent = Vec::new();
     for (k, [first, second, third]) in [
         ["replicated", "all_reduce, group=\"tp\"", "replicated"],
@@ -204,7 +204,7 @@ fn models_that_say_where_ranks_talk() {
         let made = || {
             let architecture = models::plan::architecture(path.to_str().unwrap(), "");
             let architecture = architecture.unwrap_or_else(|e| panic!("{e}"));
-            Model::fresh(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"))
+            Model::new_random(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"))
         };
         let want = alone(made(), sizes, 2);
         for mesh in ["tp=2", "dp=2,tp=2"] {
@@ -222,17 +222,17 @@ fn models_that_say_where_ranks_talk() {
 #[test]
 fn what_can_not_be_is_refused_with_a_remedy() {
     let cases: &[(&str, usize, StepSizes, &str)] = &[
-        ("pp=2", 2, StepSizes { rows: 4, seq: 8, accumulate: 3 }, "multiple of 2 micro-batches"),
-        ("sp=3", 1, StepSizes { rows: 2, seq: 8, accumulate: 1 }, "`--seq 8` can't be divided among 3"),
-        ("dp=2,fsdp=2", 1, StepSizes { rows: 6, seq: 8, accumulate: 1 }, "give a multiple of 4"),
+        ("pp=2", 2, StepSizes { micro_batch_size: 4, seq_len: 8, gradient_accumulation_steps: 3 }, "multiple of 2 micro-batches"),
+        ("sp=3", 1, StepSizes { micro_batch_size: 2, seq_len: 8, gradient_accumulation_steps: 1 }, "`--seq 8` can't be divided among 3"),
+        ("dp=2,fsdp=2", 1, StepSizes { micro_batch_size: 6, seq_len: 8, gradient_accumulation_steps: 1 }, "give a multiple of 4"),
     ];
     for (mesh, chunks, sizes, said) in cases {
         let parsed = Mesh::parse(mesh).unwrap();
-        let e = local::spawn(&parsed, |comm| {
+        let e = thread_transport::spawn(&parsed, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
             let how = ObjectiveOptions { chunks: *chunks, comm: Some(&comm), ..ObjectiveOptions::default() };
             let model = llama(&[("n_layers", 4)]);
-            let made = Trainer::new(model, None, *sizes, ADAM, &how, &backend);
+            let made = LanguageModelTrainer::new(model, None, *sizes, ADAM, &how, &backend);
             Ok(made.err().map_or(String::new(), |e| e.to_string()))
         });
         for text in e.unwrap() {

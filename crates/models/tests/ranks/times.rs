@@ -1,7 +1,7 @@
 //! What a step takes, foretold and measured. Timings need a machine of one's own: `TENSORLOOM_TIMES=1` compares them.
 
 use super::*;
-use models::plan::{Here, Job, Way};
+use models::plan::{LocalMachine, TrainJob, RankTransport};
 use std::time::Instant;
 
 /// Seconds of a step on a mesh of threads, and bytes: the median of the slowest rank, those of the fullest.
@@ -13,19 +13,19 @@ fn measured(
     count: usize,
 ) -> (f64, usize) {
     let mesh = Mesh::parse(mesh).unwrap();
-    let transports = std::sync::Mutex::new(local::transports(mesh.ranks()).into_iter().map(Some).collect::<Vec<_>>());
+    let transports = std::sync::Mutex::new(thread_transport::transports(mesh.ranks()).into_iter().map(Some).collect::<Vec<_>>());
     let found: Vec<(f64, usize)> = std::thread::scope(|scope| {
         let one = |rank: usize| {
             let (mesh, transports) = (&mesh, &transports);
             scope.spawn(move || {
                 let own = transports.lock().unwrap()[rank].take().unwrap();
-                let comm = Arc::new(Comm::new(Arc::new(own), mesh.clone()).unwrap().overlapping(overlaps));
+                let comm = Arc::new(Comm::new(Arc::new(own), mesh.clone()).unwrap().with_overlap(overlaps));
                 let backend = Cpu::new(1).with_communicator(comm.clone());
                 let how = ObjectiveOptions { comm: Some(&comm), ..ObjectiveOptions::default() };
-                let mut trainer = Trainer::new(model(), None, sizes, ADAM, &how, &backend).unwrap();
+                let mut trainer = LanguageModelTrainer::new(model(), None, sizes, ADAM, &how, &backend).unwrap();
                 let mut all = Vec::new();
                 for step in 0..count {
-                    let batch = batch(sizes.rows * sizes.accumulate, sizes.seq, step as u64);
+                    let batch = batch(sizes.micro_batch_size * sizes.gradient_accumulation_steps, sizes.seq_len, step as u64);
                     let begun = Instant::now();
                     trainer.step(&batch, 1e-3, step).unwrap();
                     all.push(begun.elapsed().as_secs_f64());
@@ -61,7 +61,7 @@ fn plans_foretell_the_time_of_a_step() {
         ("dp=2,pp=2", 4),
         ("fsdp=2,tp=2", 2),
     ];
-    let mut here = Here::new(Way::Threads);
+    let mut here = LocalMachine::new(RankTransport::Threads);
     let mut worst: f64 = 0.0;
     println!("| mesh | foretold ms | measured ms | ratio | computing | talking | waiting | memory |");
     let range =
@@ -72,8 +72,8 @@ fn plans_foretell_the_time_of_a_step() {
         None => &meshes[..1],
     };
     for (mesh, accumulate) in chosen {
-        let sizes = StepSizes { rows: 8, seq: if long { 64 } else { 16 }, accumulate: *accumulate };
-        let job = Job { architecture: llama(&pairs).architecture, dtype: DType::F32, sizes, chunks: 1 };
+        let sizes = StepSizes { micro_batch_size: 8, seq_len: if long { 64 } else { 16 }, gradient_accumulation_steps: *accumulate };
+        let job = TrainJob { architecture: llama(&pairs).architecture, dtype: DType::F32, sizes, chunks: 1 };
         let parsed = Mesh::parse(mesh).unwrap();
         // In turns, so that what else the machine does touches both.
         let (mut ratios, mut shown, mut held) = (Vec::new(), None, 0.0);
@@ -94,8 +94,8 @@ fn plans_foretell_the_time_of_a_step() {
             1e3 * cost.seconds(),
             1e3 * real,
             1e3 * cost.compute,
-            1e3 * cost.talk,
-            1e3 * cost.waits
+            1e3 * cost.communication,
+            1e3 * cost.pipeline_bubble
         );
         worst = worst.max((ratio - 1.0).abs());
     }
@@ -104,7 +104,7 @@ fn plans_foretell_the_time_of_a_step() {
 
 /// A network that is slow: what a rank sends takes its time, and no core.
 struct Slow {
-    inner: local::Local,
+    inner: thread_transport::ThreadTransport,
     speed: f64,
 }
 
@@ -115,10 +115,10 @@ impl dist::Transport for Slow {
     fn rank(&self) -> usize {
         self.inner.rank()
     }
-    fn world(&self) -> usize {
-        self.inner.world()
+    fn world_size(&self) -> usize {
+        self.inner.world_size()
     }
-    fn exchange(
+    fn send_recv(
         &self,
         tag: dist::Tag,
         sends: &[(usize, &[u8])],
@@ -126,13 +126,13 @@ impl dist::Transport for Slow {
     ) -> dist::Result<()> {
         let bytes: usize = sends.iter().map(|(_, b)| b.len()).sum();
         std::thread::sleep(std::time::Duration::from_secs_f64(50e-6 + bytes as f64 / self.speed));
-        self.inner.exchange(tag, sends, receives)
+        self.inner.send_recv(tag, sends, receives)
     }
     fn abort(&self, rank: usize, reason: &str) {
         self.inner.abort(rank, reason)
     }
-    fn finish(&self) {
-        self.inner.finish()
+    fn shutdown(&self) {
+        self.inner.shutdown()
     }
 }
 
@@ -143,25 +143,25 @@ fn buckets_and_overlap_save_time_on_a_slow_network() {
         return;
     }
     let pairs = [("vocab_size", 512), ("d_model", 128), ("n_layers", 4), ("d_ff", 384), ("max_seq", 64)];
-    let sizes = StepSizes { rows: 4, seq: 64, accumulate: 1 };
+    let sizes = StepSizes { micro_batch_size: 4, seq_len: 64, gradient_accumulation_steps: 1 };
     let mesh = Mesh::parse("dp=2").unwrap();
     let run = |bucket: usize, overlaps: bool| -> f64 {
         let times: Vec<f64> = std::thread::scope(|scope| {
-            let all: Vec<_> = local::transports(2)
+            let all: Vec<_> = thread_transport::transports(2)
                 .into_iter()
                 .map(|inner| {
                     let slow = Slow { inner, speed: 200e6 };
-                    let comm = Comm::new(Arc::new(slow), mesh.clone()).unwrap().overlapping(overlaps);
+                    let comm = Comm::new(Arc::new(slow), mesh.clone()).unwrap().with_overlap(overlaps);
                     scope.spawn(move || {
                         let comm = Arc::new(comm);
                         let backend = Cpu::new(1).with_communicator(comm.clone());
                         let how =
-                            ObjectiveOptions { bucket: Some(bucket), comm: Some(&comm), ..ObjectiveOptions::default() };
+                            ObjectiveOptions { bucket_bytes: Some(bucket), comm: Some(&comm), ..ObjectiveOptions::default() };
                         let model = llama(&pairs);
-                        let mut trainer = Trainer::new(model, None, sizes, ADAM, &how, &backend).unwrap();
+                        let mut trainer = LanguageModelTrainer::new(model, None, sizes, ADAM, &how, &backend).unwrap();
                         let mut best = f64::MAX;
                         for step in 0..8 {
-                            let batch = batch(sizes.rows, sizes.seq, step as u64);
+                            let batch = batch(sizes.micro_batch_size, sizes.seq_len, step as u64);
                             let begun = Instant::now();
                             trainer.step(&batch, 1e-3, step).unwrap();
                             best = best.min(begun.elapsed().as_secs_f64());

@@ -1,23 +1,23 @@
 //! Loops and branches. Constants of a body are seen by their names outside of it.
 
 use super::info;
-use super::writer::{V, Writer, int, ints, subgraph};
+use super::writer::{ExportedValue, ModelWriter, int, ints, subgraph};
 use crate::error::Result;
 use crate::proto::GraphProto;
 use ir::ops::{Cond, Scan, While};
 use ir::{Compare, DType, Graph, Scalar, Type};
 
-impl Writer {
+impl ModelWriter {
     /// A body: its own inputs, then what `write` makes of them.
-    fn body(&mut self, inputs: &[Type], write: impl FnOnce(&mut Writer, &[V]) -> Result<Vec<V>>) -> Result<GraphProto> {
-        let own: Vec<V> = inputs.iter().map(|ty| V { name: self.fresh(), ty: ty.clone() }).collect();
+    fn body(&mut self, inputs: &[Type], write: impl FnOnce(&mut ModelWriter, &[ExportedValue]) -> Result<Vec<ExportedValue>>) -> Result<GraphProto> {
+        let own: Vec<ExportedValue> = inputs.iter().map(|ty| ExportedValue { name: self.fresh_name(), ty: ty.clone() }).collect();
         let outside = std::mem::take(&mut self.nodes);
         let outs = write(self, &own);
         let mut node = std::mem::replace(&mut self.nodes, outside);
         let mut output = Vec::new();
         for out in outs? {
             // Each output is a value of the body of its own.
-            let name = self.fresh();
+            let name = self.fresh_name();
             node.push(crate::proto::NodeProto {
                 input: vec![out.name.clone()],
                 output: vec![name.clone()],
@@ -31,7 +31,7 @@ impl Writer {
         Ok(GraphProto { node, name: Some("body".into()), input, output, ..GraphProto::default() })
     }
 
-    pub(super) fn scan(&mut self, s: &Scan, args: &[V], types: &[Type]) -> Result<Vec<V>> {
+    pub(super) fn scan(&mut self, s: &Scan, args: &[ExportedValue], types: &[Type]) -> Result<Vec<ExportedValue>> {
         let (count, args) = if s.bounded { (Some(args[0].clone()), &args[1..]) } else { (None, args) };
         let (consts, rest) = args.split_at(s.consts);
         let (carries, xs) = rest.split_at(s.carries);
@@ -49,14 +49,14 @@ impl Writer {
             order.reverse();
         }
         let numbers = self.literal(&ir::Literal::new(&[s.length], &order));
-        let step = V { name: numbers.name.clone(), ty: numbers.ty.clone() };
+        let step = ExportedValue { name: numbers.name.clone(), ty: numbers.ty.clone() };
         let mut inputs: Vec<Type> = carries.iter().map(|v| v.ty.clone()).collect();
         inputs.extend(xs.iter().map(|v| v.ty.unbatched()));
         inputs.push(Type::scalar(DType::I64));
         let n = s.carries;
         let body = self.body(&inputs, |w, own| {
             let number = &own[own.len() - 1];
-            let args: Vec<V> = consts.iter().chain(&own[..own.len() - 1]).cloned().collect();
+            let args: Vec<ExportedValue> = consts.iter().chain(&own[..own.len() - 1]).cloned().collect();
             let mut outs = w.graph(&s.body, &args)?;
             if let Some(count) = &count {
                 // In reverse the first iterations are those at the end of the bound.
@@ -85,16 +85,16 @@ impl Writer {
             attributes.push(ints("scan_input_directions", &directions));
             attributes.push(ints("scan_output_directions", &vec![1; types.len() - n]));
         }
-        let operands: Vec<&V> = carries.iter().chain(xs).chain([&step]).collect();
-        Ok(self.many("Scan", &operands, attributes, types))
+        let operands: Vec<&ExportedValue> = carries.iter().chain(xs).chain([&step]).collect();
+        Ok(self.node_with_outputs("Scan", &operands, attributes, types))
     }
 
-    pub(super) fn cond(&mut self, c: &Cond, args: &[V], types: &[Type]) -> Result<Vec<V>> {
+    pub(super) fn cond(&mut self, c: &Cond, args: &[ExportedValue], types: &[Type]) -> Result<Vec<ExportedValue>> {
         self.choose(&c.branches.iter().map(|b| &**b).collect::<Vec<_>>(), 0, &args[0], &args[1..], types)
     }
 
     /// The branch of this index or a later one.
-    fn choose(&mut self, branches: &[&Graph], index: usize, which: &V, args: &[V], types: &[Type]) -> Result<Vec<V>> {
+    fn choose(&mut self, branches: &[&Graph], index: usize, which: &ExportedValue, args: &[ExportedValue], types: &[Type]) -> Result<Vec<ExportedValue>> {
         if index + 1 >= branches.len() {
             return self.graph(branches[index], args);
         }
@@ -103,14 +103,14 @@ impl Writer {
         let yes = self.body(&[], |w, _| w.graph(branches[index], args))?;
         let no = self.body(&[], |w, _| w.choose(branches, index + 1, which, args, types))?;
         let attributes = vec![subgraph("then_branch", yes), subgraph("else_branch", no)];
-        Ok(self.many("If", &[&here], attributes, types))
+        Ok(self.node_with_outputs("If", &[&here], attributes, types))
     }
 
-    pub(super) fn while_loop(&mut self, l: &While, args: &[V]) -> Result<Vec<V>> {
+    pub(super) fn while_loop(&mut self, l: &While, args: &[ExportedValue]) -> Result<Vec<ExportedValue>> {
         let (cond_consts, rest) = args.split_at(l.cond_consts);
         let (body_consts, carries) = rest.split_at(l.body_consts);
-        let test = |w: &mut Writer, carries: &[V]| -> Result<V> {
-            let args: Vec<V> = cond_consts.iter().chain(carries).cloned().collect();
+        let test = |w: &mut ModelWriter, carries: &[ExportedValue]| -> Result<ExportedValue> {
+            let args: Vec<ExportedValue> = cond_consts.iter().chain(carries).cloned().collect();
             Ok(w.graph(&l.cond, &args)?.remove(0))
         };
         let first = test(self, carries)?;
@@ -118,13 +118,13 @@ impl Writer {
         let mut inputs = vec![Type::scalar(DType::I64), Type::scalar(DType::Bool)];
         inputs.extend(types.iter().cloned());
         let body = self.body(&inputs, |w, own| {
-            let args: Vec<V> = body_consts.iter().chain(&own[2..]).cloned().collect();
+            let args: Vec<ExportedValue> = body_consts.iter().chain(&own[2..]).cloned().collect();
             let outs = w.graph(&l.body, &args)?;
             let on = test(w, &outs)?;
             Ok(std::iter::once(on).chain(outs).collect())
         })?;
-        let none = self.absent();
-        let operands: Vec<&V> = [&none, &first].into_iter().chain(carries).collect();
-        Ok(self.many("Loop", &operands, vec![subgraph("body", body)], &types))
+        let none = self.omitted_operand();
+        let operands: Vec<&ExportedValue> = [&none, &first].into_iter().chain(carries).collect();
+        Ok(self.node_with_outputs("Loop", &operands, vec![subgraph("body", body)], &types))
     }
 }

@@ -1,16 +1,16 @@
 //! Elementwise ops.
 
-use super::refused;
-use super::writer::{V, Writer, int, string};
+use super::export_error;
+use super::writer::{ExportedValue, ModelWriter, int, string};
 use crate::error::Result;
-use ir::{Binary, Class, Compare, DType, Scalar, Unary};
+use ir::{Binary, DTypeKind, Compare, DType, Scalar, Unary};
 
-impl Writer {
-    pub(super) fn unary(&mut self, f: Unary, x: &V) -> Result<V> {
+impl ModelWriter {
+    pub(super) fn unary(&mut self, f: Unary, x: &ExportedValue) -> Result<ExportedValue> {
         let ty = x.ty.clone();
         let d = ty.dtype;
         let named = match f {
-            Unary::Neg if d.class() == Class::Unsigned => {
+            Unary::Neg if d.kind() == DTypeKind::Unsigned => {
                 let zero = self.number(d, 0.0);
                 return Ok(self.node("Sub", &[&zero, x], &ty));
             }
@@ -81,7 +81,7 @@ impl Writer {
                 return Ok(self.node("Not", &[&either], &bools));
             }
             Unary::ErfInv | Unary::Lgamma | Unary::Digamma | Unary::PopulationCount => {
-                return Err(refused(
+                return Err(export_error(
                     f.name(),
                     "ONNX has no such function; export the part of the model before or after it",
                 ));
@@ -91,7 +91,7 @@ impl Writer {
     }
 
     /// `exp(x) - 1` without loss near 0: `2·tanh(x/2) / (1 - tanh(x/2))`.
-    fn expm1(&mut self, x: &V) -> V {
+    fn expm1(&mut self, x: &ExportedValue) -> ExportedValue {
         let ty = x.ty.clone();
         let (half, one, two) = (self.number(ty.dtype, 0.5), self.number(ty.dtype, 1.0), self.number(ty.dtype, 2.0));
         let h = self.node("Mul", &[x, &half], &ty);
@@ -106,7 +106,7 @@ impl Writer {
     }
 
     /// `log(1 + x)` without loss near 0: `2·atanh(x / (2 + x))`.
-    fn log1p(&mut self, x: &V) -> V {
+    fn log1p(&mut self, x: &ExportedValue) -> ExportedValue {
         let ty = x.ty.clone();
         let (half, one, two) = (self.number(ty.dtype, 0.5), self.number(ty.dtype, 1.0), self.number(ty.dtype, 2.0));
         let a = self.node("Abs", &[x], &ty);
@@ -123,7 +123,7 @@ impl Writer {
     }
 
     /// `Max` or `Min`, also of bools.
-    pub(super) fn extremum(&mut self, op: &str, a: &V, b: &V) -> V {
+    pub(super) fn extremum(&mut self, op: &str, a: &ExportedValue, b: &ExportedValue) -> ExportedValue {
         let ty = a.ty.clone();
         let op = match (ty.dtype, op) {
             (DType::Bool, "Max") => "Or",
@@ -133,7 +133,7 @@ impl Writer {
         self.node(op, &[a, b], &ty)
     }
 
-    pub(super) fn binary_op(&mut self, f: Binary, a: &V, b: &V) -> Result<V> {
+    pub(super) fn binary_op(&mut self, f: Binary, a: &ExportedValue, b: &ExportedValue) -> Result<ExportedValue> {
         let ty = a.ty.clone();
         let (d, bool) = (ty.dtype, ty.dtype == DType::Bool);
         let op = match f {
@@ -149,14 +149,14 @@ impl Writer {
             Binary::And => "BitwiseAnd",
             Binary::Or => "BitwiseOr",
             Binary::Xor => "BitwiseXor",
-            Binary::Rem => return Ok(self.with("Mod", &[a, b], vec![int("fmod", 1)], &ty)),
+            Binary::Rem => return Ok(self.node_with_attributes("Mod", &[a, b], vec![int("fmod", 1)], &ty)),
             Binary::Pow if d.is_float() || matches!(d, DType::I32 | DType::I64) => "Pow",
             Binary::Pow => {
                 let (wa, mut wb) = (self.cast(a, DType::I64), self.cast(b, DType::I64));
                 if d == DType::U64 {
                     // Exponents from 2⁶³ on are negative in i64. Modulo 2⁶⁴ odd numbers repeat after 2⁶² exponents, and even ones are 0 from
                     // 64 on: 2⁶² with the lower bits gives the same.
-                    let number = |w: &mut Writer, n: i64| w.scalar(Scalar::from_i64(DType::I64, n));
+                    let number = |w: &mut ModelWriter, n: i64| w.scalar(Scalar::from_i64(DType::I64, n));
                     let (zero, low, high) = (number(self, 0), number(self, (1 << 62) - 1), number(self, 1 << 62));
                     let rest = self.node("BitwiseAnd", &[&wb, &low], &wb.ty.clone());
                     let same = self.node("BitwiseOr", &[&rest, &high], &wb.ty.clone());
@@ -166,18 +166,18 @@ impl Writer {
                 let p = self.node("Pow", &[&wa, &wb], &wa.ty);
                 return Ok(self.cast(&p, d));
             }
-            Binary::Shl | Binary::Shr if d.class() == Class::Unsigned => {
+            Binary::Shl | Binary::Shr if d.kind() == DTypeKind::Unsigned => {
                 let direction = if f == Binary::Shl { "LEFT" } else { "RIGHT" };
                 let width = self.scalar(Scalar::from_i64(d, i64::from(d.bits())));
                 let far = self.node("GreaterOrEqual", &[b, &width], &ty.with_dtype(DType::Bool));
                 let zero = self.scalar(Scalar::zero(d));
                 let near = self.node("Where", &[&far, &zero, b], &ty);
-                let s = self.with("BitShift", &[a, &near], vec![string("direction", direction)], &ty);
+                let s = self.node_with_attributes("BitShift", &[a, &near], vec![string("direction", direction)], &ty);
                 return Ok(self.node("Where", &[&far, &zero, &s], &ty));
             }
             Binary::Atan2 => return Ok(self.atan2(a, b)),
             Binary::Shl | Binary::Shr | Binary::Zeta => {
-                return Err(refused(
+                return Err(export_error(
                     f.name(),
                     "ONNX has no such function of these types; cast to unsigned integers for shifts",
                 ));
@@ -187,7 +187,7 @@ impl Writer {
     }
 
     /// By quadrants: the angle of `|y| / |x|`, turned.
-    fn atan2(&mut self, y: &V, x: &V) -> V {
+    fn atan2(&mut self, y: &ExportedValue, x: &ExportedValue) -> ExportedValue {
         let (ty, d) = (y.ty.clone(), y.ty.dtype);
         let bools = ty.with_dtype(DType::Bool);
         let (ay, ax) = (self.node("Abs", &[y], &ty), self.node("Abs", &[x], &ty));
@@ -206,7 +206,7 @@ impl Writer {
         let quarter = self.number(d, std::f64::consts::FRAC_PI_2);
         let turned = self.node("Sub", &[&quarter, &a], &ty);
         let a = self.node("Where", &[&steep, &turned, &a], &ty);
-        let negative = |w: &mut Writer, v: &V| -> V {
+        let negative = |w: &mut ModelWriter, v: &ExportedValue| -> ExportedValue {
             // The sign bit, which 1/v shows for zeros.
             let r = w.node("Reciprocal", &[v], &ty);
             let (below, is_zero) = (w.node("Less", &[v, &zero], &bools), w.node("Equal", &[v, &zero], &bools));
@@ -227,7 +227,7 @@ impl Writer {
         self.node("Where", &[&nan, &sum, &a], &ty)
     }
 
-    pub(super) fn compare(&mut self, f: Compare, a: &V, b: &V) -> V {
+    pub(super) fn compare(&mut self, f: Compare, a: &ExportedValue, b: &ExportedValue) -> ExportedValue {
         let bools = a.ty.with_dtype(DType::Bool);
         let (a, b) = match (f, a.ty.dtype) {
             (Compare::Eq | Compare::Ne, _) => (a.clone(), b.clone()),
@@ -249,7 +249,7 @@ impl Writer {
     }
 
     /// Integers saturate from floats, and NaN becomes 0, which ONNX leaves open.
-    pub(super) fn cast_op(&mut self, x: &V, to: DType) -> V {
+    pub(super) fn cast_op(&mut self, x: &ExportedValue, to: DType) -> ExportedValue {
         let from = x.ty.dtype;
         if !(from.is_float() && to.is_int()) {
             return self.cast(x, to);
@@ -277,7 +277,7 @@ impl Writer {
         self.node("Where", &[&below, &least, &y], &y.ty.clone())
     }
 
-    pub(super) fn quantize(&mut self, x: &V, to: DType) -> V {
+    pub(super) fn quantize(&mut self, x: &ExportedValue, to: DType) -> ExportedValue {
         if !to.is_float() || !x.ty.dtype.is_float() {
             return self.cast_op(x, to);
         }
@@ -289,11 +289,11 @@ impl Writer {
         self.cast(&y, to)
     }
 
-    pub(super) fn bitcast(&mut self, x: &V, to: DType) -> Result<V> {
+    pub(super) fn bitcast(&mut self, x: &ExportedValue, to: DType) -> Result<ExportedValue> {
         let from = x.ty.dtype;
         match from.is_int() && to.is_int() {
             true => Ok(self.cast(x, to)),
-            false => Err(refused(
+            false => Err(export_error(
                 "bitcast",
                 "the bits of floats have no op before opset 26; export the part of the model before or after it",
             )),

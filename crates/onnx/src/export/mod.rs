@@ -3,11 +3,11 @@
 
 mod control;
 mod elementwise;
-mod meaning;
-mod named;
-mod places;
-mod products;
-mod views;
+mod semantics;
+mod composites;
+mod gather_scatter;
+mod matmul;
+mod shape_ops;
 mod windows;
 mod writer;
 
@@ -21,14 +21,14 @@ use crate::tensor;
 use ir::{Graph, Literal, Node, Op, Semantics, Type};
 use prost::Message;
 use std::collections::BTreeMap;
-use writer::{V, Writer};
+use writer::{ExportedValue, ModelWriter};
 
 /// The opset that is written.
 pub(crate) const OPSET: i64 = 22;
 
 /// What a model calls a graph's inputs and outputs; those without a name are `input_0`, `output_0`, ….
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+pub struct ExportNames {
     /// Names of inputs, in order.
     pub inputs: Vec<String>,
     /// Names of outputs, in order.
@@ -38,12 +38,12 @@ pub struct Names {
 }
 
 /// A graph as the bytes of an ONNX model.
-pub fn export(graph: &Graph, names: &Names) -> Result<Vec<u8>> {
+pub fn export(graph: &Graph, names: &ExportNames) -> Result<Vec<u8>> {
     Ok(export_model(graph, names)?.encode_to_vec())
 }
 
 /// A graph as an ONNX model.
-pub fn export_model(graph: &Graph, names: &Names) -> Result<ModelProto> {
+pub fn export_model(graph: &Graph, names: &ExportNames) -> Result<ModelProto> {
     let mut taken = std::collections::BTreeSet::new();
     let mut name = |list: &[String], i: usize, what: &str| -> Result<String> {
         let name = list.get(i).filter(|n| !n.is_empty()).cloned().unwrap_or_else(|| format!("{what}_{i}"));
@@ -52,7 +52,7 @@ pub fn export_model(graph: &Graph, names: &Names) -> Result<ModelProto> {
             false => Err(Error::Model(format!("two inputs or outputs are called `{name}`; give them different names"))),
         }
     };
-    let mut w = Writer::default();
+    let mut w = ModelWriter::default();
     let (mut args, mut inputs) = (Vec::new(), Vec::new());
     for (i, ty) in graph.input_types().into_iter().enumerate() {
         let name = name(&names.inputs, i, "input")?;
@@ -63,13 +63,13 @@ pub fn export_model(graph: &Graph, names: &Names) -> Result<ModelProto> {
             }
             None => inputs.push(info(&name, &ty)),
         }
-        args.push(V { name, ty });
+        args.push(ExportedValue { name, ty });
     }
     let outs = w.graph(graph, &args)?;
     let mut outputs = Vec::new();
     for (i, out) in outs.iter().enumerate() {
         let name = name(&names.outputs, i, "output")?;
-        w.named("Identity", &[out], &name);
+        w.node_named("Identity", &[out], &name);
         outputs.push(info(&name, &out.ty));
     }
     let graph = GraphProto {
@@ -94,15 +94,15 @@ pub fn export_model(graph: &Graph, names: &Names) -> Result<ModelProto> {
 pub(crate) fn info(name: &str, ty: &Type) -> ValueInfo {
     let dim = |&d: &usize| Dimension { value: Some(DimensionValue::Size(d as i64)) };
     let shape = ShapeProto { dim: ty.shape.iter().map(dim).collect() };
-    let tensor = TensorType { elem_type: Some(Elem::of(ty.dtype).number()), shape: Some(shape) };
+    let tensor = TensorType { elem_type: Some(Elem::from_dtype(ty.dtype).number()), shape: Some(shape) };
     ValueInfo { name: Some(name.to_string()), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
 }
 
-impl Writer {
+impl ModelWriter {
     /// Writes a graph's nodes; gives its outputs.
-    pub(crate) fn graph(&mut self, graph: &Graph, args: &[V]) -> Result<Vec<V>> {
-        let live = graph.live();
-        let mut values: Vec<Option<V>> = vec![None; graph.num_values()];
+    pub(crate) fn graph(&mut self, graph: &Graph, args: &[ExportedValue]) -> Result<Vec<ExportedValue>> {
+        let live = graph.live_values();
+        let mut values: Vec<Option<ExportedValue>> = vec![None; graph.num_values()];
         for (v, a) in graph.inputs().iter().zip(args) {
             values[v.0 as usize] = Some(a.clone());
         }
@@ -110,7 +110,7 @@ impl Writer {
             if !node.outs.iter().any(|v| live[v.0 as usize]) {
                 continue;
             }
-            let args: Vec<V> = node.args.iter().filter_map(|a| values[a.0 as usize].clone()).collect();
+            let args: Vec<ExportedValue> = node.args.iter().filter_map(|a| values[a.0 as usize].clone()).collect();
             let types: Vec<Type> = node.outs.iter().map(|&o| graph.ty(o).clone()).collect();
             let outs = self.node_of(node, &args, &types)?;
             for (&v, out) in node.outs.iter().zip(outs) {
@@ -121,23 +121,23 @@ impl Writer {
         graph.outputs().iter().map(|v| values[v.0 as usize].clone().ok_or_else(missing)).collect()
     }
 
-    fn node_of(&mut self, node: &Node, args: &[V], types: &[Type]) -> Result<Vec<V>> {
+    fn node_of(&mut self, node: &Node, args: &[ExportedValue], types: &[Type]) -> Result<Vec<ExportedValue>> {
         // Numbers of 8 bits are computed with in f32, which holds each of them.
         let small = |t: &Type| t.dtype.is_float() && t.dtype.size() == 1;
         let converts = matches!(node.op, Op::Cast(_) | Op::Quantize(_) | Op::Const(_) | Op::Bitcast(_));
         if !converts && node.op.semantics().is_plain() && args.iter().map(|a| &a.ty).chain(types).any(small) {
             let wide = |t: &Type| if small(t) { t.with_dtype(ir::DType::F32) } else { t.clone() };
-            let lifted: Vec<V> = args.iter().map(|a| self.cast(a, wide(&a.ty).dtype)).collect();
+            let lifted: Vec<ExportedValue> = args.iter().map(|a| self.cast(a, wide(&a.ty).dtype)).collect();
             let outs: Vec<Type> = types.iter().map(wide).collect();
-            let outs = self.op(&widened(&node.op), &lifted, &outs)?;
+            let outs = self.op(&widen_fp8(&node.op), &lifted, &outs)?;
             return Ok(outs.iter().zip(types).map(|(o, t)| self.cast(o, t.dtype)).collect());
         }
         self.op(&node.op, args, types)
     }
 
-    fn op(&mut self, op: &Op, args: &[V], types: &[Type]) -> Result<Vec<V>> {
+    fn op(&mut self, op: &Op, args: &[ExportedValue], types: &[Type]) -> Result<Vec<ExportedValue>> {
         let out = types.first().cloned().unwrap_or_else(|| Type::scalar(ir::DType::F32));
-        let one = |v: V| Ok(vec![v]);
+        let one = |v: ExportedValue| Ok(vec![v]);
         match op {
             Op::Const(c) => one(self.literal(&c.0)),
             Op::Cumulative(c) => one(self.cumulative(c.kind, &args[0], c.axis, c.reverse)?),
@@ -155,21 +155,21 @@ impl Writer {
             Op::Cond(c) => self.cond(c, args, types),
             Op::While(w) => self.while_loop(w, args),
             Op::Composite(c) => self.composite(c, args, types),
-            Op::Collective(_) => Err(refused(op.name(), "it belongs inside of a shard_map; export that")),
+            Op::Collective(_) => Err(export_error(op.name(), "it belongs inside of a shard_map; export that")),
             // What it means says how it is written; what is nothing but a name has no counterpart.
-            other => self.by_meaning(other, args, types),
+            other => self.by_semantics(other, args, types),
         }
     }
 }
 
 const NO_COUNTERPART: &str = "ONNX has no such op; export the part of the model before or after it";
 
-pub(crate) fn refused(op: &str, problem: &str) -> Error {
+pub(crate) fn export_error(op: &str, problem: &str) -> Error {
     Error::Export { op: op.to_string(), problem: problem.to_string() }
 }
 
 /// The op with results in f32 where they had 8 bits.
-fn widened(op: &Op) -> Op {
+fn widen_fp8(op: &Op) -> Op {
     use ir::DType::F32;
     let wide = |d: ir::DType| if d.is_float() && d.size() == 1 { F32 } else { d };
     match op.clone() {
@@ -195,11 +195,11 @@ fn widened(op: &Op) -> Op {
     }
 }
 
-trait Plain {
+trait HasNoBody {
     fn is_plain(&self) -> bool;
 }
 
-impl Plain for Semantics {
+impl HasNoBody for Semantics {
     /// Whether the op has no body that would be written with types of its own.
     fn is_plain(&self) -> bool {
         !matches!(self, Semantics::Inline(_))

@@ -1,15 +1,15 @@
 //! Reductions of sliding windows: each element of the window read everywhere at once, and combined.
 
-use super::refused;
-use super::writer::{V, Writer, ints, signed};
+use super::export_error;
+use super::writer::{ExportedValue, ModelWriter, ints, signed};
 use crate::error::Result;
 use ir::ops::{ReduceKind, ReduceWindow};
 
 /// Windows of more elements are not written out.
-const MOST: usize = 1024;
+const MAX_WINDOW_ELEMENTS: usize = 1024;
 
-impl Writer {
-    pub(super) fn reduce_window(&mut self, r: &ReduceWindow, x: &V) -> Result<V> {
+impl ModelWriter {
+    pub(super) fn reduce_window(&mut self, r: &ReduceWindow, x: &ExportedValue) -> Result<ExportedValue> {
         let rank = x.ty.rank();
         let w = &r.windows;
         let dtype = x.ty.dtype;
@@ -29,7 +29,7 @@ impl Writer {
             let shape: Vec<usize> = ir::ops::Op::from(r.clone())
                 .infer(std::slice::from_ref(&x.ty))
                 .map(|t| t[0].shape.to_vec())
-                .map_err(|p| refused("reduce_window", &p.to_string()))?;
+                .map_err(|p| export_error("reduce_window", &p.to_string()))?;
             return Ok(self.expand(&identity, &shape));
         }
         let pooled = rank >= 3 && r.window[..2] == [1, 1] && w.strides[..2] == [1, 1];
@@ -39,16 +39,16 @@ impl Writer {
                 ints("strides", &signed(&w.strides[2..])),
                 ints("dilations", &signed(&w.window_dilation[2..])),
             ];
-            return Ok(self.with("MaxPool", &[&padded], attributes, &x.ty.with_shape(&counts)));
+            return Ok(self.node_with_attributes("MaxPool", &[&padded], attributes, &x.ty.with_shape(&counts)));
         }
         let cells: usize = r.window.iter().product();
-        if cells > MOST {
-            return Err(refused(
+        if cells > MAX_WINDOW_ELEMENTS {
+            return Err(export_error(
                 r.kind.name(),
-                &format!("windows of {cells} elements are not written out; at most {MOST}"),
+                &format!("windows of {cells} elements are not written out; at most {MAX_WINDOW_ELEMENTS}"),
             ));
         }
-        let mut sum: Option<V> = None;
+        let mut sum: Option<ExportedValue> = None;
         for cell in 0..cells {
             let (mut rest, mut start) = (cell, vec![0; rank]);
             for a in (0..rank).rev() {
@@ -62,6 +62,6 @@ impl Writer {
                 Some(s) => self.binary_op(r.kind.combine(), &s, &part)?,
             });
         }
-        sum.ok_or_else(|| refused(r.kind.name(), "a window without elements"))
+        sum.ok_or_else(|| export_error(r.kind.name(), "a window without elements"))
     }
 }

@@ -7,20 +7,20 @@ use ir::{DType, Literal, Scalar, Type};
 
 /// A value by its name in the model.
 #[derive(Clone, Debug)]
-pub(crate) struct V {
+pub(crate) struct ExportedValue {
     pub(crate) name: String,
     pub(crate) ty: Type,
 }
 
 #[derive(Default)]
-pub(crate) struct Writer {
+pub(crate) struct ModelWriter {
     pub(crate) nodes: Vec<NodeProto>,
     pub(crate) initializers: Vec<TensorProto>,
     next: usize,
 }
 
 /// Constants of more elements are kept with the model's weights.
-const SMALL: usize = 64;
+const MAX_INLINE_ELEMENTS: usize = 64;
 
 pub(crate) fn int(name: &str, i: i64) -> AttributeProto {
     AttributeProto { name: Some(name.into()), i: Some(i), r#type: Some(2), ..AttributeProto::default() }
@@ -51,27 +51,27 @@ pub(crate) fn signed(list: &[usize]) -> Vec<i64> {
     list.iter().map(|&x| x as i64).collect()
 }
 
-impl Writer {
+impl ModelWriter {
     /// A name that nothing has yet.
-    pub(crate) fn fresh(&mut self) -> String {
+    pub(crate) fn fresh_name(&mut self) -> String {
         self.next += 1;
         format!("v{}", self.next)
     }
 
     /// A node with one output.
-    pub(crate) fn node(&mut self, op: &str, args: &[&V], ty: &Type) -> V {
-        self.with(op, args, Vec::new(), ty)
+    pub(crate) fn node(&mut self, op: &str, args: &[&ExportedValue], ty: &Type) -> ExportedValue {
+        self.node_with_attributes(op, args, Vec::new(), ty)
     }
 
     /// A node with attributes and one output.
-    pub(crate) fn with(&mut self, op: &str, args: &[&V], attributes: Vec<AttributeProto>, ty: &Type) -> V {
-        let mut outs = self.many(op, args, attributes, std::slice::from_ref(ty));
+    pub(crate) fn node_with_attributes(&mut self, op: &str, args: &[&ExportedValue], attributes: Vec<AttributeProto>, ty: &Type) -> ExportedValue {
+        let mut outs = self.node_with_outputs(op, args, attributes, std::slice::from_ref(ty));
         outs.remove(0)
     }
 
     /// A node with several outputs.
-    pub(crate) fn many(&mut self, op: &str, args: &[&V], attribute: Vec<AttributeProto>, types: &[Type]) -> Vec<V> {
-        let outs: Vec<V> = types.iter().map(|ty| V { name: self.fresh(), ty: ty.clone() }).collect();
+    pub(crate) fn node_with_outputs(&mut self, op: &str, args: &[&ExportedValue], attribute: Vec<AttributeProto>, types: &[Type]) -> Vec<ExportedValue> {
+        let outs: Vec<ExportedValue> = types.iter().map(|ty| ExportedValue { name: self.fresh_name(), ty: ty.clone() }).collect();
         self.nodes.push(NodeProto {
             input: args.iter().map(|v| v.name.clone()).collect(),
             output: outs.iter().map(|v| v.name.clone()).collect(),
@@ -84,7 +84,7 @@ impl Writer {
     }
 
     /// A node whose output has a given name.
-    pub(crate) fn named(&mut self, op: &str, args: &[&V], name: &str) {
+    pub(crate) fn node_named(&mut self, op: &str, args: &[&ExportedValue], name: &str) {
         let node = NodeProto {
             input: args.iter().map(|v| v.name.clone()).collect(),
             output: vec![name.to_string()],
@@ -96,15 +96,15 @@ impl Writer {
     }
 
     /// An operand that is left out.
-    pub(crate) fn absent(&self) -> V {
-        V { name: String::new(), ty: Type::scalar(DType::F32) }
+    pub(crate) fn omitted_operand(&self) -> ExportedValue {
+        ExportedValue { name: String::new(), ty: Type::scalar(DType::F32) }
     }
 
-    pub(crate) fn literal(&mut self, x: &Literal) -> V {
-        if x.ty().numel() > SMALL {
-            let name = format!("constant_{}", self.fresh());
+    pub(crate) fn literal(&mut self, x: &Literal) -> ExportedValue {
+        if x.ty().numel() > MAX_INLINE_ELEMENTS {
+            let name = format!("constant_{}", self.fresh_name());
             self.initializers.push(tensor::proto(&name, x));
-            return V { name, ty: x.ty().clone() };
+            return ExportedValue { name, ty: x.ty().clone() };
         }
         let value = AttributeProto {
             name: Some("value".into()),
@@ -112,57 +112,57 @@ impl Writer {
             r#type: Some(4),
             ..AttributeProto::default()
         };
-        self.with("Constant", &[], vec![value], x.ty())
+        self.node_with_attributes("Constant", &[], vec![value], x.ty())
     }
 
     /// A vector of i64.
-    pub(crate) fn numbers(&mut self, list: &[i64]) -> V {
+    pub(crate) fn numbers(&mut self, list: &[i64]) -> ExportedValue {
         self.literal(&Literal::new(&[list.len()], list))
     }
 
-    pub(crate) fn sizes(&mut self, list: &[usize]) -> V {
+    pub(crate) fn sizes(&mut self, list: &[usize]) -> ExportedValue {
         self.numbers(&signed(list))
     }
 
     /// One number of a dtype, of rank 0, which broadcasts.
-    pub(crate) fn scalar(&mut self, s: Scalar) -> V {
+    pub(crate) fn scalar(&mut self, s: Scalar) -> ExportedValue {
         self.literal(&Literal::scalar(s))
     }
 
-    pub(crate) fn number(&mut self, dtype: DType, x: f64) -> V {
+    pub(crate) fn number(&mut self, dtype: DType, x: f64) -> ExportedValue {
         self.scalar(Scalar::from_f64(dtype, x))
     }
 
-    pub(crate) fn cast(&mut self, x: &V, dtype: DType) -> V {
+    pub(crate) fn cast(&mut self, x: &ExportedValue, dtype: DType) -> ExportedValue {
         if x.ty.dtype == dtype {
             return x.clone();
         }
-        let mut attributes = vec![int("to", Elem::of(dtype).number().into())];
+        let mut attributes = vec![int("to", Elem::from_dtype(dtype).number().into())];
         if dtype.is_float() && dtype.size() == 1 {
             // Ours gives NaN or infinity beyond the range.
             attributes.push(int("saturate", 0));
         }
-        self.with("Cast", &[x], attributes, &x.ty.with_dtype(dtype))
+        self.node_with_attributes("Cast", &[x], attributes, &x.ty.with_dtype(dtype))
     }
 
-    pub(crate) fn reshape(&mut self, x: &V, shape: &[usize]) -> V {
+    pub(crate) fn reshape(&mut self, x: &ExportedValue, shape: &[usize]) -> ExportedValue {
         if x.ty.shape.as_slice() == shape {
             return x.clone();
         }
         let s = self.sizes(shape);
         let attributes = if shape.contains(&0) { vec![int("allowzero", 1)] } else { Vec::new() };
-        self.with("Reshape", &[x, &s], attributes, &x.ty.with_shape(shape))
+        self.node_with_attributes("Reshape", &[x, &s], attributes, &x.ty.with_shape(shape))
     }
 
-    pub(crate) fn permute(&mut self, x: &V, perm: &[usize]) -> V {
+    pub(crate) fn permute(&mut self, x: &ExportedValue, perm: &[usize]) -> ExportedValue {
         if perm.iter().enumerate().all(|(i, &p)| i == p) {
             return x.clone();
         }
         let shape: Vec<usize> = perm.iter().map(|&p| x.ty.shape[p]).collect();
-        self.with("Transpose", &[x], vec![ints("perm", &signed(perm))], &x.ty.with_shape(&shape))
+        self.node_with_attributes("Transpose", &[x], vec![ints("perm", &signed(perm))], &x.ty.with_shape(&shape))
     }
 
-    pub(crate) fn expand(&mut self, x: &V, shape: &[usize]) -> V {
+    pub(crate) fn expand(&mut self, x: &ExportedValue, shape: &[usize]) -> ExportedValue {
         if x.ty.shape.as_slice() == shape {
             return x.clone();
         }
@@ -170,7 +170,7 @@ impl Writer {
         self.node("Expand", &[x, &s], &x.ty.with_shape(shape))
     }
 
-    pub(crate) fn broadcast(&mut self, x: &V, shape: &[usize], dims: &[usize]) -> V {
+    pub(crate) fn broadcast(&mut self, x: &ExportedValue, shape: &[usize], dims: &[usize]) -> ExportedValue {
         let mut placed = vec![1; shape.len()];
         for (&d, &s) in dims.iter().zip(&x.ty.shape) {
             placed[d] = s;
@@ -189,15 +189,15 @@ impl Writer {
     }
 
     /// `op(a, b)` of one type, either of which may broadcast.
-    pub(crate) fn arith(&mut self, op: &str, a: &V, b: &V) -> V {
+    pub(crate) fn arith(&mut self, op: &str, a: &ExportedValue, b: &ExportedValue) -> ExportedValue {
         let ty = if a.ty.rank() >= b.ty.rank() { a.ty.clone() } else { b.ty.clone() };
         self.node(op, &[a, b], &ty)
     }
 
-    pub(crate) fn concat(&mut self, xs: &[V], axis: usize) -> V {
+    pub(crate) fn concat(&mut self, xs: &[ExportedValue], axis: usize) -> ExportedValue {
         let mut ty = xs[0].ty.clone();
         ty.shape[axis] = xs.iter().map(|x| x.ty.shape[axis]).sum();
-        let args: Vec<&V> = xs.iter().collect();
-        self.with("Concat", &args, vec![int("axis", axis as i64)], &ty)
+        let args: Vec<&ExportedValue> = xs.iter().collect();
+        self.node_with_attributes("Concat", &args, vec![int("axis", axis as i64)], &ty)
     }
 }

@@ -1,26 +1,26 @@
 //! Scaled dot-product attention with its caches and masks.
 
-use super::Outs;
-use super::products::matmul_of;
+use super::NodeOutputs;
+use super::matmul::matmul_of;
 use crate::error::{Error, Result};
-use crate::node::Cx;
-use ir::composites::attention::{Attention, attention};
+use crate::node::NodeContext;
+use ir::composites::attention::{AttentionOptions, attention};
 use ir::ops::ReduceKind;
 use ir::{Binary, Compare, DType, GraphBuilder, Literal, Type, Unary, Value};
 
-pub(super) fn convert(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn convert(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (q, k, v) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
     let (mask, past_k, past_v, lengths) = (cx.opt(3)?, cx.opt(4)?, cx.opt(5)?, cx.opt(6)?);
     let flat = cx.rank(q) == 3;
-    let heads = |cx: &Cx, name: &str, x: Value| -> Result<usize> {
+    let heads = |cx: &NodeContext, name: &str, x: Value| -> Result<usize> {
         let n = cx.count(name, 0)?;
         let width = cx.shape(x).last().copied().unwrap_or(0);
         match width % n {
             0 => Ok(n),
-            _ => Err(Error::here(format!("{name} is {n}, which doesn't divide {width} features"))),
+            _ => Err(Error::node_error(format!("{name} is {n}, which doesn't divide {width} features"))),
         }
     };
-    let split = |cx: &mut Cx, x: Value, name: &str| -> Result<Value> {
+    let split = |cx: &mut NodeContext, x: Value, name: &str| -> Result<Value> {
         match cx.shape(x)[..] {
             [_, _, _, _] => Ok(x),
             [b, t, d] => {
@@ -28,7 +28,7 @@ pub(super) fn convert(cx: &mut Cx) -> Result<Outs> {
                 let x = cx.reshape(x, &[b, t, h, d / h])?;
                 Ok(cx.permute(x, &[0, 2, 1, 3])?)
             }
-            _ => Err(Error::here("its inputs must have 3 or 4 axes")),
+            _ => Err(Error::node_error("its inputs must have 3 or 4 axes")),
         }
     };
     let q = split(cx, q, "q_num_heads")?;
@@ -47,12 +47,12 @@ pub(super) fn convert(cx: &mut Cx) -> Result<Outs> {
         Some(m) => Some(padded_mask(cx, m, cx.shape(k)[2])?),
         None => None,
     };
-    let plain = !cx.wants(3) && lengths.is_none() && windows == (-1, -1) && cx.int("softmax_precision", 0) == 0;
+    let plain = !cx.output_is_used(3) && lengths.is_none() && windows == (-1, -1) && cx.int("softmax_precision", 0) == 0;
     let (y, scores) = if plain {
-        (claimed(cx, [q, k, v], mask, causal, offset, scale, softcap)?, None)
+        (fused_attention(cx, [q, k, v], mask, causal, offset, scale, softcap)?, None)
     } else {
-        let how = How { causal, windows, offset, scale, softcap };
-        let (y, s) = spelled(cx, [q, k, v], mask, lengths, &how)?;
+        let how = AttentionOptions { causal, windows, offset, scale, softcap };
+        let (y, s) = decomposed_attention(cx, [q, k, v], mask, lengths, &how)?;
         (y, Some(s))
     };
     let y = if flat {
@@ -66,9 +66,9 @@ pub(super) fn convert(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// A mask may be shorter than the keys: those it doesn't speak of are not seen.
-fn padded_mask(cx: &mut Cx, m: Value, keys: usize) -> Result<Value> {
+fn padded_mask(cx: &mut NodeContext, m: Value, keys: usize) -> Result<Value> {
     let shape = cx.shape(m);
-    let Some(&last) = shape.last() else { return Err(Error::here("its mask must have axes")) };
+    let Some(&last) = shape.last() else { return Err(Error::node_error("its mask must have axes")) };
     if last >= keys || last == 1 {
         return Ok(m);
     }
@@ -83,8 +83,8 @@ fn padded_mask(cx: &mut Cx, m: Value, keys: usize) -> Result<Value> {
 }
 
 /// By the library's attention, which backends know.
-fn claimed(
-    cx: &mut Cx,
+fn fused_attention(
+    cx: &mut NodeContext,
     [q, k, v]: [Value; 3],
     mask: Option<Value>,
     causal: bool,
@@ -93,7 +93,7 @@ fn claimed(
     softcap: Option<f64>,
 ) -> Result<Value> {
     let (qs, ks) = (cx.shape(q), cx.shape(k));
-    let mut options = Attention { causal, scale: Some(scale), softcap, ..Attention::default() };
+    let mut options = AttentionOptions { causal, scale: Some(scale), softcap, ..AttentionOptions::default() };
     let mut args = vec![q, k, v];
     if causal && ks[2].wrapping_sub(qs[2]) != offset {
         args.push(cx.constant(Literal::new(&[], &[offset as i32]))?);
@@ -116,7 +116,7 @@ fn claimed(
     Ok(cx.emit(op.into(), &args)?[0])
 }
 
-struct How {
+struct AttentionOptions {
     causal: bool,
     windows: (i64, i64),
     offset: usize,
@@ -125,19 +125,19 @@ struct How {
 }
 
 /// Written out, where scores are asked for or masks depend on lengths.
-fn spelled(
-    cx: &mut Cx,
+fn decomposed_attention(
+    cx: &mut NodeContext,
     [q, k, v]: [Value; 3],
     mask: Option<Value>,
     lengths: Option<Value>,
-    how: &How,
+    how: &AttentionOptions,
 ) -> Result<(Value, Value)> {
     let dtype = cx.dtype(q);
     let (qs, ks) = (cx.shape(q), cx.shape(k));
     if ks[1] == 0 || qs[1] % ks[1] != 0 {
-        return Err(Error::here(format!("{} query heads for {} key heads", qs[1], ks[1])));
+        return Err(Error::node_error(format!("{} query heads for {} key heads", qs[1], ks[1])));
     }
-    let repeat = |cx: &mut Cx, x: Value| -> Result<Value> {
+    let repeat = |cx: &mut NodeContext, x: Value| -> Result<Value> {
         let s = cx.shape(x);
         let r = qs[1] / ks[1];
         let x = cx.broadcast(x, &[s[0], s[1], r, s[2], s[3]], &[0, 1, 3, 4])?;
@@ -161,7 +161,7 @@ fn spelled(
     // Where a key is seen, and what is added to its score.
     let mut seen: Option<Value> = None;
     let mut bias: Option<Value> = None;
-    let both = |cx: &mut Cx, a: Option<Value>, b: Value| -> Result<Option<Value>> {
+    let both = |cx: &mut NodeContext, a: Option<Value>, b: Value| -> Result<Option<Value>> {
         Ok(Some(match a {
             Some(a) => cx.binary(Binary::And, a, b)?,
             None => b,
@@ -225,13 +225,13 @@ fn spelled(
     let empty = cx.compare(Compare::Eq, m, lowest)?;
     let zero = cx.full_like(m, 0.0)?;
     let m = cx.select(empty, zero, m)?;
-    let m = cx.unreduce(m, &full, &[3])?;
+    let m = cx.expand_reduced(m, &full, &[3])?;
     let e = cx.sub(s, m)?;
     let e = cx.unary(Unary::Exp, e)?;
     let sum = cx.sum(e, &[3])?;
     let one = cx.full_like(sum, 1.0)?;
     let sum = cx.select(empty, one, sum)?;
-    let sum = cx.unreduce(sum, &full, &[3])?;
+    let sum = cx.expand_reduced(sum, &full, &[3])?;
     let p = cx.div(e, sum)?;
     let p = cx.cast(p, dtype)?;
     let y = matmul_of(cx, p, v)?;

@@ -1,35 +1,35 @@
 //! Conversions, also to and from types that are only carried.
 
-use super::Outs;
+use super::NodeOutputs;
 use crate::elem::Elem;
 use crate::error::{Error, Result};
-use crate::item::{Item, Tensor};
-use crate::node::Cx;
+use crate::item::{ImportedValue, ImportedTensor};
+use crate::node::NodeContext;
 use ir::ops::{Bitcast, Clamp, Quantize};
 use ir::{Binary, Compare, DType, GraphBuilder, Scalar, Unary, Value};
 
-pub(super) fn cast(cx: &mut Cx) -> Result<Outs> {
-    let x = cx.any(0)?;
+pub(super) fn cast(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let x = cx.operand(0)?;
     let (dtype, carried) = cx.dtype_of(cx.int("to", 0))?;
     convert(cx, x, dtype, carried)
 }
 
-pub(super) fn cast_like(cx: &mut Cx) -> Result<Outs> {
-    let (x, like) = (cx.any(0)?, cx.any(1)?);
+pub(super) fn cast_like(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let (x, like) = (cx.operand(0)?, cx.operand(1)?);
     let dtype = cx.dtype(like.v);
-    convert(cx, x, dtype, like.carried)
+    convert(cx, x, dtype, like.elem)
 }
 
-fn convert(cx: &mut Cx, x: Tensor, dtype: DType, carried: Option<Elem>) -> Result<Outs> {
+fn convert(cx: &mut NodeContext, x: ImportedTensor, dtype: DType, carried: Option<Elem>) -> Result<NodeOutputs> {
     let saturate = cx.int("saturate", 1) != 0;
     let round_mode = cx.string("round_mode", "up");
     let v = to_elem(cx, x.v, dtype, carried, saturate, &round_mode)?;
-    Ok(vec![Item::Tensor(Tensor { v, carried })])
+    Ok(vec![ImportedValue::Tensor(ImportedTensor { v, elem })])
 }
 
 /// A value as another element type.
 pub(super) fn to_elem(
-    cx: &mut Cx,
+    cx: &mut NodeContext,
     x: Value,
     dtype: DType,
     carried: Option<Elem>,
@@ -62,13 +62,13 @@ pub(super) fn to_elem(
         return power_of_two(cx, wide, saturate, round_mode);
     }
     let Some(f) = elem.small_float() else {
-        return Err(Error::here(format!("conversion to {} is not supported", elem.name())));
+        return Err(Error::node_error(format!("conversion to {} is not supported", elem.name())));
     };
     round_small(cx, wide, f, saturate)
 }
 
 /// Rounds f32 to the numbers of a small float: to even, in steps of the power of two that the number lies at.
-fn round_small(cx: &mut Cx, x: Value, f: crate::elem::SmallFloat, saturate: bool) -> Result<Value> {
+fn round_small(cx: &mut NodeContext, x: Value, f: crate::elem::SmallFloat, saturate: bool) -> Result<Value> {
     let ty = cx.ty(x);
     let wide = cx.cast(x, DType::F64)?;
     let a = cx.unary(Unary::Abs, wide)?;
@@ -110,12 +110,12 @@ fn round_small(cx: &mut Cx, x: Value, f: crate::elem::SmallFloat, saturate: bool
 }
 
 /// The nearest powers of two, by the rounding mode.
-fn power_of_two(cx: &mut Cx, x: Value, saturate: bool, mode: &str) -> Result<Value> {
+fn power_of_two(cx: &mut NodeContext, x: Value, saturate: bool, mode: &str) -> Result<Value> {
     let ty = cx.ty(x);
     let a = cx.unary(Unary::Abs, x)?;
     let u32s = ty.with_dtype(DType::U32);
     let bits = cx.one(Bitcast(DType::U32).into(), &[a])?;
-    let constant = |cx: &mut Cx, b: u64| cx.full(&u32s, Scalar::from_bits(DType::U32, b));
+    let constant = |cx: &mut NodeContext, b: u64| cx.full(&u32s, Scalar::from_bits(DType::U32, b));
     let (fraction_mask, shift, one, half) =
         (constant(cx, 0x7f_ffff)?, constant(cx, 23)?, constant(cx, 1)?, constant(cx, 0x40_0000)?);
     let exponent = cx.binary(Binary::Shr, bits, shift)?;
@@ -125,7 +125,7 @@ fn power_of_two(cx: &mut Cx, x: Value, saturate: bool, mode: &str) -> Result<Val
         "up" => cx.compare(Compare::Gt, fraction, zero)?,
         "down" => cx.compare(Compare::Lt, fraction, zero)?,
         "nearest" => cx.compare(Compare::Ge, fraction, half)?,
-        other => return Err(Error::here(format!("the rounding mode `{other}` is not up, down or nearest"))),
+        other => return Err(Error::node_error(format!("the rounding mode `{other}` is not up, down or nearest"))),
     };
     let more = cx.add(exponent, one)?;
     let e = cx.select(up, more, exponent)?;
@@ -145,11 +145,11 @@ fn power_of_two(cx: &mut Cx, x: Value, saturate: bool, mode: &str) -> Result<Val
     Ok(cx.select(bad, nans, p)?)
 }
 
-pub(super) fn bit_cast(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn bit_cast(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let (dtype, carried) = cx.dtype_of(cx.int("to", 0))?;
     if carried.is_some() {
-        return Err(Error::here("the bits of that type are not ours"));
+        return Err(Error::node_error("the bits of that type are not ours"));
     }
     if cx.dtype(x) == DType::Bool || dtype == DType::Bool {
         // A bool is one byte that is 0 or 1.
@@ -160,7 +160,7 @@ pub(super) fn bit_cast(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// Saturating conversion of integers in a wide type.
-pub(super) fn saturated(cx: &mut Cx, x: Value, lo: f64, hi: f64) -> Result<Value> {
+pub(super) fn saturated(cx: &mut NodeContext, x: Value, lo: f64, hi: f64) -> Result<Value> {
     let (lo, hi) = (cx.full_like(x, lo)?, cx.full_like(x, hi)?);
     Ok(cx.one(Clamp.into(), &[x, lo, hi])?)
 }

@@ -1,15 +1,15 @@
 //! Convolutions, pooling, and what slides.
 
-use super::{Outs, one};
+use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::node::{Cx, total};
-use ir::ops::{Conv, ReduceKind, WindowGather, Windows};
+use crate::node::{NodeContext, checked_numel};
+use ir::ops::{Conv, ReduceKind, WindowGather, WindowConfig};
 use ir::types::Shape;
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, Unary, Value};
 
 /// How a window slides over the spatial axes.
 #[derive(Clone, Debug)]
-pub(super) struct Slide {
+pub(super) struct WindowParams {
     pub(super) kernel: Vec<usize>,
     pub(super) strides: Vec<usize>,
     pub(super) dilations: Vec<usize>,
@@ -17,18 +17,18 @@ pub(super) struct Slide {
     pub(super) high: Vec<i64>,
 }
 
-impl Slide {
+impl WindowParams {
     /// From the attributes that convolutions and pools share.
-    pub(super) fn of(cx: &Cx, spatial: &[usize], kernel: &[usize]) -> Result<Slide> {
+    pub(super) fn of(cx: &NodeContext, spatial: &[usize], kernel: &[usize]) -> Result<WindowParams> {
         let n = spatial.len();
         if kernel.len() != n || kernel.contains(&0) {
-            return Err(Error::here(format!("a kernel of {kernel:?} doesn't fit {n} spatial axes")));
+            return Err(Error::node_error(format!("a kernel of {kernel:?} doesn't fit {n} spatial axes")));
         }
         let strides = cx.sizes("strides", n, 1, 1)?;
         let dilations = cx.sizes("dilations", n, 1, 1)?;
         let pads = cx.amounts("pads")?.filter(|p| !p.is_empty()).unwrap_or_else(|| vec![0; 2 * n]);
         if pads.len() != 2 * n {
-            return Err(Error::here(format!("{} pads for {n} axes; each needs one before and one after", pads.len())));
+            return Err(Error::node_error(format!("{} pads for {n} axes; each needs one before and one after", pads.len())));
         }
         let (mut low, mut high) = (pads[..n].to_vec(), pads[n..].to_vec());
         let auto = cx.string("auto_pad", "NOTSET");
@@ -43,13 +43,13 @@ impl Slide {
                     let (total, half) = (total.max(0), total.max(0) / 2);
                     (low[a], high[a]) = if auto == "SAME_UPPER" { (half, total - half) } else { (total - half, half) };
                 }
-                other => return Err(Error::here(format!("auto_pad `{other}` is not known"))),
+                other => return Err(Error::node_error(format!("auto_pad `{other}` is not known"))),
             }
         }
-        Ok(Slide { kernel: kernel.to_vec(), strides, dilations, low, high })
+        Ok(WindowParams { kernel: kernel.to_vec(), strides, dilations, low, high })
     }
 
-    fn span(&self, a: usize) -> i64 {
+    fn kernel_extent(&self, a: usize) -> i64 {
         ((self.kernel[a] - 1) as i64).saturating_mul(self.dilations[a] as i64).saturating_add(1)
     }
 
@@ -58,7 +58,7 @@ impl Slide {
         let mut extra = vec![0; spatial.len()];
         for (a, &size) in spatial.iter().enumerate() {
             let (size, stride) = (size as i64, self.strides[a] as i64);
-            let room = size.saturating_add(self.low[a] + self.high[a]).saturating_sub(self.span(a));
+            let room = size.saturating_add(self.low[a] + self.high[a]).saturating_sub(self.kernel_extent(a));
             if room < 0 {
                 continue;
             }
@@ -72,8 +72,8 @@ impl Slide {
         extra
     }
 
-    pub(super) fn windows(&self) -> Windows {
-        Windows {
+    pub(super) fn windows(&self) -> WindowConfig {
+        WindowConfig {
             strides: Shape::from_slice(&self.strides),
             low: self.low.as_slice().into(),
             high: self.high.as_slice().into(),
@@ -83,10 +83,10 @@ impl Slide {
     }
 
     /// The same over `[N, C, ..]`.
-    fn over_batch(&self) -> (Vec<usize>, Windows) {
+    fn with_batch_dims(&self) -> (Vec<usize>, WindowConfig) {
         let front = |x: usize, list: &[usize]| -> Shape { [x, x].iter().chain(list).copied().collect() };
         let zeros = |list: &[i64]| [0, 0].iter().chain(list).copied().collect();
-        let windows = Windows {
+        let windows = WindowConfig {
             strides: front(1, &self.strides),
             low: zeros(&self.low),
             high: zeros(&self.high),
@@ -98,51 +98,51 @@ impl Slide {
 }
 
 /// Sizes of the spatial axes of `[N, C, ..]`.
-fn spatial(cx: &Cx, x: Value) -> Result<Vec<usize>> {
+fn spatial(cx: &NodeContext, x: Value) -> Result<Vec<usize>> {
     match cx.shape(x).as_slice() {
         [_, _, rest @ ..] => Ok(rest.to_vec()),
-        shape => Err(Error::here(format!("its input must be [N, C, ..], not {shape:?}"))),
+        shape => Err(Error::node_error(format!("its input must be [N, C, ..], not {shape:?}"))),
     }
 }
 
-fn groups(cx: &Cx) -> Result<usize> {
+fn groups(cx: &NodeContext) -> Result<usize> {
     cx.count("group", 1)
 }
 
 /// Adds one number for each channel.
-pub(super) fn add_bias(cx: &mut Cx, y: Value, bias: Option<Value>) -> Result<Value> {
+pub(super) fn add_bias(cx: &mut NodeContext, y: Value, bias: Option<Value>) -> Result<Value> {
     let Some(b) = bias else { return Ok(y) };
     let shape = cx.shape(y);
-    let b = cx.along(b, &shape, 1)?;
+    let b = cx.broadcast_along(b, &shape, 1)?;
     Ok(cx.add(y, b)?)
 }
 
-pub(super) fn conv(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn conv(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, w, bias) = (cx.x(0)?, cx.x(1)?, cx.opt(2)?);
     let y = conv_of(cx, x, w)?;
     one(add_bias(cx, y, bias)?)
 }
 
 /// A convolution by the node's attributes.
-pub(super) fn conv_of(cx: &mut Cx, x: Value, w: Value) -> Result<Value> {
+pub(super) fn conv_of(cx: &mut NodeContext, x: Value, w: Value) -> Result<Value> {
     let (size, kernel) = (spatial(cx, x)?, spatial(cx, w)?);
-    let slide = Slide::of(cx, &size, &kernel)?;
+    let slide = WindowParams::of(cx, &size, &kernel)?;
     let groups = groups(cx)?;
     Ok(cx.conv(x, w, slide.windows(), groups)?)
 }
 
-pub(super) fn conv_transpose(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn conv_transpose(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, w, bias) = (cx.x(0)?, cx.x(1)?, cx.opt(2)?);
     let (size, kernel) = (spatial(cx, x)?, spatial(cx, w)?);
     let n = size.len();
-    let slide = Slide::of(cx, &size, &kernel)?;
+    let slide = WindowParams::of(cx, &size, &kernel)?;
     let g = groups(cx)?;
     let extra = cx.sizes("output_padding", n, 0, 0)?;
     let auto = cx.string("auto_pad", "NOTSET");
     let asked = cx.sizes("output_shape", n, 1, 0)?;
     let (mut low, mut high) = (Vec::new(), Vec::new());
     for a in 0..n {
-        let full = (size[a] as i64 - 1) * slide.strides[a] as i64 + slide.span(a) + extra[a] as i64;
+        let full = (size[a] as i64 - 1) * slide.strides[a] as i64 + slide.kernel_extent(a) + extra[a] as i64;
         let want = match auto.as_str() {
             _ if asked[a] > 0 => Some(asked[a] as i64),
             "SAME_UPPER" | "SAME_LOWER" => Some(size[a] as i64 * slide.strides[a] as i64),
@@ -155,14 +155,14 @@ pub(super) fn conv_transpose(cx: &mut Cx) -> Result<Outs> {
                 if auto == "SAME_UPPER" { (half, total - half) } else { (total - half, half) }
             }
         };
-        let reach = slide.span(a) - 1;
+        let reach = slide.kernel_extent(a) - 1;
         low.push(reach - before);
         high.push(reach - after + extra[a] as i64);
     }
     let sw = cx.shape(w);
     let (c, o) = (sw[0], sw[1]);
     if c % g != 0 {
-        return Err(Error::here(format!("{c} channels don't divide into {g} groups")));
+        return Err(Error::node_error(format!("{c} channels don't divide into {g} groups")));
     }
     let grouped: Vec<usize> = [g, c / g, o].iter().chain(&kernel).copied().collect();
     let w = cx.reshape(w, &grouped)?;
@@ -171,7 +171,7 @@ pub(super) fn conv_transpose(cx: &mut Cx) -> Result<Outs> {
     let out: Vec<usize> = [g * o, c / g].iter().chain(&kernel).copied().collect();
     let w = cx.reshape(w, &out)?;
     let w = cx.flip(w, &(2..2 + n).collect::<Vec<_>>())?;
-    let windows = Windows {
+    let windows = WindowConfig {
         strides: vec![1; n].into(),
         low: low.into(),
         high: high.into(),
@@ -183,15 +183,15 @@ pub(super) fn conv_transpose(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// A convolution of integers in i32, zero points taken off.
-pub(super) fn conv_integer(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn conv_integer(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, w) = (cx.x(0)?, cx.x(1)?);
     let (xz, wz) = (cx.opt(2)?, cx.opt(3)?);
     one(conv_centred(cx, x, w, xz, wz)?)
 }
 
 /// `conv(x - xz, w - wz)` in i32.
-pub(super) fn conv_centred(cx: &mut Cx, x: Value, w: Value, xz: Option<Value>, wz: Option<Value>) -> Result<Value> {
-    let centre = |cx: &mut Cx, x: Value, z: Option<Value>| -> Result<Value> {
+pub(super) fn conv_centred(cx: &mut NodeContext, x: Value, w: Value, xz: Option<Value>, wz: Option<Value>) -> Result<Value> {
+    let centre = |cx: &mut NodeContext, x: Value, z: Option<Value>| -> Result<Value> {
         let x = cx.cast(x, DType::I32)?;
         let Some(z) = z else { return Ok(x) };
         let shape = cx.shape(x);
@@ -204,22 +204,22 @@ pub(super) fn conv_centred(cx: &mut Cx, x: Value, w: Value, xz: Option<Value>, w
             }
             _ => {
                 let z = cx.reshape(z, &[count])?;
-                cx.along(z, &shape, 0)?
+                cx.broadcast_along(z, &shape, 0)?
             }
         };
         Ok(cx.sub(x, z)?)
     };
     let (x, w) = (centre(cx, x, xz)?, centre(cx, w, wz)?);
     let (size, kernel) = (spatial(cx, x)?, spatial(cx, w)?);
-    let slide = Slide::of(cx, &size, &kernel)?;
+    let slide = WindowParams::of(cx, &size, &kernel)?;
     let conv = Conv { groups: groups(cx)?, ..Conv::new(DType::I32, slide.windows()) };
     Ok(cx.one(conv.into(), &[x, w])?)
 }
 
-fn pool_slide(cx: &Cx, x: Value) -> Result<(Vec<usize>, Slide, Vec<i64>)> {
+fn pool_slide(cx: &NodeContext, x: Value) -> Result<(Vec<usize>, WindowParams, Vec<i64>)> {
     let size = spatial(cx, x)?;
     let kernel = cx.sizes("kernel_shape", size.len(), 1, 1)?;
-    let mut slide = Slide::of(cx, &size, &kernel)?;
+    let mut slide = WindowParams::of(cx, &size, &kernel)?;
     let auto = cx.string("auto_pad", "NOTSET");
     let extra = match cx.flag("ceil_mode") && matches!(auto.as_str(), "NOTSET" | "") {
         true => slide.round_up(&size),
@@ -228,12 +228,12 @@ fn pool_slide(cx: &Cx, x: Value) -> Result<(Vec<usize>, Slide, Vec<i64>)> {
     Ok((size, slide, extra))
 }
 
-pub(super) fn max_pool(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn max_pool(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let (_, slide, _) = pool_slide(cx, x)?;
-    let (window, windows) = slide.over_batch();
+    let (window, windows) = slide.with_batch_dims();
     let y = cx.reduce_window(ReduceKind::Max, x, &window, windows.clone())?;
-    if !cx.wants(1) {
+    if !cx.output_is_used(1) {
         return one(y);
     }
     let shape = cx.shape(x);
@@ -252,16 +252,16 @@ pub(super) fn max_pool(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// Each element's own place in row-major order.
-fn flat_index(cx: &mut Cx, shape: &[usize]) -> Result<Value> {
+fn flat_index(cx: &mut NodeContext, shape: &[usize]) -> Result<Value> {
     let i = cx.iota(DType::I64, &[shape.iter().product()], 0)?;
     Ok(cx.reshape(i, shape)?)
 }
 
 /// How many elements of the input (or of input and padding) each window covers, along one axis.
-fn covered(slide: &Slide, a: usize, size: usize, extra: i64, padding: bool) -> Vec<f64> {
+fn window_counts(slide: &WindowParams, a: usize, size: usize, extra: i64, padding: bool) -> Vec<f64> {
     let (low, high) = (slide.low[a], slide.high[a] - extra);
     let (first, end) = if padding { (-low, size as i64 + high) } else { (0, size as i64) };
-    let room = size as i64 + low + slide.high[a] - slide.span(a);
+    let room = size as i64 + low + slide.high[a] - slide.kernel_extent(a);
     let count = if room < 0 { 0 } else { room / slide.strides[a] as i64 + 1 };
     let one = |o: i64| {
         let begin = o * slide.strides[a] as i64 - low;
@@ -274,20 +274,20 @@ fn covered(slide: &Slide, a: usize, size: usize, extra: i64, padding: bool) -> V
     (0..count).map(one).collect()
 }
 
-pub(super) fn average_pool(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn average_pool(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let (size, slide, extra) = pool_slide(cx, x)?;
-    let (window, windows) = slide.over_batch();
+    let (window, windows) = slide.with_batch_dims();
     // How many elements each window covers is counted here, window by window.
     let padded = |a: usize| (size[a] as i64).saturating_add(slide.low[a]).saturating_add(slide.high[a]);
     if slide.kernel.iter().any(|&k| k > 1 << 20) || (0..size.len()).any(|a| padded(a) > 1 << 24) {
-        return Err(Error::here("a window, or an axis with its padding, that is too large"));
+        return Err(Error::node_error("a window, or an axis with its padding, that is too large"));
     }
     let mut y = cx.reduce_window(ReduceKind::Sum, x, &window, windows)?;
     let ty = cx.ty(y);
     let padding = cx.flag("count_include_pad");
     for (a, &d) in size.iter().enumerate() {
-        let counts = covered(&slide, a, d, extra[a], padding);
+        let counts = window_counts(&slide, a, d, extra[a], padding);
         let n = match counts.first() {
             Some(&c) if counts.iter().all(|&x| x == c) => cx.full_like(y, c)?,
             _ => {
@@ -295,7 +295,7 @@ pub(super) fn average_pool(cx: &mut Cx) -> Result<Outs> {
                     Scalar::from_f64(ty.dtype, counts[i].max(1.0))
                 });
                 let v = cx.constant(vector)?;
-                cx.along(v, &ty.shape, 2 + a)?
+                cx.broadcast_along(v, &ty.shape, 2 + a)?
             }
         };
         y = cx.div(y, n)?;
@@ -303,10 +303,10 @@ pub(super) fn average_pool(cx: &mut Cx) -> Result<Outs> {
     one(y)
 }
 
-pub(super) fn lp_pool(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn lp_pool(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let (_, slide, _) = pool_slide(cx, x)?;
-    let (window, windows) = slide.over_batch();
+    let (window, windows) = slide.with_batch_dims();
     let p = cx.int("p", 2);
     let powers = norm_power(cx, x, p)?;
     let s = cx.reduce_window(ReduceKind::Sum, powers, &window, windows)?;
@@ -314,7 +314,7 @@ pub(super) fn lp_pool(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// `|x|^p`.
-pub(super) fn norm_power(cx: &mut Cx, x: Value, p: i64) -> Result<Value> {
+pub(super) fn norm_power(cx: &mut NodeContext, x: Value, p: i64) -> Result<Value> {
     Ok(match p {
         1 => cx.unary(Unary::Abs, x)?,
         2 => cx.mul(x, x)?,
@@ -327,7 +327,7 @@ pub(super) fn norm_power(cx: &mut Cx, x: Value, p: i64) -> Result<Value> {
 }
 
 /// `s^(1/p)`.
-pub(super) fn norm_root(cx: &mut Cx, s: Value, p: i64) -> Result<Value> {
+pub(super) fn norm_root(cx: &mut NodeContext, s: Value, p: i64) -> Result<Value> {
     Ok(match p {
         1 => s,
         2 => cx.unary(Unary::Sqrt, s)?,
@@ -339,7 +339,7 @@ pub(super) fn norm_root(cx: &mut Cx, s: Value, p: i64) -> Result<Value> {
 }
 
 /// Over all spatial axes, which become 1.
-pub(super) fn global_pool(cx: &mut Cx, kind: GlobalPool) -> Result<Outs> {
+pub(super) fn global_pool(cx: &mut NodeContext, kind: GlobalPool) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     spatial(cx, x)?;
@@ -366,21 +366,21 @@ pub(super) enum GlobalPool {
 }
 
 /// Puts pooled values back at the places that MaxPool gave.
-pub(super) fn max_unpool(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn max_unpool(cx: &mut NodeContext) -> Result<NodeOutputs> {
     use ir::ops::{Scatter, ScatterKind, ScatterMode, SliceDims};
     let (x, places) = (cx.x(0)?, cx.x(1)?);
     let shape = cx.shape(x);
     let size = spatial(cx, x)?;
     let kernel = cx.sizes("kernel_shape", size.len(), 1, 1)?;
-    let slide = Slide::of(cx, &size, &kernel)?;
+    let slide = WindowParams::of(cx, &size, &kernel)?;
     // Places count in the tensor that was pooled, which may be smaller than the one asked for.
     let inner: Vec<usize> = (0..size.len())
         .map(|a| (size[a] as i64 - 1) * slide.strides[a] as i64 + kernel[a] as i64 - slide.low[a] - slide.high[a])
-        .map(|d| usize::try_from(d).map_err(|_| Error::here("pads larger than the result")))
+        .map(|d| usize::try_from(d).map_err(|_| Error::node_error("pads larger than the result")))
         .collect::<Result<_>>()?;
     let own: Vec<usize> = shape[..2].iter().chain(&inner).copied().collect();
     let asked = match cx.item(2) {
-        Some(_) => Some(cx.known_amounts(2, "output_shape")?),
+        Some(_) => Some(cx.static_amounts(2, "output_shape")?),
         None => None,
     };
     let n: usize = shape.iter().product();
@@ -393,7 +393,7 @@ pub(super) fn max_unpool(cx: &mut Cx) -> Result<Outs> {
     let y = cx.reshape(y, &own)?;
     let Some(asked) = asked else { return one(y) };
     if asked.len() != own.len() {
-        return Err(Error::here("its output_shape doesn't fit"));
+        return Err(Error::node_error("its output_shape doesn't fit"));
     }
     let high: Vec<i64> = asked.iter().zip(&own).map(|(&a, &o)| a - o as i64).collect();
     let zero = cx.scalar(dtype, 0.0)?;
@@ -401,26 +401,26 @@ pub(super) fn max_unpool(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// Columns of blocks summed into an image: the transpose of cutting it into windows.
-pub(super) fn col2im(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn col2im(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
-    let sizes = |cx: &mut Cx, i: usize, what: &str| -> Result<Vec<usize>> {
-        let list = cx.known_amounts(i, what)?;
+    let sizes = |cx: &mut NodeContext, i: usize, what: &str| -> Result<Vec<usize>> {
+        let list = cx.static_amounts(i, what)?;
         let list: Option<Vec<usize>> = list.iter().map(|&d| usize::try_from(d).ok().filter(|&d| d > 0)).collect();
-        list.ok_or_else(|| Error::here(format!("its {what} must be positive")))
+        list.ok_or_else(|| Error::node_error(format!("its {what} must be positive")))
     };
     let (image, block) = (sizes(cx, 1, "image_shape")?, sizes(cx, 2, "block_shape")?);
     let shape = cx.shape(x);
-    let slide = Slide::of(cx, &image, &block)?;
+    let slide = WindowParams::of(cx, &image, &block)?;
     let n = image.len();
     let counts: Vec<usize> = (0..n)
-        .map(|a| image[a] as i64 + slide.low[a] + slide.high[a] - slide.span(a))
-        .map(|room| usize::try_from(room).map_err(|_| Error::here("blocks larger than the image")))
+        .map(|a| image[a] as i64 + slide.low[a] + slide.high[a] - slide.kernel_extent(a))
+        .map(|room| usize::try_from(room).map_err(|_| Error::node_error("blocks larger than the image")))
         .zip(&slide.strides)
         .map(|(room, s)| Ok(room? / s + 1))
         .collect::<Result<_>>()?;
-    let (cells, blocks) = (total(&block)?, total(&counts)?);
+    let (cells, blocks) = (checked_numel(&block)?, checked_numel(&counts)?);
     if shape.len() != 3 || shape[1] % cells != 0 || shape[2] != blocks || cells > 4096 {
-        return Err(Error::here(format!("{shape:?} doesn't hold {blocks} blocks of {block:?}")));
+        return Err(Error::node_error(format!("{shape:?} doesn't hold {blocks} blocks of {block:?}")));
     }
     let c = shape[1] / cells;
     let wide: Vec<usize> = [shape[0], c, cells].iter().chain(&counts).copied().collect();
@@ -452,21 +452,21 @@ pub(super) fn col2im(cx: &mut Cx) -> Result<Outs> {
             None => placed,
         });
     }
-    one(sum.ok_or_else(|| Error::here("blocks without cells"))?)
+    one(sum.ok_or_else(|| Error::node_error("blocks without cells"))?)
 }
 
 /// Each channel divided by a power of what its neighbours hold.
-pub(super) fn lrn(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn lrn(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     spatial(cx, x)?;
     let size = usize::try_from(cx.int("size", 1)).ok().filter(|s| (1..1 << 20).contains(s));
-    let size = size.ok_or_else(|| Error::here("its size must be positive"))?;
+    let size = size.ok_or_else(|| Error::node_error("its size must be positive"))?;
     let (alpha, beta, bias) = (cx.float("alpha", 1e-4), cx.float("beta", 0.75), cx.float("bias", 1.0));
     let squares = cx.mul(x, x)?;
     let mut window = vec![1; shape.len()];
     window[1] = size;
-    let mut windows = Windows::plain(shape.len());
+    let mut windows = WindowConfig::unit_stride(shape.len());
     (windows.low[1], windows.high[1]) = (((size - 1) / 2) as i64, (size / 2) as i64);
     let s = cx.reduce_window(ReduceKind::Sum, squares, &window, windows)?;
     let s = cx.scale(s, alpha / size as f64)?;

@@ -1,16 +1,16 @@
 //! Ops whose results' shapes depend on data: computed while importing, from values that are known.
 
-use super::{Outs, one};
+use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::node::Cx;
+use crate::node::NodeContext;
 use ir::{DType, GraphBuilder, Literal, Scalar, Type};
 
 /// Boxes of a class from the best score down, without those that overlap a better one too much.
-pub(super) fn non_max_suppression(cx: &mut Cx) -> Result<Outs> {
-    let (boxes, scores) = (cx.known(0, "boxes")?, cx.known(1, "scores")?);
-    let number = |cx: &mut Cx, i: usize, what: &str| -> Result<Option<f64>> {
+pub(super) fn non_max_suppression(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let (boxes, scores) = (cx.static_operand(0, "boxes")?, cx.static_operand(1, "scores")?);
+    let number = |cx: &mut NodeContext, i: usize, what: &str| -> Result<Option<f64>> {
         match cx.item(i) {
-            Some(_) => Ok(cx.known(i, what)?.scalars().next().map(Scalar::to_f64)),
+            Some(_) => Ok(cx.static_operand(i, what)?.scalars().next().map(Scalar::to_f64)),
             None => Ok(None),
         }
     };
@@ -19,10 +19,10 @@ pub(super) fn non_max_suppression(cx: &mut Cx) -> Result<Outs> {
     let least = number(cx, 4, "score_threshold")?;
     let centre = cx.flag("center_point_box");
     let (&[batches, count, 4], &[sb, classes, sc]) = (&boxes.ty().shape[..], &scores.ty().shape[..]) else {
-        return Err(Error::here("its inputs must be [N, boxes, 4] and [N, classes, boxes]"));
+        return Err(Error::node_error("its inputs must be [N, boxes, 4] and [N, classes, boxes]"));
     };
     if sb != batches || sc != count {
-        return Err(Error::here("its boxes and scores don't fit each other"));
+        return Err(Error::node_error("its boxes and scores don't fit each other"));
     }
     let bounds = |b: usize, i: usize| -> [f64; 4] {
         let at = |k: usize| boxes.get((b * count + i) * 4 + k).to_f64();

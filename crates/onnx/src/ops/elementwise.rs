@@ -1,35 +1,35 @@
 //! Ops on each element, with NumPy's broadcasting.
 
-use super::{Outs, one};
+use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::item::Item;
-use crate::node::Cx;
+use crate::item::ImportedValue;
+use crate::node::NodeContext;
 use ir::ops::{Clamp, Composite};
 use ir::{Binary, Compare, DType, GraphBuilder, Unary, Value};
 
 /// `f(x)`.
-pub(super) fn unary(cx: &mut Cx, f: Unary) -> Result<Outs> {
+pub(super) fn unary(cx: &mut NodeContext, f: Unary) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     one(cx.unary(f, x)?)
 }
 
 /// `f(a, b)`, and in older versions of more than two.
-pub(super) fn binary(cx: &mut Cx, f: Binary) -> Result<Outs> {
+pub(super) fn binary(cx: &mut NodeContext, f: Binary) -> Result<NodeOutputs> {
     // Before version 7 an operand was broadcast from the left, at an axis.
     if cx.flag("broadcast") && cx.attr("axis").is_some() {
-        return Err(Error::here(
+        return Err(Error::node_error(
             "broadcasting at an axis (before opset 7) is not supported; convert the model to opset 13",
         ));
     }
     let (a, b) = (cx.x(0)?, cx.x(1)?);
-    one(cx.bin(f, a, b)?)
+    one(cx.broadcast_binary(f, a, b)?)
 }
 
 /// Of all operands, from the left.
-pub(super) fn variadic(cx: &mut Cx, f: Binary, mean: bool) -> Result<Outs> {
+pub(super) fn variadic(cx: &mut NodeContext, f: Binary, mean: bool) -> Result<NodeOutputs> {
     let xs: Vec<Value> = (0..cx.args.len()).map(|i| cx.x(i)).collect::<Result<_>>()?;
     let xs = cx.broadcast_all(&xs)?;
-    let (&first, rest) = xs.split_first().ok_or_else(|| Error::here("it has no inputs"))?;
+    let (&first, rest) = xs.split_first().ok_or_else(|| Error::node_error("it has no inputs"))?;
     let mut acc = first;
     for &x in rest {
         acc = cx.binary(f, acc, x)?;
@@ -41,14 +41,14 @@ pub(super) fn variadic(cx: &mut Cx, f: Binary, mean: bool) -> Result<Outs> {
 }
 
 /// `a ⋈ b`.
-pub(super) fn compare(cx: &mut Cx, f: Compare) -> Result<Outs> {
+pub(super) fn compare(cx: &mut NodeContext, f: Compare) -> Result<NodeOutputs> {
     let (a, b) = (cx.x(0)?, cx.x(1)?);
     let xs = cx.broadcast_all(&[a, b])?;
     one(cx.compare(f, xs[0], xs[1])?)
 }
 
 /// Floor division's remainder, or that of C.
-pub(super) fn modulo(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn modulo(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (a, b) = (cx.x(0)?, cx.x(1)?);
     let xs = cx.broadcast_all(&[a, b])?;
     let r = cx.binary(Binary::Rem, xs[0], xs[1])?;
@@ -66,33 +66,33 @@ pub(super) fn modulo(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// The exponent may have another type than the base.
-pub(super) fn pow(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn pow(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (a, b) = (cx.x(0)?, cx.x(1)?);
     let (base, exponent) = (cx.dtype(a), cx.dtype(b));
     if base == exponent || base.is_float() {
         let b = cx.cast(b, base)?;
-        return one(cx.bin(Binary::Pow, a, b)?);
+        return one(cx.broadcast_binary(Binary::Pow, a, b)?);
     }
     let wide = if exponent.is_float() { DType::F64 } else { DType::I64 };
     let (a, b) = (cx.cast(a, wide)?, cx.cast(b, wide)?);
-    let p = cx.bin(Binary::Pow, a, b)?;
+    let p = cx.broadcast_binary(Binary::Pow, a, b)?;
     one(cx.cast(p, base)?)
 }
 
-pub(super) fn bit_shift(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn bit_shift(cx: &mut NodeContext) -> Result<NodeOutputs> {
     match cx.string("direction", "").as_str() {
         "LEFT" => binary(cx, Binary::Shl),
         "RIGHT" => binary(cx, Binary::Shr),
-        other => Err(Error::here(format!("the direction `{other}` is neither LEFT nor RIGHT"))),
+        other => Err(Error::node_error(format!("the direction `{other}` is neither LEFT nor RIGHT"))),
     }
 }
 
-pub(super) fn is_nan(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn is_nan(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     one(cx.compare(Compare::Ne, x, x)?)
 }
 
-pub(super) fn is_inf(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn is_inf(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let mut found = Vec::new();
     for (name, inf) in [("detect_negative", f64::NEG_INFINITY), ("detect_positive", f64::INFINITY)] {
@@ -111,23 +111,23 @@ pub(super) fn is_inf(cx: &mut Cx) -> Result<Outs> {
     }
 }
 
-pub(super) fn choose(cx: &mut Cx) -> Result<Outs> {
-    let (c, a, b) = (cx.x(0)?, cx.any(1)?, cx.any(2)?);
+pub(super) fn select(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let (c, a, b) = (cx.x(0)?, cx.operand(1)?, cx.operand(2)?);
     let xs = cx.broadcast_all(&[c, a.v, b.v])?;
     let v = cx.select(xs[0], xs[1], xs[2])?;
-    Ok(vec![Item::Tensor(crate::item::Tensor { v, carried: a.carried })])
+    Ok(vec![ImportedValue::Tensor(crate::item::ImportedTensor { v, elem: a.elem })])
 }
 
-pub(super) fn clip(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn clip(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let bounds = match cx.version < 11 {
         true => {
-            let bound = |cx: &mut Cx, name: &str| cx.float_opt(name).map(|b| cx.full_like(x, b)).transpose();
+            let bound = |cx: &mut NodeContext, name: &str| cx.float_opt(name).map(|b| cx.full_like(x, b)).transpose();
             (bound(cx, "min")?, bound(cx, "max")?)
         }
         false => {
             let shape = cx.shape(x);
-            let bound = |cx: &mut Cx, i: usize| -> Result<Option<Value>> {
+            let bound = |cx: &mut NodeContext, i: usize| -> Result<Option<Value>> {
                 let Some(b) = cx.opt(i)? else { return Ok(None) };
                 let b = cx.reshape(b, &[])?;
                 Ok(Some(cx.splat(b, &shape)?))
@@ -149,7 +149,7 @@ pub(super) fn composite(cx: &mut dyn GraphBuilder, x: Value, c: ir::Result<Compo
     Ok(cx.emit(op.into(), &[x])?[0])
 }
 
-pub(super) fn relu(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn relu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let ty = cx.ty(x);
     if !ty.dtype.is_float() {
@@ -159,13 +159,13 @@ pub(super) fn relu(cx: &mut Cx) -> Result<Outs> {
     one(composite(cx, x, ir::composites::activation::relu(&ty))?)
 }
 
-pub(super) fn gelu(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn gelu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     use ir::composites::activation::{Gelu, gelu};
     let x = cx.x(0)?;
     let form = match cx.string("approximate", "none").as_str() {
         "none" => Gelu::Erf,
         "tanh" => Gelu::Tanh,
-        other => return Err(Error::here(format!("the approximation `{other}` is neither none nor tanh"))),
+        other => return Err(Error::node_error(format!("the approximation `{other}` is neither none nor tanh"))),
     };
     let ty = cx.ty(x);
     one(composite(cx, x, gelu(&ty, form))?)
@@ -184,19 +184,19 @@ fn below_zero(
     Ok(cx.select(below, y, x)?)
 }
 
-pub(super) fn leaky_relu(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn leaky_relu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, alpha) = (cx.x(0)?, cx.float("alpha", 0.01));
     one(below_zero(cx, x, |cx, x| Ok(cx.scale(x, alpha)?))?)
 }
 
-pub(super) fn prelu(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn prelu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, slope) = (cx.x(0)?, cx.x(1)?);
     let xs = cx.broadcast_all(&[x, slope])?;
     let slope = xs[1];
     one(below_zero(cx, xs[0], |cx, x| Ok(cx.mul(x, slope)?))?)
 }
 
-pub(super) fn elu(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn elu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, alpha) = (cx.x(0)?, cx.float("alpha", 1.0));
     one(expm1_below(cx, x, 1.0, alpha)?)
 }
@@ -210,12 +210,12 @@ fn expm1_below(cx: &mut dyn GraphBuilder, x: Value, width: f64, alpha: f64) -> R
     })
 }
 
-pub(super) fn celu(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn celu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, alpha) = (cx.x(0)?, cx.float("alpha", 1.0));
     one(expm1_below(cx, x, alpha, alpha)?)
 }
 
-pub(super) fn selu(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn selu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let (alpha, gamma) = (cx.float("alpha", 1.673_263_192_176_818_8), cx.float("gamma", 1.050_701_022_148_132_3));
     let y = expm1_below(cx, x, 1.0, alpha)?;
@@ -223,21 +223,21 @@ pub(super) fn selu(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// `max(0, min(1, alpha·x + beta))`.
-fn hard(cx: &mut dyn GraphBuilder, x: Value, alpha: f64, beta: f64) -> Result<Value> {
+fn hard_sigmoid_of(cx: &mut dyn GraphBuilder, x: Value, alpha: f64, beta: f64) -> Result<Value> {
     let y = cx.scale(x, alpha)?;
     let y = cx.offset(y, beta)?;
     let (lo, hi) = (cx.full_like(x, 0.0)?, cx.full_like(x, 1.0)?);
     Ok(cx.one(Clamp.into(), &[y, lo, hi])?)
 }
 
-pub(super) fn hard_sigmoid(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn hard_sigmoid(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, alpha, beta) = (cx.x(0)?, cx.float("alpha", 0.2), cx.float("beta", 0.5));
-    one(hard(cx, x, alpha, beta)?)
+    one(hard_sigmoid_of(cx, x, alpha, beta)?)
 }
 
-pub(super) fn hard_swish(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn hard_swish(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
-    let h = hard(cx, x, 1.0 / 6.0, 0.5)?;
+    let h = hard_sigmoid_of(cx, x, 1.0 / 6.0, 0.5)?;
     one(cx.mul(x, h)?)
 }
 
@@ -252,12 +252,12 @@ pub(super) fn softplus_of(cx: &mut dyn GraphBuilder, x: Value) -> Result<Value> 
     Ok(cx.add(l, m)?)
 }
 
-pub(super) fn softplus(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn softplus(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     one(softplus_of(cx, x)?)
 }
 
-pub(super) fn mish(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn mish(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let s = softplus_of(cx, x)?;
     let t = cx.unary(Unary::Tanh, s)?;
@@ -270,19 +270,19 @@ pub(super) fn softsign_of(cx: &mut dyn GraphBuilder, x: Value) -> Result<Value> 
     Ok(cx.div(x, d)?)
 }
 
-pub(super) fn softsign(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn softsign(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     one(softsign_of(cx, x)?)
 }
 
-pub(super) fn thresholded_relu(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn thresholded_relu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, alpha) = (cx.x(0)?, cx.float("alpha", 1.0));
     let bound = cx.full_like(x, alpha)?;
     let above = cx.compare(Compare::Gt, x, bound)?;
-    one(cx.keep_where(above, x)?)
+    one(cx.zero_unless(above, x)?)
 }
 
-pub(super) fn shrink(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn shrink(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, lambd, bias) = (cx.x(0)?, cx.float("lambd", 0.5), cx.float("bias", 0.0));
     let dtype = cx.dtype(x);
     // In f32, so that integers take a fractional bias as the reference does.
@@ -290,13 +290,13 @@ pub(super) fn shrink(cx: &mut Cx) -> Result<Outs> {
     let (low, high) = (cx.full_like(wide, -lambd)?, cx.full_like(wide, lambd)?);
     let (below, above) = (cx.compare(Compare::Lt, wide, low)?, cx.compare(Compare::Gt, wide, high)?);
     let (up, down) = (cx.offset(wide, bias)?, cx.offset(wide, -bias)?);
-    let y = cx.keep_where(above, down)?;
+    let y = cx.zero_unless(above, down)?;
     let y = cx.select(below, up, y)?;
     one(cx.cast(y, dtype)?)
 }
 
 /// `x · sigmoid(alpha · x)`.
-pub(super) fn swish(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn swish(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, alpha) = (cx.x(0)?, cx.float("alpha", 1.0));
     one(swish_of(cx, x, alpha)?)
 }
@@ -312,7 +312,7 @@ pub(super) fn swish_of(cx: &mut dyn GraphBuilder, x: Value, alpha: f64) -> Resul
 }
 
 /// The activations that recurrent layers name, with their `alpha` and `beta`.
-pub(super) fn named(
+pub(super) fn activation(
     cx: &mut dyn GraphBuilder,
     name: &str,
     x: Value,
@@ -334,27 +334,27 @@ pub(super) fn named(
         "thresholdedrelu" => {
             let bound = cx.full_like(x, alpha.unwrap_or(1.0))?;
             let above = cx.compare(Compare::Gt, x, bound)?;
-            cx.keep_where(above, x)?
+            cx.zero_unless(above, x)?
         }
         "scaledtanh" => {
             let y = cx.scale(x, beta.unwrap_or(1.0))?;
             let t = cx.unary(Unary::Tanh, y)?;
             cx.scale(t, alpha.unwrap_or(1.0))?
         }
-        "hardsigmoid" => hard(cx, x, alpha.unwrap_or(0.2), beta.unwrap_or(0.5))?,
+        "hardsigmoid" => hard_sigmoid_of(cx, x, alpha.unwrap_or(0.2), beta.unwrap_or(0.5))?,
         "elu" => expm1_below(cx, x, 1.0, alpha.unwrap_or(1.0))?,
         "softsign" => softsign_of(cx, x)?,
         "softplus" => softplus_of(cx, x)?,
-        other => return Err(Error::here(format!("the activation `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("the activation `{other}` is not known"))),
     })
 }
 
 /// Along an axis; before version 13 over all axes from it on.
-pub(super) fn softmax(cx: &mut Cx, kind: SoftmaxKind) -> Result<Outs> {
+pub(super) fn softmax(cx: &mut NodeContext, kind: SoftmaxKind) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     if shape.is_empty() {
-        let y = if kind == SoftmaxKind::Log { 0.0 } else { 1.0 };
+        let y = if kind == SoftmaxKind::LogSoftmax { 0.0 } else { 1.0 };
         return one(cx.full_like(x, y)?);
     }
     if cx.version < 13 {
@@ -369,25 +369,25 @@ pub(super) fn softmax(cx: &mut Cx, kind: SoftmaxKind) -> Result<Outs> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SoftmaxKind {
-    Plain,
-    Log,
-    Hard,
+    Softmax,
+    LogSoftmax,
+    Hardmax,
 }
 
-pub(super) fn softmax_along(cx: &mut Cx, x: Value, axis: usize, kind: SoftmaxKind) -> Result<Value> {
+pub(super) fn softmax_along(cx: &mut NodeContext, x: Value, axis: usize, kind: SoftmaxKind) -> Result<Value> {
     use ir::composites::softmax;
     let rank = cx.rank(x);
-    if kind == SoftmaxKind::Hard {
+    if kind == SoftmaxKind::Hardmax {
         let (shape, dtype) = (cx.shape(x), cx.dtype(x));
         let best = cx.argmax(x, axis, DType::I32)?;
-        let best = cx.unreduce(best, &shape, &[axis])?;
+        let best = cx.expand_reduced(best, &shape, &[axis])?;
         let place = cx.iota(DType::I32, &shape, axis)?;
         let hit = cx.compare(Compare::Eq, best, place)?;
         return Ok(cx.cast(hit, dtype)?);
     }
     let last = cx.move_axis(x, axis, rank - 1)?;
     let ty = cx.ty(last);
-    let c = if kind == SoftmaxKind::Log { softmax::log_softmax(&ty) } else { softmax::softmax(&ty) };
+    let c = if kind == SoftmaxKind::LogSoftmax { softmax::log_softmax(&ty) } else { softmax::softmax(&ty) };
     let y = composite(cx, last, c)?;
     Ok(cx.move_axis(y, rank - 1, axis)?)
 }

@@ -1,21 +1,21 @@
 //! Reading and writing at places that are computed.
 
-use super::{Outs, one};
+use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::item::{Item, Tensor};
-use crate::node::{Cx, axis};
+use crate::item::{ImportedValue, ImportedTensor};
+use crate::node::{NodeContext, axis};
 use ir::ops::{Gather, GatherMode, Scatter, ScatterKind, ScatterMode, SliceDims};
 use ir::types::Shape;
 use ir::{Binary, Compare, DType, GraphBuilder, Literal, Scalar, Type, Value};
 
-fn like(t: Tensor, v: Value) -> Result<Outs> {
-    Ok(vec![Item::Tensor(Tensor { v, carried: t.carried })])
+fn like(t: ImportedTensor, v: Value) -> Result<NodeOutputs> {
+    Ok(vec![ImportedValue::Tensor(ImportedTensor { v, elem: t.elem })])
 }
 
 /// Indices counted from either end along an axis of `size`.
-fn from_front(cx: &mut Cx, i: Value, size: usize) -> Result<Value> {
-    let i = if cx.dtype(i).is_int() { i } else { return Err(Error::here("its indices must be integers")) };
-    if cx.dtype(i).class() == ir::Class::Unsigned {
+fn from_front(cx: &mut NodeContext, i: Value, size: usize) -> Result<Value> {
+    let i = if cx.dtype(i).is_int() { i } else { return Err(Error::node_error("its indices must be integers")) };
+    if cx.dtype(i).kind() == ir::DTypeKind::Unsigned {
         return Ok(i);
     }
     let zero = cx.full_like(i, 0.0)?;
@@ -25,8 +25,8 @@ fn from_front(cx: &mut Cx, i: Value, size: usize) -> Result<Value> {
     Ok(cx.select(below, moved, i)?)
 }
 
-pub(super) fn gather(cx: &mut Cx) -> Result<Outs> {
-    let (t, i) = (cx.any(0)?, cx.x(1)?);
+pub(super) fn gather(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let (t, i) = (cx.operand(0)?, cx.x(1)?);
     let shape = cx.shape(t.v);
     let axis = cx.axis(0, shape.len())?;
     let i = from_front(cx, i, shape[axis])?;
@@ -35,7 +35,7 @@ pub(super) fn gather(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// The index along each axis for a tensor of indices, with one of them replaced: `[.., rank]`.
-fn places(cx: &mut Cx, i: Value, axis: usize, rank: usize) -> Result<Value> {
+fn places(cx: &mut NodeContext, i: Value, axis: usize, rank: usize) -> Result<Value> {
     let shape = cx.shape(i);
     let mut column = shape.clone();
     column.push(1);
@@ -60,12 +60,12 @@ fn points(rank: usize) -> SliceDims {
     }
 }
 
-pub(super) fn gather_elements(cx: &mut Cx) -> Result<Outs> {
-    let (t, i) = (cx.any(0)?, cx.x(1)?);
+pub(super) fn gather_elements(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let (t, i) = (cx.operand(0)?, cx.x(1)?);
     let shape = cx.shape(t.v);
     let axis = cx.axis(0, shape.len())?;
     if cx.rank(i) != shape.len() {
-        return Err(Error::here("its indices must have the data's rank"));
+        return Err(Error::node_error("its indices must have the data's rank"));
     }
     let i = from_front(cx, i, shape[axis])?;
     let same = cx.shape(i).iter().zip(&shape).enumerate().all(|(a, (x, y))| a == axis || x == y);
@@ -80,12 +80,12 @@ pub(super) fn gather_elements(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// Index vectors counted from either end.
-fn vectors(cx: &mut Cx, i: Value, sizes: &[usize]) -> Result<Value> {
+fn vectors(cx: &mut NodeContext, i: Value, sizes: &[usize]) -> Result<Value> {
     let shape = cx.shape(i);
     let i = cx.cast(i, DType::I64)?;
     let list: Vec<i64> = sizes.iter().map(|&d| d as i64).collect();
     let n = cx.indices(&list)?;
-    let n = cx.along(n, &shape, shape.len() - 1)?;
+    let n = cx.broadcast_along(n, &shape, shape.len() - 1)?;
     let zero = cx.full_like(i, 0.0)?;
     let below = cx.compare(Compare::Lt, i, zero)?;
     let moved = cx.add(i, n)?;
@@ -104,19 +104,19 @@ fn nd(rank: usize, batch: usize, depth: usize, index_rank: usize) -> SliceDims {
     }
 }
 
-fn depth(cx: &Cx, shape: &[usize], i: Value, batch: usize) -> Result<usize> {
+fn depth(cx: &NodeContext, shape: &[usize], i: Value, batch: usize) -> Result<usize> {
     let indices = cx.shape(i);
-    let depth = indices.last().copied().ok_or_else(|| Error::here("its indices must have an axis"))?;
+    let depth = indices.last().copied().ok_or_else(|| Error::node_error("its indices must have an axis"))?;
     if batch + depth > shape.len() || batch >= indices.len() {
-        return Err(Error::here(format!("indices {indices:?} don't fit data {shape:?} with {batch} batch axes")));
+        return Err(Error::node_error(format!("indices {indices:?} don't fit data {shape:?} with {batch} batch axes")));
     }
     Ok(depth)
 }
 
-pub(super) fn gather_nd(cx: &mut Cx) -> Result<Outs> {
-    let (t, i) = (cx.any(0)?, cx.x(1)?);
+pub(super) fn gather_nd(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let (t, i) = (cx.operand(0)?, cx.x(1)?);
     let shape = cx.shape(t.v);
-    let batch = usize::try_from(cx.int("batch_dims", 0)).map_err(|_| Error::here("negative batch_dims"))?;
+    let batch = usize::try_from(cx.int("batch_dims", 0)).map_err(|_| Error::node_error("negative batch_dims"))?;
     let depth = depth(cx, &shape, i, batch)?;
     let i = vectors(cx, i, &shape[batch..batch + depth])?;
     let dims = nd(shape.len(), batch, depth, cx.rank(i));
@@ -125,23 +125,23 @@ pub(super) fn gather_nd(cx: &mut Cx) -> Result<Outs> {
     like(t, v)
 }
 
-fn reduction(cx: &Cx) -> Result<ScatterKind> {
+fn reduction(cx: &NodeContext) -> Result<ScatterKind> {
     Ok(match cx.string("reduction", "none").as_str() {
         "none" => ScatterKind::Set,
         "add" => ScatterKind::Add,
         "mul" => ScatterKind::Mul,
         "max" => ScatterKind::Max,
         "min" => ScatterKind::Min,
-        other => return Err(Error::here(format!("the reduction `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("the reduction `{other}` is not known"))),
     })
 }
 
-pub(super) fn scatter_elements(cx: &mut Cx) -> Result<Outs> {
-    let (t, i, updates) = (cx.any(0)?, cx.x(1)?, cx.any(2)?);
+pub(super) fn scatter_elements(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let (t, i, updates) = (cx.operand(0)?, cx.x(1)?, cx.operand(2)?);
     let shape = cx.shape(t.v);
     let axis = cx.axis(0, shape.len())?;
     if cx.rank(i) != shape.len() {
-        return Err(Error::here("its indices must have the data's rank"));
+        return Err(Error::node_error("its indices must have the data's rank"));
     }
     let i = from_front(cx, i, shape[axis])?;
     let at = places(cx, i, axis, shape.len())?;
@@ -152,8 +152,8 @@ pub(super) fn scatter_elements(cx: &mut Cx) -> Result<Outs> {
     like(t, v)
 }
 
-pub(super) fn scatter_nd(cx: &mut Cx) -> Result<Outs> {
-    let (t, i, updates) = (cx.any(0)?, cx.x(1)?, cx.any(2)?);
+pub(super) fn scatter_nd(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let (t, i, updates) = (cx.operand(0)?, cx.x(1)?, cx.operand(2)?);
     let shape = cx.shape(t.v);
     let depth = depth(cx, &shape, i, 0)?;
     let i = vectors(cx, i, &shape[..depth])?;
@@ -163,19 +163,19 @@ pub(super) fn scatter_nd(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// Writes `update` into a cache at an index for each batch, along an axis; around its end if circular.
-pub(super) fn tensor_scatter(cx: &mut Cx) -> Result<Outs> {
-    let (t, update) = (cx.any(0)?, cx.any(1)?);
+pub(super) fn tensor_scatter(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let (t, update) = (cx.operand(0)?, cx.operand(1)?);
     let (shape, new) = (cx.shape(t.v), cx.shape(update.v));
     let axis = cx.axis(-2, shape.len())?;
     if axis == 0 || new.len() != shape.len() {
-        return Err(Error::here("its axis must not be the batch's, and the update needs the cache's rank"));
+        return Err(Error::node_error("its axis must not be the batch's, and the update needs the cache's rank"));
     }
     let i = cx.iota(DType::I64, &new, axis)?;
     let at = match cx.opt(2)? {
         None => i,
         Some(start) => {
             let start = cx.cast(start, DType::I64)?;
-            let start = cx.along(start, &new, 0)?;
+            let start = cx.broadcast_along(start, &new, 0)?;
             cx.add(i, start)?
         }
     };
@@ -191,24 +191,24 @@ pub(super) fn tensor_scatter(cx: &mut Cx) -> Result<Outs> {
     like(t, v)
 }
 
-pub(super) fn one_hot(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn one_hot(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (i, values) = (cx.x(0)?, cx.x(2)?);
-    let depth = cx.known(1, "depth")?;
+    let depth = cx.static_operand(1, "depth")?;
     let depth = depth.scalars().next().map_or(-1, |s| s.to_i64());
-    let depth = usize::try_from(depth).map_err(|_| Error::here("its depth must not be negative"))?;
+    let depth = usize::try_from(depth).map_err(|_| Error::node_error("its depth must not be negative"))?;
     let shape = cx.shape(i);
     let a = axis(cx.int("axis", -1), shape.len() + 1)?;
     let i = cx.cast(i, DType::I64)?;
     let i = from_front(cx, i, depth)?;
     let mut out = shape.clone();
     out.insert(a, depth);
-    let i = cx.unreduce(i, &out, &[a])?;
+    let i = cx.expand_reduced(i, &out, &[a])?;
     let place = cx.iota(DType::I64, &out, a)?;
     let hit = cx.compare(Compare::Eq, i, place)?;
     if cx.shape(values) != [2] {
-        return Err(Error::here("its values must be two: off and on"));
+        return Err(Error::node_error("its values must be two: off and on"));
     }
-    let pick = |cx: &mut Cx, k: usize| -> Result<Value> {
+    let pick = |cx: &mut NodeContext, k: usize| -> Result<Value> {
         let x = cx.slice_axis(values, 0, k, k + 1)?;
         let x = cx.reshape(x, &[])?;
         Ok(cx.splat(x, &out)?)
@@ -218,9 +218,9 @@ pub(super) fn one_hot(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// The slices where a condition holds; it decides about the shape, so it must be known.
-pub(super) fn compress(cx: &mut Cx) -> Result<Outs> {
-    let t = cx.any(0)?;
-    let condition = cx.known(1, "condition")?;
+pub(super) fn compress(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let t = cx.operand(0)?;
+    let condition = cx.static_operand(1, "condition")?;
     let at: Vec<i64> = (0..condition.ty().numel()).filter(|&i| condition.get(i).to_bool()).map(|i| i as i64).collect();
     let shape = cx.shape(t.v);
     let (x, axis) = match cx.int_opt("axis") {
@@ -229,15 +229,15 @@ pub(super) fn compress(cx: &mut Cx) -> Result<Outs> {
     };
     let size = cx.shape(x)[axis] as i64;
     if at.iter().any(|&i| i >= size) {
-        return Err(Error::here(format!("its condition selects beyond the {size} slices")));
+        return Err(Error::node_error(format!("its condition selects beyond the {size} slices")));
     }
     let i = cx.indices(&at)?;
     let v = cx.take(x, i, axis, GatherMode::Clip)?;
     like(t, v)
 }
 
-pub(super) fn non_zero(cx: &mut Cx) -> Result<Outs> {
-    let x = cx.known(0, "data")?;
+pub(super) fn non_zero(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let x = cx.static_operand(0, "data")?;
     let found: Vec<usize> = (0..x.ty().numel()).filter(|&i| x.get(i).to_bool()).collect();
     let (shape, strides) = (x.ty().shape.clone(), x.ty().strides());
     let rank = shape.len();
@@ -248,8 +248,8 @@ pub(super) fn non_zero(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// Distinct elements or slices with their places and counts.
-pub(super) fn unique(cx: &mut Cx) -> Result<Outs> {
-    let x = cx.known(0, "data")?;
+pub(super) fn unique(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let x = cx.static_operand(0, "data")?;
     let shape = x.ty().shape.to_vec();
     let (outer, n, inner) = match cx.int_opt("axis") {
         None => (1, x.ty().numel(), 1),
@@ -298,7 +298,7 @@ pub(super) fn unique(cx: &mut Cx) -> Result<Outs> {
     let counts: Vec<i64> = groups.iter().map(|g| g.len() as i64).collect();
     let y = cx.constant(y)?;
     let rest = [firsts, inverse, counts].map(|list| cx.indices(&list));
-    let mut outs: Outs = vec![y.into()];
+    let mut outs: NodeOutputs = vec![y.into()];
     for v in rest {
         outs.push(v?.into());
     }

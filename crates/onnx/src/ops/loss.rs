@@ -1,32 +1,32 @@
 //! Losses.
 
 use super::elementwise::{SoftmaxKind, softmax_along};
-use super::{Outs, one};
+use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::node::Cx;
+use crate::node::NodeContext;
 use ir::ops::GatherMode;
 use ir::{Compare, DType, GraphBuilder, Value};
 
-pub(super) fn nll(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn nll(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, target, weight) = (cx.x(0)?, cx.x(1)?, cx.opt(2)?);
     one(negative(cx, x, target, weight)?)
 }
 
-pub(super) fn softmax_cross_entropy(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn softmax_cross_entropy(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, target, weight) = (cx.x(0)?, cx.x(1)?, cx.opt(2)?);
     if cx.rank(x) < 2 {
-        return Err(Error::here("its scores must be [N, C, ..]"));
+        return Err(Error::node_error("its scores must be [N, C, ..]"));
     }
-    let log = softmax_along(cx, x, 1, SoftmaxKind::Log)?;
+    let log = softmax_along(cx, x, 1, SoftmaxKind::LogSoftmax)?;
     let loss = negative(cx, log, target, weight)?;
     Ok(vec![loss.into(), log.into()])
 }
 
 /// `-weight[target] · log[target]`, reduced.
-fn negative(cx: &mut Cx, log: Value, target: Value, weight: Option<Value>) -> Result<Value> {
+fn negative(cx: &mut NodeContext, log: Value, target: Value, weight: Option<Value>) -> Result<Value> {
     let (shape, ts) = (cx.shape(log), cx.shape(target));
     if shape.len() < 2 || ts.len() + 1 != shape.len() || ts[0] != shape[0] || ts[1..] != shape[2..] {
-        return Err(Error::here(format!("targets {ts:?} don't fit scores {shape:?}")));
+        return Err(Error::node_error(format!("targets {ts:?} don't fit scores {shape:?}")));
     }
     let target = cx.cast(target, DType::I64)?;
     let ignored = match cx.int_opt("ignore_index") {
@@ -71,6 +71,6 @@ fn negative(cx: &mut Cx, log: Value, target: Value, weight: Option<Value>) -> Re
             };
             Ok(cx.div(sum, n)?)
         }
-        other => Err(Error::here(format!("the reduction `{other}` is not none, sum or mean"))),
+        other => Err(Error::node_error(format!("the reduction `{other}` is not none, sum or mean"))),
     }
 }

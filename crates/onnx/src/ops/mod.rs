@@ -8,38 +8,38 @@ mod detect;
 mod elementwise;
 mod index;
 mod loss;
-mod moves;
+mod shape;
 mod norm;
-mod products;
+mod matmul;
 mod quant;
 mod random;
 mod recurrent;
 mod reduce;
 mod resize;
-mod sample;
+mod grid_sample;
 mod signal;
 
 use crate::error::{Error, Result};
-use crate::item::{Item, Tensor};
-use crate::node::Cx;
+use crate::item::{ImportedValue, ImportedTensor};
+use crate::node::NodeContext;
 use elementwise::SoftmaxKind;
 use ir::ops::ReduceKind;
 use ir::{Binary, Compare, GraphBuilder, Unary, Value};
-use reduce::Kind;
+use reduce::ReduceOp;
 
 /// What a node gives.
-pub(crate) type Outs = Vec<Item>;
+pub(crate) type NodeOutputs = Vec<ImportedValue>;
 
-fn one(v: Value) -> Result<Outs> {
+fn one(v: Value) -> Result<NodeOutputs> {
     Ok(vec![v.into()])
 }
 
 /// The newest version of ONNX's own ops that is known; later ones may mean something else.
-const NEWEST: i64 = 28;
+const MAX_OPSET: i64 = 28;
 
 /// Ops that sum, or sum powers. What is between may be larger than the largest f16, so narrow floats are computed in f32 and
 /// rounded once.
-const SUMMING: [&str; 18] = [
+const ACCUMULATING_OPS: [&str; 18] = [
     "AveragePool",
     "GlobalAveragePool",
     "GlobalLpPool",
@@ -61,13 +61,13 @@ const SUMMING: [&str; 18] = [
 ];
 
 /// Writes a node into the graph.
-pub(crate) fn convert(cx: &mut Cx) -> Result<Outs> {
-    if !SUMMING.contains(&cx.op()) {
+pub(crate) fn convert(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    if !ACCUMULATING_OPS.contains(&cx.op()) {
         return convert_as_it_is(cx);
     }
     let mut narrow = None;
     for i in 0..cx.args.len() {
-        let Some(Item::Tensor(Tensor { v, carried: None })) = cx.args[i] else { continue };
+        let Some(ImportedValue::Tensor(ImportedTensor { v, elem: None })) = cx.args[i] else { continue };
         let dtype = cx.dtype(v);
         if dtype.accumulator() != dtype {
             narrow = narrow.or(Some(dtype));
@@ -77,7 +77,7 @@ pub(crate) fn convert(cx: &mut Cx) -> Result<Outs> {
     let mut outs = convert_as_it_is(cx)?;
     let Some(dtype) = narrow else { return Ok(outs) };
     for out in &mut outs {
-        if let Item::Tensor(Tensor { v, carried: None }) = *out
+        if let ImportedValue::Tensor(ImportedTensor { v, elem: None }) = *out
             && cx.dtype(v) == dtype.accumulator()
         {
             *out = cx.cast(v, dtype)?.into();
@@ -86,16 +86,16 @@ pub(crate) fn convert(cx: &mut Cx) -> Result<Outs> {
     Ok(outs)
 }
 
-fn convert_as_it_is(cx: &mut Cx) -> Result<Outs> {
+fn convert_as_it_is(cx: &mut NodeContext) -> Result<NodeOutputs> {
     if !cx.domain.is_empty() {
-        return Err(Error::here(format!(
+        return Err(Error::node_error(format!(
             "the op belongs to the domain `{}`, which is not supported; export the model with ONNX's own ops, or with the op as a function",
             cx.domain
         )));
     }
-    if cx.version > NEWEST {
-        return Err(Error::here(format!(
-            "opset {} is newer than {NEWEST}; export the model with an older one",
+    if cx.version > MAX_OPSET {
+        return Err(Error::node_error(format!(
+            "opset {} is newer than {MAX_OPSET}; export the model with an older one",
             cx.version
         )));
     }
@@ -147,7 +147,7 @@ fn convert_as_it_is(cx: &mut Cx) -> Result<Outs> {
         "LessOrEqual" => elementwise::compare(cx, Compare::Le),
         "IsInf" => elementwise::is_inf(cx),
         "IsNaN" => elementwise::is_nan(cx),
-        "Where" => elementwise::choose(cx),
+        "Where" => elementwise::select(cx),
         "Clip" => elementwise::clip(cx),
 
         "Celu" => elementwise::celu(cx),
@@ -155,15 +155,15 @@ fn convert_as_it_is(cx: &mut Cx) -> Result<Outs> {
         "Gelu" => elementwise::gelu(cx),
         "HardSigmoid" => elementwise::hard_sigmoid(cx),
         "HardSwish" => elementwise::hard_swish(cx),
-        "Hardmax" => elementwise::softmax(cx, SoftmaxKind::Hard),
+        "Hardmax" => elementwise::softmax(cx, SoftmaxKind::Hardmax),
         "LeakyRelu" => elementwise::leaky_relu(cx),
-        "LogSoftmax" => elementwise::softmax(cx, SoftmaxKind::Log),
+        "LogSoftmax" => elementwise::softmax(cx, SoftmaxKind::LogSoftmax),
         "Mish" => elementwise::mish(cx),
         "PRelu" => elementwise::prelu(cx),
         "Relu" => elementwise::relu(cx),
         "Selu" => elementwise::selu(cx),
         "Shrink" => elementwise::shrink(cx),
-        "Softmax" => elementwise::softmax(cx, SoftmaxKind::Plain),
+        "Softmax" => elementwise::softmax(cx, SoftmaxKind::Softmax),
         "Softplus" => elementwise::softplus(cx),
         "Softsign" => elementwise::softsign(cx),
         "SwiGLU" => swiglu(cx),
@@ -174,30 +174,30 @@ fn convert_as_it_is(cx: &mut Cx) -> Result<Outs> {
         "Cast" => cast::cast(cx),
         "CastLike" => cast::cast_like(cx),
 
-        "CenterCropPad" => moves::center_crop_pad(cx),
-        "Concat" => moves::concat(cx),
-        "Constant" => moves::constant(cx),
-        "ConstantOfShape" => moves::constant_of_shape(cx),
-        "DepthToSpace" => moves::depth_to_space(cx),
-        "Expand" => moves::expand(cx),
-        "EyeLike" => moves::eye_like(cx),
-        "Flatten" => moves::flatten(cx),
-        "Identity" => moves::identity(cx),
-        "Pad" => moves::pad(cx),
-        "Range" => moves::range(cx),
-        "Reshape" => moves::reshape(cx),
-        "ReverseSequence" => moves::reverse_sequence(cx),
-        "Shape" => moves::shape(cx),
-        "Size" => moves::size(cx),
-        "Slice" => moves::slice(cx),
-        "SpaceToDepth" => moves::space_to_depth(cx),
-        "Split" => moves::split(cx),
-        "SplitToSequence" => moves::split_to_sequence(cx),
-        "Squeeze" => moves::squeeze(cx),
-        "Tile" => moves::tile(cx),
-        "Transpose" => moves::transpose(cx),
-        "Trilu" => moves::trilu(cx),
-        "Unsqueeze" => moves::unsqueeze(cx),
+        "CenterCropPad" => shape::center_crop_pad(cx),
+        "Concat" => shape::concat(cx),
+        "Constant" => shape::constant(cx),
+        "ConstantOfShape" => shape::constant_of_shape(cx),
+        "DepthToSpace" => shape::depth_to_space(cx),
+        "Expand" => shape::expand(cx),
+        "EyeLike" => shape::eye_like(cx),
+        "Flatten" => shape::flatten(cx),
+        "Identity" => shape::identity(cx),
+        "Pad" => shape::pad(cx),
+        "Range" => shape::range(cx),
+        "Reshape" => shape::reshape(cx),
+        "ReverseSequence" => shape::reverse_sequence(cx),
+        "Shape" => shape::shape(cx),
+        "Size" => shape::size(cx),
+        "Slice" => shape::slice(cx),
+        "SpaceToDepth" => shape::space_to_depth(cx),
+        "Split" => shape::split(cx),
+        "SplitToSequence" => shape::split_to_sequence(cx),
+        "Squeeze" => shape::squeeze(cx),
+        "Tile" => shape::tile(cx),
+        "Transpose" => shape::transpose(cx),
+        "Trilu" => shape::trilu(cx),
+        "Unsqueeze" => shape::unsqueeze(cx),
 
         "Compress" => index::compress(cx),
         "Gather" => index::gather(cx),
@@ -215,22 +215,22 @@ fn convert_as_it_is(cx: &mut Cx) -> Result<Outs> {
         "ArgMin" => reduce::arg_reduce(cx, false),
         "CumProd" => reduce::cumulative(cx, ReduceKind::Prod),
         "CumSum" => reduce::cumulative(cx, ReduceKind::Sum),
-        "ReduceL1" => reduce::reduce(cx, Kind::L1),
-        "ReduceL2" => reduce::reduce(cx, Kind::L2),
-        "ReduceLogSum" => reduce::reduce(cx, Kind::LogSum),
-        "ReduceLogSumExp" => reduce::reduce(cx, Kind::LogSumExp),
-        "ReduceMax" => reduce::reduce(cx, Kind::Max),
-        "ReduceMean" => reduce::reduce(cx, Kind::Mean),
-        "ReduceMin" => reduce::reduce(cx, Kind::Min),
-        "ReduceProd" => reduce::reduce(cx, Kind::Prod),
-        "ReduceSum" => reduce::reduce(cx, Kind::Sum),
-        "ReduceSumSquare" => reduce::reduce(cx, Kind::SumSquare),
+        "ReduceL1" => reduce::reduce(cx, ReduceOp::L1),
+        "ReduceL2" => reduce::reduce(cx, ReduceOp::L2),
+        "ReduceLogSum" => reduce::reduce(cx, ReduceOp::LogSum),
+        "ReduceLogSumExp" => reduce::reduce(cx, ReduceOp::LogSumExp),
+        "ReduceMax" => reduce::reduce(cx, ReduceOp::Max),
+        "ReduceMean" => reduce::reduce(cx, ReduceOp::Mean),
+        "ReduceMin" => reduce::reduce(cx, ReduceOp::Min),
+        "ReduceProd" => reduce::reduce(cx, ReduceOp::Prod),
+        "ReduceSum" => reduce::reduce(cx, ReduceOp::Sum),
+        "ReduceSumSquare" => reduce::reduce(cx, ReduceOp::SumSquare),
         "TopK" => reduce::top_k(cx),
 
-        "Det" => products::det(cx),
-        "Einsum" => products::einsum(cx),
-        "Gemm" => products::gemm(cx),
-        "MatMul" => products::matmul(cx),
+        "Det" => matmul::det(cx),
+        "Einsum" => matmul::einsum(cx),
+        "Gemm" => matmul::gemm(cx),
+        "MatMul" => matmul::matmul(cx),
 
         "AveragePool" => conv::average_pool(cx),
         "Col2Im" => conv::col2im(cx),
@@ -260,19 +260,19 @@ fn convert_as_it_is(cx: &mut Cx) -> Result<Outs> {
         "QLinearMatMul" => quant::qlinear_matmul(cx),
         "QuantizeLinear" => quant::quantize(cx),
 
-        "AffineGrid" => sample::affine_grid(cx),
-        "DeformConv" => sample::deform_conv(cx),
-        "GridSample" => sample::grid_sample(cx),
+        "AffineGrid" => grid_sample::affine_grid(cx),
+        "DeformConv" => grid_sample::deform_conv(cx),
+        "GridSample" => grid_sample::grid_sample(cx),
         "Resize" => resize::resize(cx),
-        "RoiAlign" => sample::roi_align(cx),
+        "RoiAlign" => grid_sample::roi_align(cx),
         "Upsample" => resize::upsample(cx),
 
         "Attention" => attention::convert(cx),
         "CausalConvWithState" => recurrent::causal_conv(cx),
-        "GRU" => recurrent::recurrent(cx, recurrent::Cell::Gru),
-        "LSTM" => recurrent::recurrent(cx, recurrent::Cell::Lstm),
+        "GRU" => recurrent::recurrent(cx, recurrent::RnnCell::Gru),
+        "LSTM" => recurrent::recurrent(cx, recurrent::RnnCell::Lstm),
         "LinearAttention" => recurrent::linear_attention(cx),
-        "RNN" => recurrent::recurrent(cx, recurrent::Cell::Rnn),
+        "RNN" => recurrent::recurrent(cx, recurrent::RnnCell::Rnn),
         "RotaryEmbedding" => recurrent::rotary(cx),
 
         "NegativeLogLikelihoodLoss" => loss::nll(cx),
@@ -294,32 +294,32 @@ fn convert_as_it_is(cx: &mut Cx) -> Result<Outs> {
         "RandomUniformLike" => random::random_uniform(cx, true),
 
         "ConcatFromSequence" => control::concat_from_sequence(cx),
-        "If" => control::branch(cx),
-        "Loop" => control::repeat(cx),
+        "If" => control::if_op(cx),
+        "Loop" => control::loop_op(cx),
         "Optional" => control::optional(cx),
         "OptionalGetElement" => control::optional_get(cx),
         "OptionalHasElement" => control::optional_has(cx),
         "Scan" => control::scan(cx),
         "SequenceAt" => control::sequence_at(cx),
         "SequenceConstruct" => control::sequence_construct(cx),
-        "SequenceEmpty" => Ok(vec![Item::Sequence(Vec::new())]),
+        "SequenceEmpty" => Ok(vec![ImportedValue::Sequence(Vec::new())]),
         "SequenceErase" => control::sequence_erase(cx),
         "SequenceInsert" => control::sequence_insert(cx),
         "SequenceLength" => control::sequence_length(cx),
         "SequenceMap" => control::sequence_map(cx),
 
-        "ImageDecoder" => Err(Error::here("files of images are not decoded here; give the model their pixels")),
+        "ImageDecoder" => Err(Error::node_error("files of images are not decoded here; give the model their pixels")),
         "RegexFullMatch" | "StringConcat" | "StringNormalizer" | "StringSplit" | "TfIdfVectorizer" => {
-            Err(Error::here("text is not processed here; do that part outside of the model"))
+            Err(Error::node_error("text is not processed here; do that part outside of the model"))
         }
-        other => Err(Error::here(format!(
+        other => Err(Error::node_error(format!(
             "the op {other} is not supported; export the model with another opset, or with the op as a function"
         ))),
     }
 }
 
 /// `swish(a) · b`.
-fn swiglu(cx: &mut Cx) -> Result<Outs> {
+fn swiglu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (a, b, alpha) = (cx.x(0)?, cx.x(1)?, cx.float("alpha", 1.0));
     let s = elementwise::swish_of(cx, a, alpha)?;
     one(cx.mul(s, b)?)

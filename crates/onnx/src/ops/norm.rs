@@ -1,40 +1,40 @@
 //! Normalisations.
 
-use super::{Outs, one};
+use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::node::{Cx, axis};
+use crate::node::{NodeContext, axis};
 use ir::composites::norm;
 use ir::{DType, GraphBuilder, Unary, Value};
 
 /// `(x - mean) / sqrt(var + eps)` over axes, and mean and 1/sqrt with those axes kept as 1.
-fn standardised(cx: &mut Cx, x: Value, axes: &[usize], eps: f64) -> Result<(Value, Value, Value)> {
+fn standardised(cx: &mut NodeContext, x: Value, axes: &[usize], eps: f64) -> Result<(Value, Value, Value)> {
     let shape = cx.shape(x);
     let m = cx.mean(x, axes)?;
-    let wide = cx.unreduce(m, &shape, axes)?;
+    let wide = cx.expand_reduced(m, &shape, axes)?;
     let d = cx.sub(x, wide)?;
     let s = cx.mul(d, d)?;
     let v = cx.mean(s, axes)?;
     let v = cx.offset(v, eps)?;
     let r = cx.unary(Unary::Rsqrt, v)?;
-    let wide = cx.unreduce(r, &shape, axes)?;
+    let wide = cx.expand_reduced(r, &shape, axes)?;
     Ok((cx.mul(d, wide)?, m, r))
 }
 
 /// One number for each channel.
-fn per_channel(cx: &mut Cx, y: Value, scale: Value, bias: Value) -> Result<Value> {
+fn per_channel(cx: &mut NodeContext, y: Value, scale: Value, bias: Value) -> Result<Value> {
     let shape = cx.shape(y);
-    let (scale, bias) = (cx.along(scale, &shape, 1)?, cx.along(bias, &shape, 1)?);
+    let (scale, bias) = (cx.broadcast_along(scale, &shape, 1)?, cx.broadcast_along(bias, &shape, 1)?);
     let y = cx.mul(y, scale)?;
     Ok(cx.add(y, bias)?)
 }
 
-pub(super) fn batch(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn batch(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, scale, bias) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
     let (mut m, mut v) = (cx.x(3)?, cx.x(4)?);
     let (eps, momentum) = (cx.float("epsilon", 1e-5), cx.float("momentum", 0.9));
     let shape = cx.shape(x);
     if shape.len() < 2 {
-        return Err(Error::here("its input must be [N, C, ..]"));
+        return Err(Error::node_error("its input must be [N, C, ..]"));
     }
     let dtype = cx.dtype(x);
     // Statistics may be wider than the data.
@@ -45,7 +45,7 @@ pub(super) fn batch(cx: &mut Cx) -> Result<Outs> {
     if cx.flag("training_mode") {
         let axes: Vec<usize> = (0..shape.len()).filter(|&a| a != 1).collect();
         let now = cx.mean(xw, &axes)?;
-        let centre = cx.along(now, &shape, 1)?;
+        let centre = cx.broadcast_along(now, &shape, 1)?;
         let d = cx.sub(xw, centre)?;
         let s = cx.mul(d, d)?;
         let var = cx.mean(s, &axes)?;
@@ -59,7 +59,7 @@ pub(super) fn batch(cx: &mut Cx) -> Result<Outs> {
     let (m, v) = (cx.cast(m, wide)?, cx.cast(v, wide)?);
     let v = cx.offset(v, eps)?;
     let r = cx.unary(Unary::Rsqrt, v)?;
-    let (m, r) = (cx.along(m, &shape, 1)?, cx.along(r, &shape, 1)?);
+    let (m, r) = (cx.broadcast_along(m, &shape, 1)?, cx.broadcast_along(r, &shape, 1)?);
     let d = cx.sub(xw, m)?;
     let y = cx.mul(d, r)?;
     let (scale, bias) = (cx.cast(scale, wide)?, cx.cast(bias, wide)?);
@@ -68,23 +68,23 @@ pub(super) fn batch(cx: &mut Cx) -> Result<Outs> {
     Ok(std::iter::once(y).chain(outs).map(Into::into).collect())
 }
 
-pub(super) fn instance(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn instance(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, scale, bias) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
     let rank = cx.rank(x);
     if rank < 3 {
-        return Err(Error::here("its input must be [N, C, ..]"));
+        return Err(Error::node_error("its input must be [N, C, ..]"));
     }
     let eps = cx.float("epsilon", 1e-5);
     let (y, _, _) = standardised(cx, x, &(2..rank).collect::<Vec<_>>(), eps)?;
     one(per_channel(cx, y, scale, bias)?)
 }
 
-pub(super) fn group(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn group(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, scale, bias) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
     let shape = cx.shape(x);
     let g = cx.count("num_groups", 0)?;
     if shape.len() < 2 || shape[1] % g != 0 {
-        return Err(Error::here(format!("{shape:?} doesn't divide into {g} groups of channels")));
+        return Err(Error::node_error(format!("{shape:?} doesn't divide into {g} groups of channels")));
     }
     let eps = cx.float("epsilon", 1e-5);
     let dtype = cx.dtype(x);
@@ -94,7 +94,7 @@ pub(super) fn group(cx: &mut Cx) -> Result<Outs> {
     let y = cx.cast(y, dtype)?;
     // Before version 21 a number for each group.
     let (scale, bias) = if cx.shape(scale) == [g] && g != shape[1] {
-        let spread = |cx: &mut Cx, v: Value| -> Result<Value> {
+        let spread = |cx: &mut NodeContext, v: Value| -> Result<Value> {
             let v = cx.broadcast(v, &[g, shape[1] / g], &[0])?;
             Ok(cx.reshape(v, &[shape[1]])?)
         };
@@ -107,12 +107,12 @@ pub(super) fn group(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// The dtype that statistics are computed in.
-fn stash(cx: &Cx, dtype: DType) -> Result<DType> {
+fn stash(cx: &NodeContext, dtype: DType) -> Result<DType> {
     let asked = cx.dtype_of(cx.int("stash_type", 1))?.0;
     Ok(if asked.size() > dtype.size() { asked } else { dtype })
 }
 
-pub(super) fn layer(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn layer(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, scale, bias) = (cx.x(0)?, cx.x(1)?, cx.opt(2)?);
     let shape = cx.shape(x);
     let first = cx.axis(-1, shape.len())?;
@@ -142,7 +142,7 @@ pub(super) fn layer(cx: &mut Cx) -> Result<Outs> {
     Ok(vec![y.into(), m.into(), r.into()])
 }
 
-pub(super) fn rms(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn rms(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, scale) = (cx.x(0)?, cx.x(1)?);
     let shape = cx.shape(x);
     let first = cx.axis(-1, shape.len())?;
@@ -160,7 +160,7 @@ pub(super) fn rms(cx: &mut Cx) -> Result<Outs> {
     let s = cx.mean(s, &axes)?;
     let s = cx.offset(s, eps)?;
     let r = cx.unary(Unary::Rsqrt, s)?;
-    let r = cx.unreduce(r, &shape, &axes)?;
+    let r = cx.expand_reduced(r, &shape, &axes)?;
     let y = cx.mul(xw, r)?;
     let y = cx.cast(y, dtype)?;
     let scale = cx.cast(scale, dtype)?;
@@ -168,23 +168,23 @@ pub(super) fn rms(cx: &mut Cx) -> Result<Outs> {
     one(cx.mul(y, scale)?)
 }
 
-pub(super) fn mean_variance(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn mean_variance(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     let list = cx.ints("axes").unwrap_or(&[0, 2, 3]);
     let axes: Vec<usize> = list.iter().map(|&a| axis(a, shape.len())).collect::<Result<_>>()?;
     let m = cx.mean(x, &axes)?;
-    let wide = cx.unreduce(m, &shape, &axes)?;
+    let wide = cx.expand_reduced(m, &shape, &axes)?;
     let d = cx.sub(x, wide)?;
     let s = cx.mul(d, d)?;
     let v = cx.mean(s, &axes)?;
     let r = cx.unary(Unary::Sqrt, v)?;
     let r = cx.offset(r, 1e-9)?;
-    let r = cx.unreduce(r, &shape, &axes)?;
+    let r = cx.expand_reduced(r, &shape, &axes)?;
     one(cx.div(d, r)?)
 }
 
-pub(super) fn lp(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn lp(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     let axis = cx.axis(-1, shape.len())?;
@@ -192,7 +192,7 @@ pub(super) fn lp(cx: &mut Cx) -> Result<Outs> {
     let s = super::conv::norm_power(cx, x, p)?;
     let s = cx.sum(s, &[axis])?;
     let n = super::conv::norm_root(cx, s, p)?;
-    let n = cx.unreduce(n, &shape, &[axis])?;
+    let n = cx.expand_reduced(n, &shape, &[axis])?;
     // Where everything is 0 the result is 0.
     let zero = cx.full_like(n, 0.0)?;
     let empty = cx.compare(ir::Compare::Eq, n, zero)?;

@@ -1,15 +1,15 @@
 //! Quantised numbers.
 
 use super::cast::{saturated, to_elem};
-use super::{Outs, one};
+use super::{NodeOutputs, one};
 use crate::elem::Elem;
 use crate::error::{Error, Result};
-use crate::item::{Item, Tensor};
-use crate::node::{Cx, axis};
+use crate::item::{ImportedValue, ImportedTensor};
+use crate::node::{NodeContext, axis};
 use ir::{DType, GraphBuilder, Unary, Value};
 
 /// Scales or zero points as large as the data: one for all, one for each place along an axis, or one for each block.
-fn spread(cx: &mut Cx, v: Value, shape: &[usize]) -> Result<Value> {
+fn broadcast_qparams(cx: &mut NodeContext, v: Value, shape: &[usize]) -> Result<Value> {
     let own = cx.shape(v);
     let count: usize = own.iter().product();
     if count == 1 && own.len() < 2 {
@@ -18,7 +18,7 @@ fn spread(cx: &mut Cx, v: Value, shape: &[usize]) -> Result<Value> {
     }
     let a = axis(cx.int("axis", 1), shape.len())?;
     if own.len() == 1 {
-        return cx.along(v, shape, a);
+        return cx.broadcast_along(v, shape, a);
     }
     let block = usize::try_from(cx.int("block_size", 0)).unwrap_or(0);
     let fits = own.len() == shape.len()
@@ -28,7 +28,7 @@ fn spread(cx: &mut Cx, v: Value, shape: &[usize]) -> Result<Value> {
             .enumerate()
             .all(|(i, (&o, &s))| if i == a { o > 0 && block > 0 && s.div_ceil(block) == o } else { o == s });
     if !fits {
-        return Err(Error::here(format!("scales {own:?} don't fit {shape:?} in blocks of {block} along axis {a}")));
+        return Err(Error::node_error(format!("scales {own:?} don't fit {shape:?} in blocks of {block} along axis {a}")));
     }
     // Each repeated for its block; the last block may be shorter.
     let mut wide = own.clone();
@@ -36,7 +36,7 @@ fn spread(cx: &mut Cx, v: Value, shape: &[usize]) -> Result<Value> {
     let dims: Vec<usize> = (0..own.len()).map(|i| if i <= a { i } else { i + 1 }).collect();
     let v = cx.broadcast(v, &wide, &dims)?;
     let mut flat = own.clone();
-    flat[a] = own[a].checked_mul(block).ok_or_else(|| Error::here("blocks that are too large"))?;
+    flat[a] = own[a].checked_mul(block).ok_or_else(|| Error::node_error("blocks that are too large"))?;
     let v = cx.reshape(v, &flat)?;
     Ok(cx.slice_axis(v, a, 0, shape[a])?)
 }
@@ -50,11 +50,11 @@ fn range(dtype: DType, carried: Option<Elem>) -> Option<(f64, f64)> {
     }
 }
 
-pub(super) fn quantize(cx: &mut Cx) -> Result<Outs> {
-    let (x, scale) = (cx.x(0)?, cx.any(1)?.v);
-    let zero = cx.item(2).is_some().then(|| cx.any(2)).transpose()?;
+pub(super) fn quantize(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let (x, scale) = (cx.x(0)?, cx.operand(1)?.v);
+    let zero = cx.item(2).is_some().then(|| cx.operand(2)).transpose()?;
     let (dtype, carried) = match (zero, cx.int("output_dtype", 0)) {
-        (Some(z), _) => (cx.dtype(z.v), z.carried),
+        (Some(z), _) => (cx.dtype(z.v), z.elem),
         (None, 0) => (DType::U8, None),
         (None, n) => cx.dtype_of(n)?,
     };
@@ -66,7 +66,7 @@ pub(super) fn quantize(cx: &mut Cx) -> Result<Outs> {
         n => cx.dtype_of(n)?.0,
     };
     let (x, scale) = (cx.cast(x, wide)?, cx.cast(scale, wide)?);
-    let s = spread(cx, scale, &shape)?;
+    let s = broadcast_qparams(cx, scale, &shape)?;
     let q = cx.div(x, s)?;
     let v = match range(dtype, carried) {
         Some((lo, hi)) => {
@@ -76,7 +76,7 @@ pub(super) fn quantize(cx: &mut Cx) -> Result<Outs> {
             let mut q = cx.cast(q, DType::I64)?;
             if let Some(z) = zero {
                 let z = cx.cast(z.v, DType::I64)?;
-                let z = spread(cx, z, &shape)?;
+                let z = broadcast_qparams(cx, z, &shape)?;
                 q = cx.add(q, z)?;
             }
             let q = saturated(cx, q, lo, hi)?;
@@ -87,14 +87,14 @@ pub(super) fn quantize(cx: &mut Cx) -> Result<Outs> {
             to_elem(cx, q, dtype, carried, saturate, "up")?
         }
     };
-    Ok(vec![Item::Tensor(Tensor { v, carried })])
+    Ok(vec![ImportedValue::Tensor(ImportedTensor { v, elem })])
 }
 
-pub(super) fn dequantize(cx: &mut Cx) -> Result<Outs> {
-    let (x, scale) = (cx.any(0)?, cx.any(1)?);
+pub(super) fn dequantize(cx: &mut NodeContext) -> Result<NodeOutputs> {
+    let (x, scale) = (cx.operand(0)?, cx.operand(1)?);
     let shape = cx.shape(x.v);
     let out = match cx.int("output_dtype", 0) {
-        0 if scale.carried.is_some() => DType::F32,
+        0 if scale.elem.is_some() => DType::F32,
         0 => cx.dtype(scale.v),
         n => cx.dtype_of(n)?.0,
     };
@@ -103,19 +103,19 @@ pub(super) fn dequantize(cx: &mut Cx) -> Result<Outs> {
         wide = cx.cast(x.v, DType::F64)?;
     }
     let acc = cx.dtype(wide);
-    if cx.item(2).is_some() && range(cx.dtype(x.v), x.carried).is_some() {
-        let z = cx.any(2)?.v;
+    if cx.item(2).is_some() && range(cx.dtype(x.v), x.elem).is_some() {
+        let z = cx.operand(2)?.v;
         let z = cx.cast(z, acc)?;
-        let z = spread(cx, z, &shape)?;
+        let z = broadcast_qparams(cx, z, &shape)?;
         wide = cx.sub(wide, z)?;
     }
     let s = cx.cast(scale.v, acc)?;
-    let s = spread(cx, s, &shape)?;
+    let s = broadcast_qparams(cx, s, &shape)?;
     let y = cx.mul(wide, s)?;
     one(cx.cast(y, out)?)
 }
 
-pub(super) fn dynamic_quantize(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn dynamic_quantize(cx: &mut NodeContext) -> Result<NodeOutputs> {
     use ir::ops::ReduceKind;
     let x = cx.x(0)?;
     let shape = cx.shape(x);
@@ -141,17 +141,17 @@ pub(super) fn dynamic_quantize(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// `x - z` in i32; `z` is one number, or one for each row (`last` false) or column.
-fn centred(cx: &mut Cx, x: Value, z: Option<Value>, last: bool) -> Result<Value> {
+fn subtract_zero_point(cx: &mut NodeContext, x: Value, z: Option<Value>, last: bool) -> Result<Value> {
     let x = cx.cast(x, DType::I32)?;
     let Some(z) = z else { return Ok(x) };
     let shape = cx.shape(x);
     let z = cx.cast(z, DType::I32)?;
-    let z = laid_out(cx, z, &shape, last)?;
+    let z = broadcast_zero_point(cx, z, &shape, last)?;
     Ok(cx.sub(x, z)?)
 }
 
 /// One number for all, one for each row or column of a matrix, or what broadcasts as it is.
-fn laid_out(cx: &mut Cx, z: Value, shape: &[usize], last: bool) -> Result<Value> {
+fn broadcast_zero_point(cx: &mut NodeContext, z: Value, shape: &[usize], last: bool) -> Result<Value> {
     let own = cx.shape(z);
     let count: usize = own.iter().product();
     if count == 1 {
@@ -159,62 +159,62 @@ fn laid_out(cx: &mut Cx, z: Value, shape: &[usize], last: bool) -> Result<Value>
         return Ok(cx.splat(z, shape)?);
     }
     if own.len() == 1 && shape.len() >= 2 {
-        return cx.along(z, shape, if last { shape.len() - 1 } else { shape.len() - 2 });
+        return cx.broadcast_along(z, shape, if last { shape.len() - 1 } else { shape.len() - 2 });
     }
     Ok(cx.broadcast_to(z, shape)?)
 }
 
-pub(super) fn matmul_integer(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn matmul_integer(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (a, b) = (cx.x(0)?, cx.x(1)?);
     let (az, bz) = (cx.opt(2)?, cx.opt(3)?);
-    let (a, b) = (centred(cx, a, az, false)?, centred(cx, b, bz, true)?);
-    one(super::products::matmul_of(cx, a, b)?)
+    let (a, b) = (subtract_zero_point(cx, a, az, false)?, subtract_zero_point(cx, b, bz, true)?);
+    one(super::matmul::matmul_of(cx, a, b)?)
 }
 
 /// Sums in i32 back to quantised numbers: `round(sum · factor) + zero`, saturated.
-fn requantized(cx: &mut Cx, sums: Value, factor: Value, zero: Tensor) -> Result<Outs> {
+fn requantized(cx: &mut NodeContext, sums: Value, factor: Value, zero: ImportedTensor) -> Result<NodeOutputs> {
     let s = cx.cast(sums, DType::F32)?;
     let s = cx.mul(s, factor)?;
     let s = cx.unary(Unary::Round, s)?;
     let shape = cx.shape(s);
     let dtype = cx.dtype(zero.v);
     let z = cx.cast(zero.v, DType::F32)?;
-    let z = laid_out(cx, z, &shape, false)?;
+    let z = broadcast_zero_point(cx, z, &shape, false)?;
     let s = cx.add(s, z)?;
-    let Some((lo, hi)) = range(dtype, zero.carried) else {
-        return Err(Error::here("its result must be quantised to integers"));
+    let Some((lo, hi)) = range(dtype, zero.elem) else {
+        return Err(Error::node_error("its result must be quantised to integers"));
     };
     let s = saturated(cx, s, lo, hi)?;
     let v = cx.cast(s, dtype)?;
-    Ok(vec![Item::Tensor(Tensor { v, carried: zero.carried })])
+    Ok(vec![ImportedValue::Tensor(ImportedTensor { v, elem: zero.elem })])
 }
 
-pub(super) fn qlinear_matmul(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn qlinear_matmul(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (a, b) = (cx.x(0)?, cx.x(3)?);
     let (az, bz) = (cx.opt(2)?, cx.opt(5)?);
-    let (a, b) = (centred(cx, a, az, false)?, centred(cx, b, bz, true)?);
-    let y = super::products::matmul_of(cx, a, b)?;
+    let (a, b) = (subtract_zero_point(cx, a, az, false)?, subtract_zero_point(cx, b, bz, true)?);
+    let y = super::matmul::matmul_of(cx, a, b)?;
     let shape = cx.shape(y);
-    let factor = |cx: &mut Cx, i: usize, last: bool| -> Result<Value> {
+    let factor = |cx: &mut NodeContext, i: usize, last: bool| -> Result<Value> {
         let s = cx.x(i)?;
         let s = cx.cast(s, DType::F32)?;
-        laid_out(cx, s, &shape, last)
+        broadcast_zero_point(cx, s, &shape, last)
     };
     let (sa, sb, sy) = (factor(cx, 1, false)?, factor(cx, 4, true)?, factor(cx, 6, false)?);
     let f = cx.mul(sa, sb)?;
     let f = cx.div(f, sy)?;
-    let zero = cx.any(7)?;
+    let zero = cx.operand(7)?;
     requantized(cx, y, f, zero)
 }
 
-pub(super) fn qlinear_conv(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn qlinear_conv(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, w) = (cx.x(0)?, cx.x(3)?);
     let (xz, wz) = (cx.opt(2)?, cx.opt(5)?);
     let y = super::conv::conv_centred(cx, x, w, xz, wz)?;
     let bias = cx.opt(8)?;
     let y = super::conv::add_bias(cx, y, bias)?;
     let shape = cx.shape(y);
-    let scale = |cx: &mut Cx, i: usize| -> Result<Value> {
+    let scale = |cx: &mut NodeContext, i: usize| -> Result<Value> {
         let s = cx.x(i)?;
         let s = cx.cast(s, DType::F32)?;
         match cx.shape(s).iter().product::<usize>() {
@@ -224,13 +224,13 @@ pub(super) fn qlinear_conv(cx: &mut Cx) -> Result<Outs> {
             }
             n => {
                 let s = cx.reshape(s, &[n])?;
-                cx.along(s, &shape, 1)
+                cx.broadcast_along(s, &shape, 1)
             }
         }
     };
     let (sx, sw, sy) = (scale(cx, 1)?, scale(cx, 4)?, scale(cx, 6)?);
     let f = cx.mul(sx, sw)?;
     let f = cx.div(f, sy)?;
-    let zero = cx.any(7)?;
+    let zero = cx.operand(7)?;
     requantized(cx, y, f, zero)
 }

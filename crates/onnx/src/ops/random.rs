@@ -1,14 +1,14 @@
 //! Random numbers: Threefry with the node's seed as its key, so that a model gives the same numbers each time.
 
-use super::{Outs, one};
+use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::item::Item;
-use crate::node::Cx;
+use crate::item::ImportedValue;
+use crate::node::NodeContext;
 use ir::ops::Bitcast;
 use ir::{Binary, Compare, DType, GraphBuilder, Scalar, Type, Unary, Value};
 
 /// A key of the node: its seed, or else its first output's name.
-fn key(cx: &Cx) -> [u64; 2] {
+fn key(cx: &NodeContext) -> [u64; 2] {
     match cx.float_opt("seed").or_else(|| cx.int_opt("seed").map(|i| i as f64)) {
         Some(seed) => [seed.to_bits() >> 32, seed.to_bits() & 0xffff_ffff],
         None => {
@@ -21,7 +21,7 @@ fn key(cx: &Cx) -> [u64; 2] {
 }
 
 /// Uniform f32 in [0, 1).
-fn uniform(cx: &mut Cx, shape: &[usize]) -> Result<Value> {
+fn uniform(cx: &mut NodeContext, shape: &[usize]) -> Result<Value> {
     let ty = Type::checked(DType::U32, shape)?;
     let n = ty.numel();
     let [k0, k1] = key(cx).map(|k| Scalar::from_bits(DType::U32, k));
@@ -40,21 +40,21 @@ fn uniform(cx: &mut Cx, shape: &[usize]) -> Result<Value> {
 }
 
 /// The shape and dtype that the node asks for: those of its operand, unless attributes say otherwise.
-fn asked(cx: &mut Cx, like: bool) -> Result<(Vec<usize>, DType)> {
+fn requested_type(cx: &mut NodeContext, like: bool) -> Result<(Vec<usize>, DType)> {
     let given = cx.int_opt("dtype").map(|n| cx.dtype_of(n)).transpose()?.map(|d| d.0);
     if like {
-        let t = cx.any(0)?;
+        let t = cx.operand(0)?;
         let own = cx.dtype(t.v);
         let float = if own.is_float() { own } else { DType::F32 };
         return Ok((cx.shape(t.v), given.unwrap_or(float)));
     }
     let shape = cx.amounts("shape")?.unwrap_or_default();
     let shape: Option<Vec<usize>> = shape.iter().map(|&d| usize::try_from(d).ok()).collect();
-    Ok((shape.ok_or_else(|| Error::here("a negative size"))?, given.unwrap_or(DType::F32)))
+    Ok((shape.ok_or_else(|| Error::node_error("a negative size"))?, given.unwrap_or(DType::F32)))
 }
 
-pub(super) fn random_uniform(cx: &mut Cx, like: bool) -> Result<Outs> {
-    let (shape, dtype) = asked(cx, like)?;
+pub(super) fn random_uniform(cx: &mut NodeContext, like: bool) -> Result<NodeOutputs> {
+    let (shape, dtype) = requested_type(cx, like)?;
     let (low, high) = (cx.float("low", 0.0), cx.float("high", 1.0));
     let u = uniform(cx, &shape)?;
     let u = cx.scale(u, high - low)?;
@@ -62,8 +62,8 @@ pub(super) fn random_uniform(cx: &mut Cx, like: bool) -> Result<Outs> {
     one(cx.cast(u, dtype)?)
 }
 
-pub(super) fn random_normal(cx: &mut Cx, like: bool) -> Result<Outs> {
-    let (shape, dtype) = asked(cx, like)?;
+pub(super) fn random_normal(cx: &mut NodeContext, like: bool) -> Result<NodeOutputs> {
+    let (shape, dtype) = requested_type(cx, like)?;
     let (mean, scale) = (cx.float("mean", 0.0), cx.float("scale", 1.0));
     let u = uniform(cx, &shape)?;
     // In (-1, 1): half a step away from the ends.
@@ -75,7 +75,7 @@ pub(super) fn random_normal(cx: &mut Cx, like: bool) -> Result<Outs> {
     one(cx.cast(z, dtype)?)
 }
 
-pub(super) fn bernoulli(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn bernoulli(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let p = cx.x(0)?;
     let dtype = cx.int_opt("dtype").map_or(Ok(cx.dtype(p)), |n| cx.dtype_of(n).map(|d| d.0))?;
     let shape = cx.shape(p);
@@ -86,13 +86,13 @@ pub(super) fn bernoulli(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// Indices drawn by unnormalised log-probabilities.
-pub(super) fn multinomial(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn multinomial(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
-    let &[batch, classes] = &cx.shape(x)[..] else { return Err(Error::here("its input must be a matrix")) };
+    let &[batch, classes] = &cx.shape(x)[..] else { return Err(Error::node_error("its input must be a matrix")) };
     let n = cx.count("sample_size", 1)?;
     let dtype = cx.dtype_of(cx.int("dtype", 6))?.0;
     let x = cx.cast(x, DType::F32)?;
-    let p = super::elementwise::softmax_along(cx, x, 1, super::elementwise::SoftmaxKind::Plain)?;
+    let p = super::elementwise::softmax_along(cx, x, 1, super::elementwise::SoftmaxKind::Softmax)?;
     let c = cx.cumulative(ir::ops::ReduceKind::Sum, p, 1, false)?;
     let u = uniform(cx, &[batch, n])?;
     let all = [batch, n, classes];
@@ -105,11 +105,11 @@ pub(super) fn multinomial(cx: &mut Cx) -> Result<Outs> {
     one(cx.cast(i, dtype)?)
 }
 
-pub(super) fn dropout(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn dropout(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     let training = match cx.item(2) {
-        Some(_) => super::control::truth(&cx.known(2, "training_mode")?)?,
+        Some(_) => super::control::scalar_bool(&cx.static_operand(2, "training_mode")?)?,
         None => false,
     };
     let all = cx.full(&Type::new(DType::Bool, &shape), Scalar::bool(true))?;
@@ -129,6 +129,6 @@ pub(super) fn dropout(cx: &mut Cx) -> Result<Outs> {
     let rest = cx.offset(rest, 1.0)?;
     let rest = cx.cast(rest, cx.dtype(x))?;
     let y = cx.div(x, rest)?;
-    let y = cx.keep_where(kept, y)?;
-    Ok(vec![Item::from(y), Item::from(kept)])
+    let y = cx.zero_unless(kept, y)?;
+    Ok(vec![ImportedValue::from(y), ImportedValue::from(kept)])
 }

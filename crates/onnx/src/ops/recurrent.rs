@@ -1,64 +1,64 @@
 //! RNN, GRU and LSTM as scans.
 
-use super::Outs;
-use super::elementwise::named;
-use super::moves::reversed;
+use super::NodeOutputs;
+use super::elementwise::activation;
+use super::shape::reversed;
 use crate::error::{Error, Result};
-use crate::node::Cx;
+use crate::node::NodeContext;
 use ir::ops::{Clamp, Dot, Scan};
 use ir::types::Shape;
 use ir::{Binary, Builder, Compare, DType, GraphBuilder, Literal, Type, Unary, Value};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cell {
+pub(super) enum RnnCell {
     Rnn,
     Gru,
     Lstm,
 }
 
-impl Cell {
+impl RnnCell {
     fn gates(self) -> usize {
         match self {
-            Cell::Rnn => 1,
-            Cell::Gru => 3,
-            Cell::Lstm => 4,
+            RnnCell::Rnn => 1,
+            RnnCell::Gru => 3,
+            RnnCell::Lstm => 4,
         }
     }
 
     fn defaults(self) -> &'static [&'static str] {
         match self {
-            Cell::Rnn => &["Tanh"],
-            Cell::Gru => &["Sigmoid", "Tanh"],
-            Cell::Lstm => &["Sigmoid", "Tanh", "Tanh"],
+            RnnCell::Rnn => &["Tanh"],
+            RnnCell::Gru => &["Sigmoid", "Tanh"],
+            RnnCell::Lstm => &["Sigmoid", "Tanh", "Tanh"],
         }
     }
 }
 
 /// One activation with its parameters.
 #[derive(Clone)]
-struct Act {
+struct RnnActivation {
     name: String,
     alpha: Option<f64>,
     beta: Option<f64>,
 }
 
-impl Act {
+impl RnnActivation {
     fn apply(&self, b: &mut dyn GraphBuilder, x: Value) -> Result<Value> {
-        named(b, &self.name, x, self.alpha, self.beta)
+        activation(b, &self.name, x, self.alpha, self.beta)
     }
 }
 
 /// What all steps of one direction share.
-struct Step {
-    cell: Cell,
+struct RnnDirection {
+    cell: RnnCell,
     hidden: usize,
-    acts: Vec<Act>,
+    acts: Vec<RnnActivation>,
     clip: Option<f64>,
     linear_before_reset: bool,
     input_forget: bool,
 }
 
-pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
+pub(super) fn recurrent(cx: &mut NodeContext, cell: RnnCell) -> Result<NodeOutputs> {
     let (x, w, r) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
     let (bias, lens) = (cx.opt(3)?, cx.opt(4)?);
     let batch_first = cx.flag("layout");
@@ -66,20 +66,20 @@ pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
     let (xs, rs, ws) = (cx.shape(x), cx.shape(r), cx.shape(w));
     let g = cell.gates();
     let (&[seq, batch, input], &[dirs, rows, hidden]) = (&xs[..], &rs[..]) else {
-        return Err(Error::here("its inputs must be [T, N, I], [D, G·H, I] and [D, G·H, H]"));
+        return Err(Error::node_error("its inputs must be [T, N, I], [D, G·H, I] and [D, G·H, H]"));
     };
     if rows != g * hidden || ws != [dirs, rows, input] {
-        return Err(Error::here(format!("weights {ws:?} and {rs:?} don't fit {g} gates over {input} features")));
+        return Err(Error::node_error(format!("weights {ws:?} and {rs:?} don't fit {g} gates over {input} features")));
     }
     let direction = cx.string("direction", "forward");
     let backward: Vec<bool> = match direction.as_str() {
         "forward" => vec![false],
         "reverse" => vec![true],
         "bidirectional" => vec![false, true],
-        other => return Err(Error::here(format!("the direction `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("the direction `{other}` is not known"))),
     };
     if backward.len() != dirs {
-        return Err(Error::here(format!("{direction} needs weights for {} directions, not {dirs}", backward.len())));
+        return Err(Error::node_error(format!("{direction} needs weights for {} directions, not {dirs}", backward.len())));
     }
     let names = cx.strings("activations");
     let (alphas, betas) = (cx.floats("activation_alpha"), cx.floats("activation_beta"));
@@ -88,22 +88,22 @@ pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
         let at = d * per + k;
         let name = names.get(at).cloned().unwrap_or_else(|| cell.defaults()[k].to_string());
         let get = |list: &Option<Vec<f64>>| list.as_ref().and_then(|l| l.get(at).copied());
-        Act { name, alpha: get(&alphas), beta: get(&betas) }
+        RnnActivation { name, alpha: get(&alphas), beta: get(&betas) }
     };
     let lens = lens.map(|l| cx.cast(l, DType::I64)).transpose()?;
     let dtype = cx.dtype(x);
     // Its part for one direction of an operand `[D, ..]` of so many axes.
-    let part = |cx: &mut Cx, v: Value, d: usize, rank: usize| -> Result<Value> {
+    let part = |cx: &mut NodeContext, v: Value, d: usize, rank: usize| -> Result<Value> {
         let shape = cx.shape(v);
         if shape.first() != Some(&dirs) || shape.len() != rank {
-            return Err(Error::here(format!(
+            return Err(Error::node_error(format!(
                 "an operand of {shape:?} where {rank} axes for {dirs} directions are needed"
             )));
         }
         let v = cx.slice_axis(v, 0, d, d + 1)?;
         Ok(cx.reshape(v, &shape[1..])?)
     };
-    let initial = |cx: &mut Cx, i: usize, d: usize| -> Result<Value> {
+    let initial = |cx: &mut NodeContext, i: usize, d: usize| -> Result<Value> {
         match cx.opt(i)? {
             Some(h) => {
                 let h = if batch_first { cx.permute(h, &[1, 0, 2])? } else { h };
@@ -126,11 +126,11 @@ pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
             }
         };
         let peepholes = match (cell, cx.opt(7)?) {
-            (Cell::Lstm, Some(p)) => Some(part(cx, p, d, 2)?),
+            (RnnCell::Lstm, Some(p)) => Some(part(cx, p, d, 2)?),
             _ => None,
         };
         let mut carries = vec![initial(cx, 5, d)?];
-        if cell == Cell::Lstm {
+        if cell == RnnCell::Lstm {
             carries.push(initial(cx, 6, d)?);
         }
         // Turned around, so that every direction runs forward.
@@ -141,9 +141,9 @@ pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
         };
         let all = cx.one(Dot::last_axes(dtype, 3, 2).into(), &[turned, w])?;
         let shape = cx.shape(all);
-        let wide = cx.along(wb, &shape, 2)?;
+        let wide = cx.broadcast_along(wb, &shape, 2)?;
         let all = cx.add(all, wide)?;
-        let step = Step {
+        let step = RnnDirection {
             cell,
             hidden,
             acts: (0..per).map(|k| act(d, k)).collect(),
@@ -176,11 +176,11 @@ pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
             cs.push(cx.reshape(outs[1], &[1, batch, hidden])?);
         }
     }
-    let join = |cx: &mut Cx, list: &[Value], axis: usize| -> Result<Value> {
+    let join = |cx: &mut NodeContext, list: &[Value], axis: usize| -> Result<Value> {
         Ok(if list.len() == 1 { list[0] } else { cx.concat(list, axis)? })
     };
     let mut outs = vec![join(cx, &ys, 1)?, join(cx, &hs, 0)?];
-    if cell == Cell::Lstm {
+    if cell == RnnCell::Lstm {
         outs.push(join(cx, &cs, 0)?);
     }
     if batch_first {
@@ -192,7 +192,7 @@ pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
     Ok(outs.into_iter().map(Into::into).collect())
 }
 
-impl Step {
+impl RnnDirection {
     /// `(r, rb, peepholes?, lens?, h, c?, gates of x, t) -> (h, c?, y)`.
     fn body(&self, front: &[Type], x: &Type, peepholes: bool, lengths: bool) -> Result<ir::Graph> {
         let mut b = Builder::new();
@@ -209,14 +209,14 @@ impl Step {
         let carries = &ins[at..];
         let h = carries[0];
         let new = match self.cell {
-            Cell::Rnn => {
-                let z = self.recur(&mut b, h, r, rb)?;
+            RnnCell::Rnn => {
+                let z = self.recurrent_projection(&mut b, h, r, rb)?;
                 let z = b.add(x, z)?;
                 let z = self.clipped(&mut b, z)?;
                 vec![self.acts[0].apply(&mut b, z)?]
             }
-            Cell::Gru => vec![self.gru(&mut b, x, h, r, rb)?],
-            Cell::Lstm => self.lstm(&mut b, x, h, carries[1], r, rb, p)?,
+            RnnCell::Gru => vec![self.gru(&mut b, x, h, r, rb)?],
+            RnnCell::Lstm => self.lstm(&mut b, x, h, carries[1], r, rb, p)?,
         };
         let mut outs = Vec::new();
         let y = match lens {
@@ -233,7 +233,7 @@ impl Step {
                 for (&n, &old) in new.iter().zip(carries) {
                     outs.push(b.select(on, n, old)?);
                 }
-                b.keep_where(on, new[0])?
+                b.zero_unless(on, new[0])?
             }
         };
         outs.push(y);
@@ -241,7 +241,7 @@ impl Step {
     }
 
     /// `h · rᵀ + rb`.
-    fn recur(&self, b: &mut Builder, h: Value, r: Value, rb: Value) -> Result<Value> {
+    fn recurrent_projection(&self, b: &mut Builder, h: Value, r: Value, rb: Value) -> Result<Value> {
         let y = b.one(Dot::last_axes(b.ty(h).dtype, 2, 2).into(), &[h, r])?;
         let shape = b.ty(y).shape;
         let rb = b.broadcast(rb, &shape, &[1])?;
@@ -265,7 +265,7 @@ impl Step {
         };
         let (r_zr, b_zr) = rows(b, 0, 2)?;
         let (r_h, b_h) = rows(b, 2, 3)?;
-        let zr = self.recur(b, h, r_zr, b_zr)?;
+        let zr = self.recurrent_projection(b, h, r_zr, b_zr)?;
         let x_zr = b.slice_axis(x, 1, 0, 2 * n)?;
         let zr = b.add(x_zr, zr)?;
         let zr = self.clipped(b, zr)?;
@@ -273,11 +273,11 @@ impl Step {
         let (z, reset) = (self.gate(b, zr, 0)?, self.gate(b, zr, 1)?);
         let x_h = self.gate(b, x, 2)?;
         let part = if self.linear_before_reset {
-            let y = self.recur(b, h, r_h, b_h)?;
+            let y = self.recurrent_projection(b, h, r_h, b_h)?;
             b.mul(reset, y)?
         } else {
             let y = b.mul(reset, h)?;
-            self.recur(b, y, r_h, b_h)?
+            self.recurrent_projection(b, y, r_h, b_h)?
         };
         let new = b.add(x_h, part)?;
         let new = self.clipped(b, new)?;
@@ -299,7 +299,7 @@ impl Step {
         rb: Value,
         p: Option<Value>,
     ) -> Result<Vec<Value>> {
-        let y = self.recur(b, h, r, rb)?;
+        let y = self.recurrent_projection(b, h, r, rb)?;
         let y = b.add(x, y)?;
         let shape = b.ty(c).shape;
         // Peepholes are in the order i, o, f.
@@ -310,7 +310,7 @@ impl Step {
             let t = b.mul(w, c)?;
             Ok(b.add(gate, t)?)
         };
-        let squash = |b: &mut Builder, v: Value, act: &Act| -> Result<Value> {
+        let squash = |b: &mut Builder, v: Value, act: &RnnActivation| -> Result<Value> {
             let v = self.clipped(b, v)?;
             act.apply(b, v)
         };
@@ -336,7 +336,7 @@ impl Step {
 }
 
 /// Attention whose state is one matrix for each head, updated step by step.
-pub(super) fn linear_attention(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn linear_attention(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (q, k, v) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
     let (past, decay, beta) = (cx.opt(3)?, cx.opt(4)?, cx.opt(5)?);
     let (hq, hk) = (cx.count("q_num_heads", 0)?, cx.count("kv_num_heads", 0)?);
@@ -346,19 +346,19 @@ pub(super) fn linear_attention(cx: &mut Cx) -> Result<Outs> {
         "gated" => (true, false),
         "delta" => (false, true),
         "gated_delta" => (true, true),
-        other => return Err(Error::here(format!("the update_rule `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("the update_rule `{other}` is not known"))),
     };
     if gated != decay.is_some() || delta != beta.is_some() {
-        return Err(Error::here(format!(
+        return Err(Error::node_error(format!(
             "the rule {rule} needs other operands: decay goes with gates, beta with deltas"
         )));
     }
     let (qs, ks, vs) = (cx.shape(q), cx.shape(k), cx.shape(v));
     let (&[n, t, qw], &[_, _, kw], &[_, _, vw]) = (&qs[..], &ks[..], &vs[..]) else {
-        return Err(Error::here("its inputs must be [B, T, H·D]"));
+        return Err(Error::node_error("its inputs must be [B, T, H·D]"));
     };
     if hq % hk != 0 || qw % hq != 0 || vw % hk != 0 || kw != qw / hq * hk || ks[..2] != qs[..2] || vs[..2] != qs[..2] {
-        return Err(Error::here(format!("{hq} and {hk} heads don't fit {qs:?}, {ks:?} and {vs:?}")));
+        return Err(Error::node_error(format!("{hq} and {hk} heads don't fit {qs:?}, {ks:?} and {vs:?}")));
     }
     let (dk, dv) = (qw / hq, vw / hk);
     let dtype = cx.dtype(q);
@@ -366,7 +366,7 @@ pub(super) fn linear_attention(cx: &mut Cx) -> Result<Outs> {
     let scale = cx.float("scale", 0.0);
     let scale = if scale == 0.0 { 1.0 / (dk as f64).sqrt() } else { scale };
     // [T, B, heads, d] in the accumulator's type.
-    let by_time = |cx: &mut Cx, x: Value, h: usize, d: usize| -> Result<Value> {
+    let by_time = |cx: &mut NodeContext, x: Value, h: usize, d: usize| -> Result<Value> {
         let x = cx.cast(x, acc)?;
         let x = cx.reshape(x, &[n, t, h, d])?;
         Ok(cx.permute(x, &[1, 0, 2, 3])?)
@@ -436,11 +436,11 @@ pub(super) fn linear_attention(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// A depthwise convolution that sees the past alone, with what it has seen as its state.
-pub(super) fn causal_conv(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn causal_conv(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, w, bias, past) = (cx.x(0)?, cx.x(1)?, cx.opt(2)?, cx.opt(3)?);
     let (xs, ws) = (cx.shape(x), cx.shape(w));
     if xs.len() != 3 || ws.len() != 3 || ws[2] == 0 {
-        return Err(Error::here("its inputs must be [B, C, L] and [C, 1, K]"));
+        return Err(Error::node_error("its inputs must be [B, C, L] and [C, 1, K]"));
     }
     let k = ws[2];
     let dtype = cx.dtype(x);
@@ -449,12 +449,12 @@ pub(super) fn causal_conv(cx: &mut Cx) -> Result<Outs> {
         None => cx.zeros(&Type::new(dtype, &[xs[0], xs[1], k - 1]))?,
     };
     let padded = cx.concat(&[past, x], 2)?;
-    let y = cx.conv(padded, w, ir::ops::Windows::plain(1), xs[1])?;
+    let y = cx.conv(padded, w, ir::ops::WindowConfig::unit_stride(1), xs[1])?;
     let y = super::conv::add_bias(cx, y, bias)?;
     let y = match cx.string("activation", "none").as_str() {
         "none" => y,
         "silu" | "swish" => super::elementwise::swish_of(cx, y, 1.0)?,
-        other => return Err(Error::here(format!("the activation `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("the activation `{other}` is not known"))),
     };
     let n = cx.shape(padded)[2];
     let state = cx.slice_axis(padded, 2, n - (k - 1), n)?;
@@ -462,7 +462,7 @@ pub(super) fn causal_conv(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// Rotates pairs of features by angles that depend on the position.
-pub(super) fn rotary(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn rotary(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, cos, sin, positions) = (cx.x(0)?, cx.x(1)?, cx.x(2)?, cx.opt(3)?);
     let original = cx.shape(x);
     // [B, T, H, D]
@@ -471,33 +471,33 @@ pub(super) fn rotary(cx: &mut Cx) -> Result<Outs> {
         3 => {
             let h = cx.count("num_heads", 0)?;
             if original[2] % h != 0 {
-                return Err(Error::here(format!("num_heads is {h}, which doesn't divide {} features", original[2])));
+                return Err(Error::node_error(format!("num_heads is {h}, which doesn't divide {} features", original[2])));
             }
             cx.reshape(x, &[original[0], original[1], h, original[2] / h])?
         }
-        _ => return Err(Error::here("its input must have 3 or 4 axes")),
+        _ => return Err(Error::node_error("its input must have 3 or 4 axes")),
     };
     let s = cx.shape(x);
     let d = usize::try_from(cx.int("rotary_embedding_dim", 0)).unwrap_or(0);
     let d = if d == 0 { s[3] } else { d };
     if d > s[3] || d % 2 != 0 {
-        return Err(Error::here(format!("{d} of {} features can't be rotated in pairs", s[3])));
+        return Err(Error::node_error(format!("{d} of {} features can't be rotated in pairs", s[3])));
     }
     let (turned, rest) = (cx.slice_axis(x, 3, 0, d)?, cx.slice_axis(x, 3, d, s[3])?);
     let half = [s[0], s[1], s[2], d / 2];
-    let table = |cx: &mut Cx, v: Value| -> Result<Value> {
+    let table = |cx: &mut NodeContext, v: Value| -> Result<Value> {
         let v = match positions {
             Some(p) => cx.take(v, p, 0, ir::ops::GatherMode::Clip)?,
             None => v,
         };
         if cx.shape(v) != [s[0], s[1], d / 2] {
-            return Err(Error::here("its cos and sin caches don't fit"));
+            return Err(Error::node_error("its cos and sin caches don't fit"));
         }
         Ok(cx.broadcast(v, &half, &[0, 1, 3])?)
     };
     let (cos, sin) = (table(cx, cos)?, table(cx, sin)?);
     let interleaved = cx.flag("interleaved");
-    let pick = |cx: &mut Cx, k: usize| -> Result<Value> {
+    let pick = |cx: &mut NodeContext, k: usize| -> Result<Value> {
         Ok(if interleaved {
             cx.slice(turned, &[0, 0, 0, k], &[s[0], s[1], s[2], d], &[1, 1, 1, 2])?
         } else {
@@ -521,7 +521,7 @@ pub(super) fn rotary(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// A vector of numbers as a constant.
-pub(super) fn vector(cx: &mut Cx, dtype: DType, list: &[f64]) -> Result<Value> {
+pub(super) fn vector(cx: &mut NodeContext, dtype: DType, list: &[f64]) -> Result<Value> {
     let ty = Type::new(dtype, &[list.len()]);
     Ok(cx.constant(Literal::from_fn(ty, |i| ir::Scalar::from_f64(dtype, list[i])))?)
 }

@@ -1,13 +1,13 @@
 //! Reductions, running ones, extrema and order.
 
-use super::{Outs, one};
+use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::node::Cx;
+use crate::node::NodeContext;
 use ir::ops::{ArgReduce, ReduceKind, Sort, TopK};
 use ir::{DType, GraphBuilder, Unary, Value};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ReduceOp {
     Sum,
     Mean,
     Prod,
@@ -20,16 +20,16 @@ pub(super) enum Kind {
     SumSquare,
 }
 
-pub(super) fn reduce(cx: &mut Cx, kind: Kind) -> Result<Outs> {
+pub(super) fn reduce(cx: &mut NodeContext, kind: ReduceOp) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     let axes = cx.axes(1, shape.len())?.unwrap_or_default();
     if axes.is_empty() && cx.flag("noop_with_empty_axes") {
         return one(match kind {
-            Kind::L1 => cx.unary(Unary::Abs, x)?,
-            Kind::L2 => cx.unary(Unary::Abs, x)?,
-            Kind::LogSum => cx.unary(Unary::Log, x)?,
-            Kind::SumSquare => cx.mul(x, x)?,
+            ReduceOp::L1 => cx.unary(Unary::Abs, x)?,
+            ReduceOp::L2 => cx.unary(Unary::Abs, x)?,
+            ReduceOp::LogSum => cx.unary(Unary::Log, x)?,
+            ReduceOp::SumSquare => cx.mul(x, x)?,
             _ => x,
         });
     }
@@ -44,19 +44,19 @@ pub(super) fn reduce(cx: &mut Cx, kind: Kind) -> Result<Outs> {
     one(cx.reshape(y, &kept)?)
 }
 
-fn reduced(cx: &mut Cx, x: Value, axes: &[usize], kind: Kind) -> Result<Value> {
+fn reduced(cx: &mut NodeContext, x: Value, axes: &[usize], kind: ReduceOp) -> Result<Value> {
     let (shape, dtype) = (cx.shape(x), cx.dtype(x));
     Ok(match kind {
-        Kind::Sum => cx.sum(x, axes)?,
-        Kind::Prod => cx.reduce(ReduceKind::Prod, x, axes)?,
-        Kind::Max => cx.reduce(ReduceKind::Max, x, axes)?,
-        Kind::Min => cx.reduce(ReduceKind::Min, x, axes)?,
-        Kind::Mean => cx.mean(x, axes)?,
-        Kind::L1 => {
+        ReduceOp::Sum => cx.sum(x, axes)?,
+        ReduceOp::Prod => cx.reduce(ReduceKind::Prod, x, axes)?,
+        ReduceOp::Max => cx.reduce(ReduceKind::Max, x, axes)?,
+        ReduceOp::Min => cx.reduce(ReduceKind::Min, x, axes)?,
+        ReduceOp::Mean => cx.mean(x, axes)?,
+        ReduceOp::L1 => {
             let a = cx.unary(Unary::Abs, x)?;
             cx.sum(a, axes)?
         }
-        Kind::L2 => {
+        ReduceOp::L2 => {
             let s = cx.mul(x, x)?;
             let s = cx.sum(s, axes)?;
             // Integers have no root of their own.
@@ -64,17 +64,17 @@ fn reduced(cx: &mut Cx, x: Value, axes: &[usize], kind: Kind) -> Result<Value> {
             let r = cx.unary(Unary::Sqrt, wide)?;
             cx.cast(r, dtype)?
         }
-        Kind::SumSquare => {
+        ReduceOp::SumSquare => {
             let s = cx.mul(x, x)?;
             cx.sum(s, axes)?
         }
-        Kind::LogSum => {
+        ReduceOp::LogSum => {
             let s = cx.sum(x, axes)?;
             let wide = if dtype.is_float() { s } else { cx.cast(s, DType::F64)? };
             let l = cx.unary(Unary::Log, wide)?;
             cx.cast(l, dtype)?
         }
-        Kind::LogSumExp => {
+        ReduceOp::LogSumExp => {
             let wide = if dtype.is_float() { x } else { cx.cast(x, DType::F64)? };
             let kept: Vec<usize> = (0..shape.len()).filter(|a| !axes.contains(a)).collect();
             let order: Vec<usize> = kept.iter().chain(axes).copied().collect();
@@ -89,7 +89,7 @@ fn reduced(cx: &mut Cx, x: Value, axes: &[usize], kind: Kind) -> Result<Value> {
     })
 }
 
-pub(super) fn arg_reduce(cx: &mut Cx, max: bool) -> Result<Outs> {
+pub(super) fn arg_reduce(cx: &mut NodeContext, max: bool) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     let axis = cx.axis(0, shape.len())?;
@@ -108,10 +108,10 @@ pub(super) fn arg_reduce(cx: &mut Cx, max: bool) -> Result<Outs> {
     one(i)
 }
 
-pub(super) fn cumulative(cx: &mut Cx, kind: ReduceKind) -> Result<Outs> {
+pub(super) fn cumulative(cx: &mut NodeContext, kind: ReduceKind) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
-    let axes = cx.known_ints(1, "axis")?;
+    let axes = cx.static_ints(1, "axis")?;
     let axis = crate::node::axis(axes.first().copied().unwrap_or(0), shape.len())?;
     let (exclusive, reverse) = (cx.flag("exclusive"), cx.flag("reverse"));
     let x = if exclusive && shape[axis] > 0 {
@@ -127,16 +127,16 @@ pub(super) fn cumulative(cx: &mut Cx, kind: ReduceKind) -> Result<Outs> {
     one(cx.cumulative(kind, x, axis, reverse)?)
 }
 
-pub(super) fn top_k(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn top_k(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     let axis = cx.axis(-1, shape.len())?;
     let k = match cx.item(1) {
-        Some(_) => cx.known_ints(1, "k")?.first().copied().unwrap_or(-1),
+        Some(_) => cx.static_ints(1, "k")?.first().copied().unwrap_or(-1),
         None => cx.int("k", -1),
     };
     let k = usize::try_from(k).ok().filter(|&k| k <= shape[axis]);
-    let k = k.ok_or_else(|| Error::here(format!("its k doesn't fit axis {axis} of {shape:?}")))?;
+    let k = k.ok_or_else(|| Error::node_error(format!("its k doesn't fit axis {axis} of {shape:?}")))?;
     if cx.int("largest", 1) != 0 {
         let outs = cx.emit(TopK { k, axis }.into(), &[x])?;
         let i = cx.cast(outs[1], DType::I64)?;

@@ -1,14 +1,14 @@
 //! Resize and Upsample: along one axis after the other, each result a weighted sum of a few elements.
 
-use super::{Outs, one};
+use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::node::{Cx, axis};
+use crate::node::{NodeContext, axis};
 use ir::ops::{Dot, GatherMode};
 use ir::types::Shape;
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, Value};
 
 /// How one axis is resized.
-struct Axis {
+struct ResizeAxis {
     size: usize,
     out: usize,
     scale: f64,
@@ -22,7 +22,7 @@ struct Taps {
     outside: Vec<bool>,
 }
 
-pub(super) fn resize(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn resize(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     let rank = shape.len();
@@ -32,24 +32,24 @@ pub(super) fn resize(cx: &mut Cx) -> Result<Outs> {
         Some(list) => list.iter().map(|&a| axis(a, rank)).collect::<Result<Vec<_>>>()?,
         None => (0..rank).collect(),
     };
-    let floats = |cx: &mut Cx, i: usize, what: &str| -> Result<Vec<f64>> {
+    let floats = |cx: &mut NodeContext, i: usize, what: &str| -> Result<Vec<f64>> {
         match cx.item(i) {
-            Some(_) => Ok(cx.known(i, what)?.scalars().map(Scalar::to_f64).collect()),
+            Some(_) => Ok(cx.static_operand(i, what)?.scalars().map(Scalar::to_f64).collect()),
             None => Ok(Vec::new()),
         }
     };
     let mode = cx.string("coordinate_transformation_mode", if cx.version < 11 { "asymmetric" } else { "half_pixel" });
     let roi = if mode == "tf_crop_and_resize" { floats(cx, roi_at, "roi")? } else { Vec::new() };
     let scales = floats(cx, scales_at, "scales")?;
-    let sizes = if cx.item(sizes_at).is_some() { cx.known_amounts(sizes_at, "sizes")? } else { Vec::new() };
+    let sizes = if cx.item(sizes_at).is_some() { cx.static_amounts(sizes_at, "sizes")? } else { Vec::new() };
     let n = axes.len();
     if !(roi.is_empty() || roi.len() == 2 * n) {
-        return Err(Error::here(format!("a roi of {} numbers for {n} axes", roi.len())));
+        return Err(Error::node_error(format!("a roi of {} numbers for {n} axes", roi.len())));
     }
-    let mut plan: Vec<(usize, Axis)> = Vec::new();
+    let mut plan: Vec<(usize, ResizeAxis)> = Vec::new();
     if !sizes.is_empty() {
         if sizes.len() != n || sizes.iter().any(|&s| s < 0) {
-            return Err(Error::here(format!("sizes {sizes:?} for {n} axes")));
+            return Err(Error::node_error(format!("sizes {sizes:?} for {n} axes")));
         }
         let ratio = |i: usize| sizes[i] as f64 / shape[axes[i]] as f64;
         let policy = cx.string("keep_aspect_ratio_policy", "stretch");
@@ -57,7 +57,7 @@ pub(super) fn resize(cx: &mut Cx) -> Result<Outs> {
             "stretch" => None,
             "not_larger" => Some((0..n).map(ratio).fold(f64::INFINITY, f64::min)),
             "not_smaller" => Some((0..n).map(ratio).fold(0.0, f64::max)),
-            other => return Err(Error::here(format!("the policy `{other}` is not known"))),
+            other => return Err(Error::node_error(format!("the policy `{other}` is not known"))),
         };
         for (i, &a) in axes.iter().enumerate() {
             let scale = common.unwrap_or_else(|| ratio(i));
@@ -65,28 +65,28 @@ pub(super) fn resize(cx: &mut Cx) -> Result<Outs> {
                 Some(s) => (s * shape[a] as f64 + 0.5).floor() as usize,
                 None => sizes[i] as usize,
             };
-            plan.push((a, Axis { size: shape[a], out, scale, roi: (0.0, 1.0) }));
+            plan.push((a, ResizeAxis { size: shape[a], out, scale, roi: (0.0, 1.0) }));
         }
     } else if scales.len() == n && n > 0 {
         for (i, &a) in axes.iter().enumerate() {
             if !(scales[i] > 0.0 && scales[i] < 1e6) {
-                return Err(Error::here(format!("a scale of {}", scales[i])));
+                return Err(Error::node_error(format!("a scale of {}", scales[i])));
             }
             let out = (scales[i] * shape[a] as f64).floor() as usize;
-            plan.push((a, Axis { size: shape[a], out, scale: scales[i], roi: (0.0, 1.0) }));
+            plan.push((a, ResizeAxis { size: shape[a], out, scale: scales[i], roi: (0.0, 1.0) }));
         }
     } else {
-        return Err(Error::here("neither scales nor sizes are given for each axis"));
+        return Err(Error::node_error("neither scales nor sizes are given for each axis"));
     }
     if mode == "tf_crop_and_resize" {
         if roi.is_empty() {
-            return Err(Error::here("tf_crop_and_resize needs a roi"));
+            return Err(Error::node_error("tf_crop_and_resize needs a roi"));
         }
         for (i, (_, p)) in plan.iter_mut().enumerate() {
             p.roi = (roi[i], roi[n + i]);
         }
     }
-    let how = How {
+    let how = ResizeOptions {
         mode,
         kind: cx.string("mode", "nearest"),
         nearest: cx.string("nearest_mode", if cx.version < 11 { "floor" } else { "round_prefer_floor" }),
@@ -98,24 +98,24 @@ pub(super) fn resize(cx: &mut Cx) -> Result<Outs> {
     one(resized(cx, x, &plan, &how, fill)?)
 }
 
-pub(super) fn upsample(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn upsample(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     let scales: Vec<f64> = match cx.item(1) {
-        Some(_) => cx.known(1, "scales")?.scalars().map(Scalar::to_f64).collect(),
+        Some(_) => cx.static_operand(1, "scales")?.scalars().map(Scalar::to_f64).collect(),
         None => cx.floats("scales").unwrap_or_default(),
     };
     if scales.len() != shape.len() || scales.iter().any(|&s| !(s > 0.0 && s < 1e6)) {
-        return Err(Error::here("it needs a positive scale for each axis"));
+        return Err(Error::node_error("it needs a positive scale for each axis"));
     }
-    let one_axis = |a: usize| Axis {
+    let one_axis = |a: usize| ResizeAxis {
         size: shape[a],
         out: (scales[a] * shape[a] as f64).floor() as usize,
         scale: scales[a],
         roi: (0.0, 1.0),
     };
-    let plan: Vec<(usize, Axis)> = (0..shape.len()).map(|a| (a, one_axis(a))).collect();
-    let how = How {
+    let plan: Vec<(usize, ResizeAxis)> = (0..shape.len()).map(|a| (a, one_axis(a))).collect();
+    let how = ResizeOptions {
         mode: "asymmetric".into(),
         kind: cx.string("mode", "nearest"),
         nearest: "floor".into(),
@@ -126,7 +126,7 @@ pub(super) fn upsample(cx: &mut Cx) -> Result<Outs> {
     one(resized(cx, x, &plan, &how, 0.0)?)
 }
 
-struct How {
+struct ResizeOptions {
     mode: String,
     kind: String,
     nearest: String,
@@ -135,7 +135,7 @@ struct How {
     exclude: bool,
 }
 
-fn resized(cx: &mut Cx, x: Value, plan: &[(usize, Axis)], how: &How, fill: f64) -> Result<Value> {
+fn resized(cx: &mut NodeContext, x: Value, plan: &[(usize, ResizeAxis)], how: &ResizeOptions, fill: f64) -> Result<Value> {
     let dtype = cx.dtype(x);
     // Weighted sums are of floats; nearest neighbours keep their type.
     let sums = how.kind != "nearest";
@@ -146,14 +146,14 @@ fn resized(cx: &mut Cx, x: Value, plan: &[(usize, Axis)], how: &How, fill: f64) 
             continue;
         }
         if p.out > 1 << 24 || p.size == 0 {
-            return Err(Error::here(format!("axis {a} of {} can't become {}", p.size, p.out)));
+            return Err(Error::node_error(format!("axis {a} of {} can't become {}", p.size, p.out)));
         }
         let taps = taps(p, how)?;
         y = apply(cx, y, *a, p, &taps)?;
         if taps.outside.contains(&true) {
             let shape = cx.shape(y);
             let mask = cx.constant(Literal::new(&[p.out], &taps.outside))?;
-            let mask = cx.along(mask, &shape, *a)?;
+            let mask = cx.broadcast_along(mask, &shape, *a)?;
             let filled = cx.full_like(y, fill)?;
             y = cx.select(mask, filled, y)?;
         }
@@ -162,7 +162,7 @@ fn resized(cx: &mut Cx, x: Value, plan: &[(usize, Axis)], how: &How, fill: f64) 
     Ok(cx.cast(y, dtype)?)
 }
 
-fn taps(p: &Axis, how: &How) -> Result<Taps> {
+fn taps(p: &ResizeAxis, how: &ResizeOptions) -> Result<Taps> {
     let (size, full) = (p.size as f64, p.scale * p.size as f64);
     let mut t = Taps { places: Vec::new(), weights: Vec::new(), outside: Vec::new() };
     for i in 0..p.out {
@@ -184,7 +184,7 @@ fn taps(p: &Axis, how: &How) -> Result<Taps> {
                 offset + (y + 0.5) / p.scale - 0.5
             }
             "tf_half_pixel_for_nn" => (y + 0.5) / p.scale,
-            other => return Err(Error::here(format!("the transformation `{other}` is not known"))),
+            other => return Err(Error::node_error(format!("the transformation `{other}` is not known"))),
         };
         t.outside.push(how.mode == "tf_crop_and_resize" && (at < 0.0 || at > size - 1.0));
         // A place between two elements; one exactly on an element counts as at the end of the gap before it.
@@ -216,11 +216,11 @@ fn taps(p: &Axis, how: &How) -> Result<Taps> {
     Ok(t)
 }
 
-fn coefficients(ratio: f64, scale: f64, whole: bool, how: &How) -> Result<Vec<f64>> {
+fn coefficients(ratio: f64, scale: f64, whole: bool, how: &ResizeOptions) -> Result<Vec<f64>> {
     let a = how.cubic;
     let shrink = scale.min(1.0);
     if how.antialias && shrink < 1e-4 {
-        return Err(Error::here("antialiasing by more than 10000"));
+        return Err(Error::node_error("antialiasing by more than 10000"));
     }
     Ok(match (how.kind.as_str(), how.antialias) {
         ("nearest", _) => {
@@ -230,7 +230,7 @@ fn coefficients(ratio: f64, scale: f64, whole: bool, how: &How) -> Result<Vec<f6
                     "round_prefer_ceil" => ratio >= 0.5,
                     "floor" => false,
                     "ceil" => true,
-                    other => return Err(Error::here(format!("the nearest_mode `{other}` is not known"))),
+                    other => return Err(Error::node_error(format!("the nearest_mode `{other}` is not known"))),
                 };
             vec![f64::from(u8::from(!second)), f64::from(u8::from(second))]
         }
@@ -264,11 +264,11 @@ fn coefficients(ratio: f64, scale: f64, whole: bool, how: &How) -> Result<Vec<f6
             let sum: f64 = list.iter().sum();
             list.iter().map(|w| w / sum).collect()
         }
-        (other, _) => return Err(Error::here(format!("the mode `{other}` is not nearest, linear or cubic"))),
+        (other, _) => return Err(Error::node_error(format!("the mode `{other}` is not nearest, linear or cubic"))),
     })
 }
 
-fn apply(cx: &mut Cx, x: Value, a: usize, p: &Axis, taps: &Taps) -> Result<Value> {
+fn apply(cx: &mut NodeContext, x: Value, a: usize, p: &ResizeAxis, taps: &Taps) -> Result<Value> {
     let n = taps.weights.first().map_or(0, Vec::len);
     let single = taps.weights.iter().all(|w| w.iter().all(|&w| w == 0.0 || w == 1.0));
     if single {
@@ -302,12 +302,12 @@ fn apply(cx: &mut Cx, x: Value, a: usize, p: &Axis, taps: &Taps) -> Result<Value
         let part = cx.take(x, at, a, GatherMode::Clip)?;
         let w = cx.constant(vector(taps.weights.iter().map(|w| w[k]).collect()))?;
         let shape = cx.shape(part);
-        let w = cx.along(w, &shape, a)?;
+        let w = cx.broadcast_along(w, &shape, a)?;
         let part = cx.mul(part, w)?;
         sum = Some(match sum {
             Some(s) => cx.add(s, part)?,
             None => part,
         });
     }
-    sum.ok_or_else(|| Error::here("an axis without results"))
+    sum.ok_or_else(|| Error::node_error("an axis without results"))
 }

@@ -1,22 +1,22 @@
 //! Fourier transforms and windows.
 
 use super::recurrent::vector;
-use super::{Outs, one};
+use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::node::{Cx, axis};
+use crate::node::{NodeContext, axis};
 use ir::ops::{Fft, FftKind, GatherMode};
 use ir::types::Shape;
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, Value};
 use std::f64::consts::PI;
 
 /// One number that decides about shapes.
-fn known_size(cx: &mut Cx, i: usize, what: &str) -> Result<i64> {
-    let list = cx.known_amounts(i, what)?;
-    list.first().copied().ok_or_else(|| Error::here(format!("its {what} is empty")))
+fn known_size(cx: &mut NodeContext, i: usize, what: &str) -> Result<i64> {
+    let list = cx.static_amounts(i, what)?;
+    list.first().copied().ok_or_else(|| Error::node_error(format!("its {what} is empty")))
 }
 
 /// The axis cut or filled with zeros to a length.
-fn resized(cx: &mut Cx, x: Value, a: usize, n: usize) -> Result<Value> {
+fn pad_or_truncate(cx: &mut NodeContext, x: Value, a: usize, n: usize) -> Result<Value> {
     let shape = cx.shape(x);
     if shape[a] == n {
         return Ok(x);
@@ -29,21 +29,21 @@ fn resized(cx: &mut Cx, x: Value, a: usize, n: usize) -> Result<Value> {
 }
 
 /// Real and imaginary part of `[.., 1 or 2]`.
-fn parts(cx: &mut Cx, x: Value) -> Result<(Value, Option<Value>)> {
+fn split_complex(cx: &mut NodeContext, x: Value) -> Result<(Value, Option<Value>)> {
     let shape = cx.shape(x);
-    let (&last, front) = shape.split_last().ok_or_else(|| Error::here("its input needs a last axis of 1 or 2"))?;
-    let part = |cx: &mut Cx, k: usize| -> Result<Value> {
+    let (&last, front) = shape.split_last().ok_or_else(|| Error::node_error("its input needs a last axis of 1 or 2"))?;
+    let part = |cx: &mut NodeContext, k: usize| -> Result<Value> {
         let v = cx.slice_axis(x, front.len(), k, k + 1)?;
         Ok(cx.reshape(v, front)?)
     };
     match last {
         1 => Ok((part(cx, 0)?, None)),
         2 => Ok((part(cx, 0)?, Some(part(cx, 1)?))),
-        n => Err(Error::here(format!("the last axis of its input has {n} elements, not 1 (real) or 2 (complex)"))),
+        n => Err(Error::node_error(format!("the last axis of its input has {n} elements, not 1 (real) or 2 (complex)"))),
     }
 }
 
-fn joined(cx: &mut Cx, parts: &[Value]) -> Result<Value> {
+fn join_complex(cx: &mut NodeContext, parts: &[Value]) -> Result<Value> {
     let mut shape = cx.shape(parts[0]);
     let axis = shape.len();
     shape.push(1);
@@ -51,7 +51,7 @@ fn joined(cx: &mut Cx, parts: &[Value]) -> Result<Value> {
     Ok(if list.len() == 1 { list[0] } else { cx.concat(&list, axis)? })
 }
 
-fn transform(cx: &mut Cx, re: Value, im: Option<Value>, a: usize, kind: FftKind) -> Result<Vec<Value>> {
+fn transform(cx: &mut NodeContext, re: Value, im: Option<Value>, a: usize, kind: FftKind) -> Result<Vec<Value>> {
     let im = match im {
         Some(im) => im,
         None => cx.full_like(re, 0.0)?,
@@ -60,7 +60,7 @@ fn transform(cx: &mut Cx, re: Value, im: Option<Value>, a: usize, kind: FftKind)
     Ok(cx.emit(Fft { kind, axes: Shape::from_slice(&[a]) }.into(), args)?.to_vec())
 }
 
-pub(super) fn dft(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn dft(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let rank = cx.rank(x);
     let a = match cx.version < 20 {
@@ -69,7 +69,7 @@ pub(super) fn dft(cx: &mut Cx) -> Result<Outs> {
         false => axis(-2, rank)?,
     };
     if a + 1 >= rank {
-        return Err(Error::here("its axis must not be the last, which holds the real and imaginary parts"));
+        return Err(Error::node_error("its axis must not be the last, which holds the real and imaginary parts"));
     }
     let (inverse, onesided) = (cx.flag("inverse"), cx.flag("onesided"));
     let size = cx.shape(x)[a];
@@ -79,18 +79,18 @@ pub(super) fn dft(cx: &mut Cx) -> Result<Outs> {
         None => size as i64,
     };
     let n =
-        usize::try_from(n).ok().filter(|&n| n > 0).ok_or_else(|| Error::here(format!("a transform of {n} points")))?;
+        usize::try_from(n).ok().filter(|&n| n > 0).ok_or_else(|| Error::node_error(format!("a transform of {n} points")))?;
     let dtype = cx.dtype(x);
     let wide = cx.cast(x, dtype.accumulator())?;
-    let (re, im) = parts(cx, wide)?;
+    let (re, im) = split_complex(cx, wide)?;
     let outs = if inverse && onesided {
         let half = n / 2 + 1;
-        let re = resized(cx, re, a, half)?;
-        let im = im.map(|im| resized(cx, im, a, half)).transpose()?;
+        let re = pad_or_truncate(cx, re, a, half)?;
+        let im = im.map(|im| pad_or_truncate(cx, im, a, half)).transpose()?;
         transform(cx, re, im, a, FftKind::InverseReal { length: n })?
     } else {
-        let re = resized(cx, re, a, n)?;
-        let im = im.map(|im| resized(cx, im, a, n)).transpose()?;
+        let re = pad_or_truncate(cx, re, a, n)?;
+        let im = im.map(|im| pad_or_truncate(cx, im, a, n)).transpose()?;
         if !inverse && onesided && im.is_none() {
             transform(cx, re, None, a, FftKind::Real)?
         } else {
@@ -102,11 +102,11 @@ pub(super) fn dft(cx: &mut Cx) -> Result<Outs> {
             }
         }
     };
-    let y = joined(cx, &outs)?;
+    let y = join_complex(cx, &outs)?;
     one(cx.cast(y, dtype)?)
 }
 
-pub(super) fn stft(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn stft(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     let step = known_size(cx, 1, "frame_step")?;
@@ -117,13 +117,13 @@ pub(super) fn stft(cx: &mut Cx) -> Result<Outs> {
         (false, None) => shape.get(1).copied().unwrap_or(0) as i64,
     };
     let (Ok(step), Ok(length)) = (usize::try_from(step), usize::try_from(length)) else {
-        return Err(Error::here("its frame_step and frame_length must be positive"));
+        return Err(Error::node_error("its frame_step and frame_length must be positive"));
     };
     // A signal may come without the axis of real and imaginary part.
     let x = if shape.len() == 2 { cx.reshape(x, &[shape[0], shape[1], 1])? } else { x };
     let shape = cx.shape(x);
     if shape.len() != 3 || step == 0 || length == 0 || shape[1] < length || length > 1 << 24 {
-        return Err(Error::here(format!("frames of {length} every {step} don't fit a signal {shape:?}")));
+        return Err(Error::node_error(format!("frames of {length} every {step} don't fit a signal {shape:?}")));
     }
     let frames = (shape[1] - length) / step + 1;
     let start = cx.iota(DType::I64, &[frames, length], 0)?;
@@ -133,27 +133,27 @@ pub(super) fn stft(cx: &mut Cx) -> Result<Outs> {
     let cut = cx.take(x, at, 1, GatherMode::Clip)?;
     let cut = match window {
         Some(w) => {
-            let w = resized(cx, w, 0, length)?;
+            let w = pad_or_truncate(cx, w, 0, length)?;
             let s = cx.shape(cut);
-            let w = cx.along(w, &s, 2)?;
+            let w = cx.broadcast_along(w, &s, 2)?;
             cx.mul(cut, w)?
         }
         None => cut,
     };
-    let (re, im) = parts(cx, cut)?;
+    let (re, im) = split_complex(cx, cut)?;
     let onesided = cx.int("onesided", 1) != 0;
     let outs = if onesided && im.is_none() {
         transform(cx, re, None, 2, FftKind::Real)?
     } else {
         transform(cx, re, im, 2, FftKind::Forward)?
     };
-    one(joined(cx, &outs)?)
+    one(join_complex(cx, &outs)?)
 }
 
 /// A window as a sum of cosines: `Σ c[k] · cos(2πkn/N)`.
-pub(super) fn window(cx: &mut Cx, terms: &[f64]) -> Result<Outs> {
+pub(super) fn window(cx: &mut NodeContext, terms: &[f64]) -> Result<NodeOutputs> {
     let n = known_size(cx, 0, "size")?;
-    let n = usize::try_from(n).ok().filter(|n| *n <= 1 << 24).ok_or_else(|| Error::here(format!("a window of {n}")))?;
+    let n = usize::try_from(n).ok().filter(|n| *n <= 1 << 24).ok_or_else(|| Error::node_error(format!("a window of {n}")))?;
     let (dtype, _) = cx.dtype_of(cx.int("output_datatype", 1))?;
     let period = if cx.int("periodic", 1) != 0 { n as f64 } else { n as f64 - 1.0 };
     let at =
@@ -162,12 +162,12 @@ pub(super) fn window(cx: &mut Cx, terms: &[f64]) -> Result<Outs> {
     one(vector(cx, dtype, &list)?)
 }
 
-pub(super) fn mel_weights(cx: &mut Cx) -> Result<Outs> {
+pub(super) fn mel_weights(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (bins, length, rate) =
         (known_size(cx, 0, "num_mel_bins")?, known_size(cx, 1, "dft_length")?, known_size(cx, 2, "sample_rate")?);
-    let hertz = |cx: &mut Cx, i: usize, what: &str| -> Result<f64> {
-        let x = cx.known(i, what)?;
-        x.scalars().next().map(Scalar::to_f64).ok_or_else(|| Error::here(format!("its {what} is empty")))
+    let hertz = |cx: &mut NodeContext, i: usize, what: &str| -> Result<f64> {
+        let x = cx.static_operand(i, what)?;
+        x.scalars().next().map(Scalar::to_f64).ok_or_else(|| Error::node_error(format!("its {what} is empty")))
     };
     let (low, high) = (hertz(cx, 3, "lower_edge_hertz")?, hertz(cx, 4, "upper_edge_hertz")?);
     let (dtype, _) = cx.dtype_of(cx.int("output_datatype", 1))?;
@@ -177,11 +177,11 @@ pub(super) fn mel_weights(cx: &mut Cx) -> Result<Outs> {
         || !low.is_finite()
         || !high.is_finite()
     {
-        return Err(Error::here("its bins, length, rate or edges are out of range"));
+        return Err(Error::node_error("its bins, length, rate or edges are out of range"));
     }
     let (bins, rows) = (bins as usize, length as usize / 2 + 1);
     if rows * bins > 1 << 26 {
-        return Err(Error::here(format!("a matrix of {rows} by {bins} weights is too large")));
+        return Err(Error::node_error(format!("a matrix of {rows} by {bins} weights is too large")));
     }
     let mel = |f: f64| 2595.0 * (f / 700.0).ln_1p() / 10f64.ln();
     let step = (mel(high) - mel(low)) / (bins as f64 + 2.0);

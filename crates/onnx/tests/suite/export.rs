@@ -2,7 +2,7 @@
 
 use super::support;
 use ir::{Literal, interp};
-use onnx::{Names, Options};
+use onnx::{ExportNames, ImportOptions};
 use oracle::compare::{Tolerance, compare};
 use prost::Message;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ const REFUSED: [&str; 18] = [
 ];
 
 /// For `golden/onnx/check.py`.
-fn write(folder: &Path, number: usize, row: &oracle::Row, model: &[u8]) {
+fn write(folder: &Path, number: usize, row: &oracle::OpSample, model: &[u8]) {
     let tensors = |list: &[Literal]| -> Vec<u8> {
         let mut bytes = Vec::new();
         for x in list {
@@ -54,8 +54,8 @@ const COLLECTIVES: [&str; 10] =
     ["psum", "pmax", "pmin", "pvary", "all_gather", "psum_scatter", "ppart", "all_to_all", "ppermute", "axis_index"];
 
 /// What importing the exported row computes, against the row.
-fn compared(row: &oracle::Row, bytes: &[u8]) -> Result<(), String> {
-    let model = onnx::import(bytes, &Options::default()).map_err(|e| e.to_string())?;
+fn compared(row: &oracle::OpSample, bytes: &[u8]) -> Result<(), String> {
+    let model = onnx::import(bytes, &ImportOptions::default()).map_err(|e| e.to_string())?;
     let inputs: Vec<Literal> = support::arguments(&model, &row.inputs);
     let want = interp::run(&row.graph, &row.inputs).map_err(|e| e.to_string())?;
     let got = interp::run(&model.graph, &inputs).map_err(|e| e.to_string())?;
@@ -63,8 +63,8 @@ fn compared(row: &oracle::Row, bytes: &[u8]) -> Result<(), String> {
         return Err("another number of outputs".into());
     }
     for (got, want) in got.iter().zip(&want) {
-        let t = Tolerance::of(want.ty().dtype);
-        compare(got, want, t.times(4.0)).map_err(|e| e.to_string())?;
+        let t = Tolerance::for_dtype(want.ty().dtype);
+        compare(got, want, t.scaled(4.0)).map_err(|e| e.to_string())?;
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn every_row_of_the_table_survives() {
     let seed = oracle::rng::run_seed();
     let seeds = std::iter::once(None).chain((0..4 * rounds).map(|k| Some(seed.wrapping_add(k))));
     for (seed, row) in seeds.flat_map(|seed| {
-        let rows = seed.map_or_else(oracle::rows::all, oracle::rows::drawn);
+        let rows = seed.map_or_else(oracle::samples::all_samples, oracle::samples::seeded_samples);
         rows.into_iter().map(move |row| (seed, row))
     }) {
         // ONNX rounds the product of `fma`, which may overflow where the sum doesn't; there is no wider type for f64.
@@ -90,7 +90,7 @@ fn every_row_of_the_table_survives() {
         if seed.is_some() && meet && row.inputs.iter().any(narrow) {
             continue;
         }
-        let bytes = match onnx::export(&row.graph, &Names::default()) {
+        let bytes = match onnx::export(&row.graph, &ExportNames::default()) {
             Ok(bytes) => bytes,
             Err(onnx::Error::Export { op, .. }) => {
                 refused.insert(op);

@@ -2,7 +2,7 @@
 
 use ir::{DType, Literal};
 use onnx::proto::*;
-use onnx::{Elem, Options};
+use onnx::{Elem, ImportOptions};
 use prost::Message;
 
 fn info(name: &str, elem: Elem, dims: &[i64]) -> ValueInfo {
@@ -39,7 +39,7 @@ fn model(inputs: Vec<ValueInfo>, nodes: Vec<NodeProto>) -> ModelProto {
     }
 }
 
-fn said(model: &ModelProto, options: &Options) -> String {
+fn said(model: &ModelProto, options: &ImportOptions) -> String {
     onnx::import(&model.encode_to_vec(), options).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
 }
 
@@ -47,7 +47,7 @@ fn said(model: &ModelProto, options: &Options) -> String {
 fn faults_name_the_node_and_the_remedy() {
     let x = || info("x", Elem::Float, &[2, 3]);
     let shape = || info("shape", Elem::Int64, &[2]);
-    let none = Options::default();
+    let none = ImportOptions::default();
     let mut other = model(vec![x()], vec![node("Relu", &["x"], &["y"])]);
     other.graph.as_mut().unwrap().node[0].domain = Some("com.vendor".into());
     other.opset_import.push(OperatorSetId { domain: Some("com.vendor".into()), version: Some(1) });
@@ -106,10 +106,10 @@ fn faults_name_the_node_and_the_remedy() {
     assert!(onnx::import(b"not a model", &none).unwrap_err().to_string().contains("not an ONNX model"));
     // What was asked for is enough.
     let open = model(vec![info("x", Elem::Float, &[-1, 3])], vec![node("Relu", &["x"], &["y"])]);
-    assert_eq!(said(&open, &Options::default().dim("batch", 4)), "");
+    assert_eq!(said(&open, &ImportOptions::default().dim("batch", 4)), "");
     let reshape = model(vec![x(), shape()], vec![node("Reshape", &["x", "shape"], &["y"])]);
-    assert_eq!(said(&reshape, &Options::default().value("shape", Literal::new(&[2], &[3i64, -1]))), "");
-    assert!(said(&open, &Options::default().shape("z", &[1])).contains("has no input `z`"));
+    assert_eq!(said(&reshape, &ImportOptions::default().value("shape", Literal::new(&[2], &[3i64, -1]))), "");
+    assert!(said(&open, &ImportOptions::default().shape("z", &[1])).contains("has no input `z`"));
 }
 
 #[test]
@@ -129,12 +129,12 @@ fn data_beside_the_model_is_read() {
     let bytes: Vec<u8> = [9f32, 1.0, 2.0, 3.0].iter().flat_map(|x| x.to_le_bytes()).collect();
     std::fs::write(dir.join("w.bin"), bytes).expect("written");
     std::fs::write(dir.join("m.onnx"), m.encode_to_vec()).expect("written");
-    let read = onnx::import_file(&dir.join("m.onnx"), &Options::default()).expect("imports");
+    let read = onnx::import_file(&dir.join("m.onnx"), &ImportOptions::default()).expect("imports");
     assert_eq!(read.parameters[0].1.to_vec::<f32>(), [1.0, 2.0, 3.0]);
     // Beyond the end of the file.
     m.graph.as_mut().unwrap().initializer[0].external_data[1] = entry("offset", "8");
     std::fs::write(dir.join("m.onnx"), m.encode_to_vec()).expect("written");
-    let e = onnx::import_file(&dir.join("m.onnx"), &Options::default()).unwrap_err().to_string();
+    let e = onnx::import_file(&dir.join("m.onnx"), &ImportOptions::default()).unwrap_err().to_string();
     assert!(e.contains("the file has 16"), "{e}");
     std::fs::remove_dir_all(&dir).expect("removed");
 }
@@ -156,7 +156,7 @@ fn a_loop_of_unknown_length_runs() {
     repeat.attribute =
         vec![AttributeProto { name: Some("body".into()), g: Some(body), r#type: Some(5), ..Default::default() }];
     let m = model(vec![info("x", Elem::Float, &[2]), info("limit", Elem::Float, &[])], vec![repeat]);
-    let read = onnx::import(&m.encode_to_vec(), &Options::default()).expect("imports");
+    let read = onnx::import(&m.encode_to_vec(), &ImportOptions::default()).expect("imports");
     let inputs = [Literal::new(&[2], &[1f32, 3.0]), Literal::new(&[], &[40f32])];
     let out = ir::interp::run(&read.graph, &inputs).expect("runs");
     assert_eq!(out[0].to_vec::<f32>(), [16.0, 48.0]);
@@ -180,7 +180,7 @@ fn a_branch_on_data_is_part_of_the_program() {
     let mut choose = node("If", &["c"], &["y"]);
     choose.attribute = vec![graph("then_branch", branch("Neg", "a")), graph("else_branch", branch("Exp", "b"))];
     let m = model(vec![info("x", Elem::Float, &[2]), info("c", Elem::Bool, &[])], vec![choose]);
-    let read = onnx::import(&m.encode_to_vec(), &Options::default()).expect("imports");
+    let read = onnx::import(&m.encode_to_vec(), &ImportOptions::default()).expect("imports");
     for (c, want) in [(true, [-1.0, 0.0]), (false, [1f32.exp(), 1.0])] {
         let inputs = [Literal::new(&[2], &[1f32, 0.0]), Literal::new(&[], &[c])];
         assert_eq!(ir::interp::run(&read.graph, &inputs).expect("runs")[0].to_vec::<f32>(), want);
@@ -226,7 +226,7 @@ fn a_long_loop_is_a_scan() {
         int64_data: vec![1000],
         ..Default::default()
     });
-    let read = onnx::import(&m.encode_to_vec(), &Options::default()).expect("imports");
+    let read = onnx::import(&m.encode_to_vec(), &ImportOptions::default()).expect("imports");
     assert!(read.graph.to_string().contains("scan"), "{}", read.graph);
     let out = ir::interp::run(&read.graph, &[Literal::new(&[], &[1f32]), Literal::new(&[], &[0.5f32])]).expect("runs");
     assert_eq!(out[0].to_vec::<f32>(), [501.0]);
@@ -246,7 +246,7 @@ fn windows_over_endless_padding_are_refused() {
         let mut pool = node("AveragePool", &["x"], &["y"]);
         pool.attribute = vec![ints("kernel_shape", &[3, 3]), ints("pads", &pads)];
         let start = std::time::Instant::now();
-        let text = said(&model(vec![info("x", Elem::Float, &[1, 3, 2, 2])], vec![pool]), &Options::default());
+        let text = said(&model(vec![info("x", Elem::Float, &[1, 3, 2, 2])], vec![pool]), &ImportOptions::default());
         assert!(text.contains("too large"), "{text}");
         assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     }
@@ -262,7 +262,7 @@ fn operands_of_a_wrong_rank_are_refused() {
                 info("r", Elem::Float, &[1, 4 * gates, 4]),
                 info("b", Elem::Float, dims),
             ];
-            let said = said(&model(inputs, vec![node(op, &["x", "w", "r", "b"], &["y"])]), &Options::default());
+            let said = said(&model(inputs, vec![node(op, &["x", "w", "r", "b"], &["y"])]), &ImportOptions::default());
             assert!(said.contains("2 axes for 1 directions"), "{op} {dims:?}: {said}");
         }
     }

@@ -5,7 +5,7 @@
 use super::support;
 use ir::Literal;
 use onnx::proto::{AttributeProto, GraphProto, ModelProto};
-use onnx::{Given, Options};
+use onnx::{InputInfo, ImportOptions};
 use oracle::Rng;
 use prost::Message;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -87,7 +87,7 @@ fn bend_graph(g: &mut GraphProto, rng: &mut Rng) {
                 let node = &mut g.node[rng.below(nodes)];
                 if !node.input.is_empty() && !names.is_empty() {
                     let k = rng.below(node.input.len());
-                    node.input[k] = if rng.chance(0.2) { String::new() } else { names[rng.below(names.len())].clone() };
+                    node.input[k] = if rng.bernoulli(0.2) { String::new() } else { names[rng.below(names.len())].clone() };
                 }
             }
             3 if nodes > 0 => {
@@ -134,7 +134,7 @@ fn broken_files_are_errors() {
     while Instant::now() < until {
         let case = &cases[rng.below(cases.len())];
         let bytes = match ModelProto::decode(case.model.clone()) {
-            Ok(mut model) if rng.chance(0.6) => {
+            Ok(mut model) if rng.bernoulli(0.6) => {
                 if let Some(g) = &mut model.graph {
                     bend_graph(g, &mut rng);
                 }
@@ -142,17 +142,17 @@ fn broken_files_are_errors() {
             }
             _ => mangle(&case.model, &mut rng),
         };
-        let mut options = Options::default();
+        let mut options = ImportOptions::default();
         // Values for shapes that are wrong too.
         if let Ok(model) = ModelProto::decode(&bytes[..])
-            && rng.chance(0.5)
+            && rng.bernoulli(0.5)
         {
             for (info, _) in model.graph.iter().flat_map(|g| g.input.iter().zip(0..8)) {
                 let n = rng.below(4);
                 let list: Vec<i64> = (0..n).map(|_| pick(&mut rng, &NUMBERS)).collect();
                 let given = match rng.below(3) {
-                    0 => Given::Value(Literal::new(&[n], &list)),
-                    1 => Given::Shape((0..n).map(|_| pick(&mut rng, &[0usize, 1, 3, 1 << 20, 1 << 40])).collect()),
+                    0 => InputInfo::Value(Literal::new(&[n], &list)),
+                    1 => InputInfo::Shape((0..n).map(|_| pick(&mut rng, &[0usize, 1, 3, 1 << 20, 1 << 40])).collect()),
                     _ => continue,
                 };
                 options.inputs.insert(info.name.clone().unwrap_or_default(), given);

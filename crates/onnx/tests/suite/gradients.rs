@@ -3,9 +3,9 @@
 use super::support;
 use cpu::Cpu;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar};
-use onnx::Options;
+use onnx::ImportOptions;
 use oracle::Rng;
-use oracle::check::{Verdict, grads};
+use oracle::check::{GradOutcome, check_grads};
 use std::collections::BTreeMap;
 
 /// A little beside the tests' own numbers, many of which lie exactly where a function bends: at 0, at whole places, at ties.
@@ -13,7 +13,7 @@ fn beside(x: &Literal, rng: &mut Rng) -> Literal {
     let ty = x.ty().clone();
     match ty.dtype {
         DType::F64 => {
-            Literal::from_fn(ty, |i| Scalar::from_f64(DType::F64, x.get(i).to_f64() + rng.between(0.01, 0.04)))
+            Literal::from_fn(ty, |i| Scalar::from_f64(DType::F64, x.get(i).to_f64() + rng.uniform(0.01, 0.04)))
         }
         _ => x.clone(),
     }
@@ -25,7 +25,7 @@ fn gradients_of_node_tests_agree_with_differences() {
     let mut rng = Rng::new(0x0a11);
     let (mut agree, mut open, mut wrong) = (0, 0, Vec::new());
     for case in &cases {
-        let options = Options { float: Some(DType::F64), ..Options::default() };
+        let options = ImportOptions { float_dtype: Some(DType::F64), ..ImportOptions::default() };
         let Ok(ready) = support::import(case, options) else { continue };
         let graph = &ready.model.graph;
         let smooth = graph.output_types().iter().all(|t| t.dtype == DType::F64);
@@ -35,9 +35,9 @@ fn gradients_of_node_tests_agree_with_differences() {
             continue;
         }
         let inputs: Vec<Literal> = ready.inputs.iter().map(|x| beside(x, &mut rng)).collect();
-        match grads(graph, &support::arguments(&ready.model, &inputs), &mut rng) {
-            Ok(Verdict::Agrees) => agree += 1,
-            Ok(Verdict::Inconclusive) => open += 1,
+        match check_grads(graph, &support::arguments(&ready.model, &inputs), &mut rng) {
+            Ok(GradOutcome::Agrees) => agree += 1,
+            Ok(GradOutcome::Inconclusive) => open += 1,
             Err(e) => wrong.push(format!("{}: {}", case.name, e.lines().next().unwrap_or_default())),
         }
     }
@@ -71,7 +71,7 @@ fn weighted(graph: &Graph) -> ir::Result<Graph> {
         let c = b.constant(Literal::from_fn(ty, weight))?;
         let p = b.mul(out, c)?;
         let total = b.sum_all(p)?;
-        sum = b.add_opt(sum, Some(total))?;
+        sum = b.add_optional(sum, Some(total))?;
     }
     Ok(b.finish(sum.as_slice()))
 }
@@ -90,7 +90,7 @@ fn gradients_of_node_tests_are_those_of_torch() {
     for case in support::read(&support::golden("nodes.bin.zz")).iter() {
         let Some(wanted) = wanted.get(case.name.as_str()) else { continue };
         let mut check = || -> Result<(), String> {
-            let options = Options { float: Some(DType::F64), ..Options::default() };
+            let options = ImportOptions { float_dtype: Some(DType::F64), ..ImportOptions::default() };
             let ready = support::import(case, options)?;
             let place = |name: &str| ready.model.inputs.iter().position(|port| port.name == name);
             // What was given by value while importing has no gradient.

@@ -6,7 +6,7 @@
 
 use super::support;
 use onnx::proto::*;
-use onnx::{Given, Options};
+use onnx::{InputInfo, ImportOptions};
 use prost::Message;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -72,7 +72,7 @@ const NUMBERS: [i64; 16] = [
 const FLOATS: [f32; 7] = [0.0, -1.0, 1e-30, 1e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
 
 /// Imports what a change made of a model; what went wrong, if something did.
-fn attempt(model: &ModelProto, options: &Options, what: &dyn Fn() -> String, wrong: &mut Vec<String>) {
+fn attempt(model: &ModelProto, options: &ImportOptions, what: &dyn Fn() -> String, wrong: &mut Vec<String>) {
     let bytes = model.encode_to_vec();
     let before = ASKED.with(Cell::get);
     let result = catch_unwind(AssertUnwindSafe(|| onnx::import(&bytes, options)));
@@ -172,7 +172,7 @@ fn every_number_of_a_file_may_be_anything() {
     for case in &cases {
         let Ok(model) = ModelProto::decode(case.model.clone()) else { panic!("{}", case.name) };
         let nodes: Vec<NodeProto> = model.graph.as_ref().map(|g| g.node.clone()).unwrap_or_default();
-        let plain = Options::default();
+        let plain = ImportOptions::default();
         let inputs: Vec<(String, ir::Literal)> = model
             .graph
             .iter()
@@ -183,9 +183,9 @@ fn every_number_of_a_file_may_be_anything() {
                 _ => None,
             })
             .collect();
-        let mut given = Options::default();
+        let mut given = ImportOptions::default();
         for (name, x) in &inputs {
-            given.inputs.insert(name.clone(), Given::Value(x.clone()));
+            given.inputs.insert(name.clone(), InputInfo::Value(x.clone()));
         }
         let mut go = |model: &ModelProto, what: &dyn Fn() -> String| {
             for options in [&plain, &given] {
@@ -240,7 +240,7 @@ fn every_number_of_a_file_may_be_anything() {
                         false => ir::Scalar::from_i64(d, n),
                     });
                     let mut options = given.clone();
-                    options.inputs.insert(name.clone(), Given::Value(bad));
+                    options.inputs.insert(name.clone(), InputInfo::Value(bad));
                     attempt(&model, &options, &|| format!("{}: input {name} of {n}", case.name), &mut wrong);
                     tried += 1;
                 }
@@ -248,7 +248,7 @@ fn every_number_of_a_file_may_be_anything() {
             if next() {
                 let mut options = given.clone();
                 let empty = ir::Type::new(x.ty().dtype, &[0]);
-                options.inputs.insert(name.clone(), Given::Value(ir::Literal::from_fn(empty, |_| unreachable!())));
+                options.inputs.insert(name.clone(), InputInfo::Value(ir::Literal::from_fn(empty, |_| unreachable!())));
                 attempt(&model, &options, &|| format!("{}: input {name} without elements", case.name), &mut wrong);
                 tried += 1;
             }
@@ -310,7 +310,7 @@ fn functions_that_double_are_refused() {
         g.node = vec![call(0, "a", "b")];
         g.input = vec![float("a")];
         g.output = vec![float("b")];
-        let e = onnx::import(&model.encode_to_vec(), &Options::default()).expect_err("2^30 nodes").to_string();
+        let e = onnx::import(&model.encode_to_vec(), &ImportOptions::default()).expect_err("2^30 nodes").to_string();
         assert!(e.contains("nodes") || e.contains("inside of each other"), "{e}");
     }
 }

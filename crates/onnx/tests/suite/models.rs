@@ -5,7 +5,7 @@ use super::support::{self, Case};
 use cpu::Cpu;
 use ir::{Builder, Graph, GraphBuilder, Literal, Scalar};
 use onnx::proto::TensorProto;
-use onnx::{Names, Options};
+use onnx::{ExportNames, ImportOptions};
 use prost::Message;
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ fn gradients_of_models_are_those_of_torch() {
     let cpu = Cpu::new(2);
     let mut compared = 0;
     for case in cases().iter().filter(|c| !c.grads.is_empty()) {
-        let ready = support::import(case, Options::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        let ready = support::import(case, ImportOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
         let loss = weighted(&ready.model.graph).expect("a loss");
         let wrt: Vec<usize> = (0..ready.inputs.len()).filter(|&i| ready.inputs[i].ty().dtype.is_float()).collect();
         let graph = transform::grad(&loss, &wrt).unwrap_or_else(|e| panic!("{}: {e}", case.name));
@@ -50,7 +50,7 @@ fn gradients_of_models_are_those_of_torch() {
         let got = got.unwrap_or_else(|e| panic!("{}: {e}", case.name));
         for (got, bytes) in got.iter().zip(&case.grads) {
             let want = TensorProto::decode(bytes.clone()).expect("a tensor");
-            let (want, _) = onnx::tensor::literal(&want, &onnx::tensor::NoExternal).expect("its data");
+            let (want, _) = onnx::tensor::literal(&want, &onnx::tensor::NoExternalData).expect("its data");
             support::close(got, &want, 1e-3, 1e-4).unwrap_or_else(|e| panic!("{}: {e}", case.name));
             compared += 1;
         }
@@ -63,7 +63,7 @@ fn an_imported_model_trains() {
     let cpu = Cpu::new(2);
     let all = cases();
     let case = all.iter().find(|c| c.name == "encoder_dynamo").expect("the encoder");
-    let ready = support::import(case, Options::default()).expect("imports");
+    let ready = support::import(case, ImportOptions::default()).expect("imports");
     // Half the mean square of the outputs falls when the parameters follow its gradient.
     let mut b = Builder::new();
     let args: Vec<_> = ready.model.graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
@@ -97,12 +97,12 @@ fn an_imported_model_trains() {
 fn models_print_and_go_out_again() {
     let cpu = Cpu::new(2);
     failures(&cases(), |case| {
-        let ready = support::import(case, Options::default())?;
-        oracle::check::text(&ready.model.graph)?;
+        let ready = support::import(case, ImportOptions::default())?;
+        oracle::check::check_text_roundtrip(&ready.model.graph)?;
         let n = ready.inputs.len();
         let parameters: BTreeMap<usize, Literal> =
             ready.model.parameters.iter().enumerate().map(|(i, (_, x))| (n + i, x.clone())).collect();
-        let names = Names {
+        let names = ExportNames {
             inputs: (ready.model.inputs.iter().map(|p| &p.name))
                 .chain(ready.model.parameters.iter().map(|(name, _)| name))
                 .cloned()
@@ -111,7 +111,7 @@ fn models_print_and_go_out_again() {
             parameters,
         };
         let bytes = onnx::export(&ready.model.graph, &names).map_err(|e| e.to_string())?;
-        let again = onnx::import(&bytes, &Options::default()).map_err(|e| e.to_string())?;
+        let again = onnx::import(&bytes, &ImportOptions::default()).map_err(|e| e.to_string())?;
         let want = support::run(&ready.model.graph, &support::arguments(&ready.model, &ready.inputs), &cpu)?;
         let got = support::run(&again.graph, &support::arguments(&again, &ready.inputs), &cpu)?;
         got.iter().zip(&want).try_for_each(|(got, want)| support::close(got, want, 1e-5, 1e-6))

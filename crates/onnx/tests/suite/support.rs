@@ -4,8 +4,8 @@ use bytes::Bytes;
 use compiler::{Backend, Bindings};
 use ir::{Graph, Literal};
 use onnx::proto::{ModelProto, OptionalProto, SequenceProto, TensorProto, TypeValue, ValueInfo};
-use onnx::tensor::NoExternal;
-use onnx::{Error, Form, Given, Imported, Options};
+use onnx::tensor::NoExternalData;
+use onnx::{Error, OutputForm, InputInfo, ImportedModel, ImportOptions};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -56,7 +56,7 @@ pub(crate) enum Data {
 }
 
 fn tensor(t: &TensorProto) -> Result<Data, String> {
-    onnx::tensor::literal(t, &NoExternal).map(|(x, _)| Data::Tensor(x)).map_err(|e| e.to_string())
+    onnx::tensor::literal(t, &NoExternalData).map(|(x, _)| Data::Tensor(x)).map_err(|e| e.to_string())
 }
 
 fn sequence(s: &SequenceProto) -> Result<Data, String> {
@@ -82,15 +82,15 @@ pub(crate) fn data(bytes: &Bytes, info: &ValueInfo) -> Result<Data, String> {
 }
 
 /// What importing is told about an input: its shape, and its value where one is asked for.
-fn given(name: &str, x: &Data, asked: &[String]) -> Given {
+fn given(name: &str, x: &Data, asked: &[String]) -> InputInfo {
     match x {
-        Data::Tensor(x) if asked.iter().any(|a| a == name) => Given::Value(x.clone()),
-        Data::Tensor(x) => Given::Shape(x.ty().shape.to_vec()),
+        Data::Tensor(x) if asked.iter().any(|a| a == name) => InputInfo::Value(x.clone()),
+        Data::Tensor(x) => InputInfo::Shape(x.ty().shape.to_vec()),
         Data::Sequence(items) => {
-            Given::Sequence(items.iter().enumerate().map(|(i, x)| given(&format!("{name}.{i}"), x, asked)).collect())
+            InputInfo::Sequence(items.iter().enumerate().map(|(i, x)| given(&format!("{name}.{i}"), x, asked)).collect())
         }
-        Data::Optional(None) => Given::Absent,
-        Data::Optional(Some(x)) => Given::Present(Box::new(given(name, x, asked))),
+        Data::Optional(None) => InputInfo::Absent,
+        Data::Optional(Some(x)) => InputInfo::Present(Box::new(given(name, x, asked))),
     }
 }
 
@@ -108,7 +108,7 @@ fn inputs(name: &str, x: &Data, asked: &[String], into: &mut Vec<Literal>) {
 
 /// An imported case with its inputs.
 pub(crate) struct Ready {
-    pub(crate) model: Imported,
+    pub(crate) model: ImportedModel,
     pub(crate) inputs: Vec<Literal>,
     pub(crate) expected: Vec<Data>,
     /// Inputs whose values were needed to import it.
@@ -117,7 +117,7 @@ pub(crate) struct Ready {
 }
 
 /// Imports a case; inputs that decide about shapes are given by value.
-pub(crate) fn import(case: &Case, mut options: Options) -> Result<Ready, String> {
+pub(crate) fn import(case: &Case, mut options: ImportOptions) -> Result<Ready, String> {
     let model = ModelProto::decode(case.model.clone()).map_err(|e| e.to_string())?;
     let graph = model.graph.as_ref().ok_or("no graph")?;
     let named: Vec<(String, Data)> = (graph.input.iter().zip(&case.inputs))
@@ -164,7 +164,7 @@ pub(crate) fn run(graph: &Graph, inputs: &[Literal], cpu: &dyn Backend) -> Resul
 }
 
 /// All inputs of a model: its own, then its parameters.
-pub(crate) fn arguments(model: &Imported, inputs: &[Literal]) -> Vec<Literal> {
+pub(crate) fn arguments(model: &ImportedModel, inputs: &[Literal]) -> Vec<Literal> {
     inputs.iter().cloned().chain(model.parameters.iter().map(|(_, x)| x.clone())).collect()
 }
 
@@ -182,14 +182,14 @@ pub(crate) fn close(got: &Literal, want: &Literal, rtol: f64, atol: f64) -> Resu
     Ok(())
 }
 
-fn matches(form: &Form, got: &[Literal], want: &Data, case: &Case) -> Result<(), String> {
+fn matches(form: &OutputForm, got: &[Literal], want: &Data, case: &Case) -> Result<(), String> {
     match (form, want) {
-        (Form::Tensor(i), Data::Tensor(want)) => close(&got[*i], want, case.rtol, case.atol),
-        (Form::Sequence(forms), Data::Sequence(want)) if forms.len() == want.len() => {
+        (OutputForm::Tensor(i), Data::Tensor(want)) => close(&got[*i], want, case.rtol, case.atol),
+        (OutputForm::Sequence(forms), Data::Sequence(want)) if forms.len() == want.len() => {
             forms.iter().zip(want).try_for_each(|(f, w)| matches(f, got, w, case))
         }
-        (Form::Optional(None), Data::Optional(None)) => Ok(()),
-        (Form::Optional(Some(f)), Data::Optional(Some(w))) => matches(f, got, w, case),
+        (OutputForm::Optional(None), Data::Optional(None)) => Ok(()),
+        (OutputForm::Optional(Some(f)), Data::Optional(Some(w))) => matches(f, got, w, case),
         (f, Data::Optional(Some(w))) => matches(f, got, w, case),
         _ => Err("gives another kind of thing".into()),
     }
@@ -197,7 +197,7 @@ fn matches(form: &Form, got: &[Literal], want: &Data, case: &Case) -> Result<(),
 
 /// Imports, compiles, runs and compares. Gives how many inputs had to be known, and of how many.
 pub(crate) fn check(case: &Case, cpu: &dyn Backend) -> Result<(usize, usize), String> {
-    let ready = import(case, Options::default())?;
+    let ready = import(case, ImportOptions::default())?;
     ir::verify::verify(&ready.model.graph).map_err(|e| e.to_string())?;
     let got = run(&ready.model.graph, &arguments(&ready.model, &ready.inputs), cpu)?;
     if ready.model.forms.len() != ready.expected.len() {

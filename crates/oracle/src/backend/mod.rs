@@ -4,16 +4,16 @@
 //!
 //! A report counts what was judged, so that a suite that judges nothing can't look green.
 
-mod judge;
-mod promises;
+mod compare_results;
+mod contract;
 mod queue;
-mod representable;
+mod exact_points;
 
-pub use judge::{Verdict, agrees, bind, donations, equals, gives, has_types, load, results, run};
-pub use queue::{QUEUE, QueueCheck, Work};
-pub use representable::{Exact, representable};
+pub use compare_results::{CompareOutcome, matches_interpreter, bind, donations, matches_bitwise, matches_function_values, has_types, load, results, run};
+pub use queue::{QUEUE_CHECKS, QueueCheck, QueueWorkload};
+pub use exact_points::{ExactPoints, exact_function_points};
 
-use crate::random::{Options as Shape, Sample, exact, sample, shrink};
+use crate::random::{SampleOptions as Shape, Sample, exact_expressions, sample, shrink};
 use compiler::{Backend, Options};
 use ir::{Graph, Literal};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use std::fmt;
 
 /// How much of the suite to run.
 #[derive(Clone, Copy, Debug)]
-pub struct Suite {
+pub struct BackendSuite {
     /// Seed of the first random graph; the others follow.
     pub seed: u64,
     /// How many random graphs; for every five of them there is one of exact expressions.
@@ -32,7 +32,7 @@ pub struct Suite {
 
 /// What a suite found.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct SuiteReport {
     /// For each part: how many were judged, ran without being judged, and were refused for a type.
     pub counts: BTreeMap<&'static str, [usize; 3]>,
     /// Why some ran without being judged.
@@ -41,38 +41,38 @@ pub struct Report {
     pub failures: Vec<String>,
 }
 
-impl Report {
-    fn add(&mut self, part: &'static str, name: &str, verdict: Result<Verdict, String>) {
+impl SuiteReport {
+    fn add(&mut self, part: &'static str, name: &str, verdict: Result<CompareOutcome, String>) {
         let count = self.counts.entry(part).or_default();
         match verdict {
-            Ok(Verdict::Judged) => count[0] += 1,
-            Ok(Verdict::Ran(why)) => {
+            Ok(CompareOutcome::Compared) => count[0] += 1,
+            Ok(CompareOutcome::Undetermined(why)) => {
                 count[1] += 1;
                 *self.unjudged.entry(why).or_default() += 1;
             }
-            Ok(Verdict::Refused) => count[2] += 1,
+            Ok(CompareOutcome::Unsupported) => count[2] += 1,
             Err(e) => self.failures.push(format!("{part}, {name}: {e}")),
         }
     }
 
     /// How many of a part were judged.
-    pub fn judged(&self, part: &str) -> usize {
+    pub fn num_compared(&self, part: &str) -> usize {
         self.counts.get(part).map_or(0, |c| c[0])
     }
 
     /// Panics if something is wrong, or if less was judged than the floors say.
     #[track_caller]
-    pub fn expect(&self, floors: &[(&str, usize)]) {
+    pub fn assert_passed(&self, floors: &[(&str, usize)]) {
         println!("{self}");
         let first = |n: usize| self.failures.iter().take(n).map(String::as_str).collect::<Vec<_>>().join("\n");
         assert!(self.failures.is_empty(), "{} failures, the first: {}", self.failures.len(), first(3));
         for (part, floor) in floors {
-            assert!(self.judged(part) >= *floor, "{part}: {} judged, at least {floor} expected", self.judged(part));
+            assert!(self.num_compared(part) >= *floor, "{part}: {} judged, at least {floor} expected", self.num_compared(part));
         }
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SuiteReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (part, [judged, ran, refused]) in &self.counts {
             writeln!(f, "{part}: {judged} judged, {ran} ran unjudged, {refused} refused for a type")?;
@@ -85,43 +85,43 @@ impl fmt::Display for Report {
 }
 
 /// Runs the suite.
-pub fn suite(backend: &dyn Backend, what: &Suite) -> Report {
-    let mut report = Report::default();
-    for row in crate::rows::all().iter().step_by(what.every.max(1)) {
-        report.add("table", &row.name, agrees(backend, &row.graph, &row.inputs));
+pub fn run_suite(backend: &dyn Backend, what: &BackendSuite) -> SuiteReport {
+    let mut report = SuiteReport::default();
+    for row in crate::samples::all_samples().iter().step_by(what.every.max(1)) {
+        report.add("table", &row.name, matches_interpreter(backend, &row.graph, &row.inputs));
     }
     for k in 0..what.graphs {
         let s = sample(what.seed.wrapping_add(k), &Shape::ANY);
-        let verdict = agrees(backend, &s.graph, &s.inputs);
-        let verdict = verdict.map_err(|e| shrunk(backend, &s, &e, agrees));
+        let verdict = matches_interpreter(backend, &s.graph, &s.inputs);
+        let verdict = verdict.map_err(|e| shrunk(backend, &s, &e, matches_interpreter));
         report.add("random", &format!("seed {}", s.seed), verdict);
         if report.failures.len() > 20 {
             break;
         }
     }
     for k in 0..what.graphs.div_ceil(5) {
-        let s = exact(what.seed.wrapping_add(k));
-        let verdict = equals(backend, &s.graph, &s.inputs);
-        let verdict = verdict.map_err(|e| shrunk(backend, &s, &e, equals));
+        let s = exact_expressions(what.seed.wrapping_add(k));
+        let verdict = matches_bitwise(backend, &s.graph, &s.inputs);
+        let verdict = verdict.map_err(|e| shrunk(backend, &s, &e, matches_bitwise));
         report.add("exact", &format!("seed {}", s.seed), verdict);
         if report.failures.len() > 20 {
             break;
         }
     }
-    for case in representable() {
-        let verdict = judge::gives(backend, &case.graph, &case.inputs, &case.want);
+    for case in exact_function_points() {
+        let verdict = compare_results::matches_function_values(backend, &case.graph, &case.inputs, &case.want);
         report.add("representable", &case.name, verdict);
     }
-    for (name, promise) in promises::ALL {
-        report.add("promises", name, promise(backend).map(|()| Verdict::Judged));
+    for (name, promise) in contract::ALL {
+        report.add("promises", name, promise(backend).map(|()| CompareOutcome::Compared));
     }
-    for (name, check) in QUEUE {
-        report.add("queue", name, check(backend, &Work::SMALL));
+    for (name, check) in QUEUE_CHECKS {
+        report.add("queue", name, check(backend, &QueueWorkload::SMALL));
     }
     report
 }
 
-type Judge = fn(&dyn Backend, &Graph, &[Literal]) -> Result<Verdict, String>;
+type Judge = fn(&dyn Backend, &Graph, &[Literal]) -> Result<CompareOutcome, String>;
 
 /// A failing graph made small, with its program.
 fn shrunk(backend: &dyn Backend, s: &Sample, first: &str, judge: Judge) -> String {

@@ -1,16 +1,16 @@
 //! The queue of a device: much work that ends later, over memory that is given back early; at the size that a device deserves.
 
-use super::Verdict;
-use super::judge::{bind, load, results};
-use super::promises::{block_on, same, text};
-use crate::{Fill, Rng};
+use super::CompareOutcome;
+use super::compare_results::{bind, load, results};
+use super::contract::{block_on, same, text};
+use crate::{FillKind, Rng};
 use compiler::{Backend, Bindings, Error, Options};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary};
 use std::sync::Arc;
 
 /// How much work there is.
 #[derive(Clone, Copy, Debug)]
-pub struct Work {
+pub struct QueueWorkload {
     /// Elements of a large value.
     pub elements: usize,
     /// How often something is tried.
@@ -19,18 +19,18 @@ pub struct Work {
     pub submissions: usize,
 }
 
-impl Work {
+impl QueueWorkload {
     /// For a suite of tests.
-    pub const SMALL: Work = Work { elements: 3000, rounds: 8, submissions: 300 };
+    pub const SMALL: QueueWorkload = QueueWorkload { elements: 3000, rounds: 8, submissions: 300 };
     /// For a GPU.
-    pub const LARGE: Work = Work { elements: 1 << 20, rounds: 50, submissions: 5000 };
+    pub const LARGE: QueueWorkload = QueueWorkload { elements: 1 << 20, rounds: 50, submissions: 5000 };
 }
 
 /// A check of a queue.
-pub type QueueCheck = fn(&dyn Backend, &Work) -> Result<Verdict, String>;
+pub type QueueCheck = fn(&dyn Backend, &QueueWorkload) -> Result<CompareOutcome, String>;
 
 /// All of them, by name.
-pub const QUEUE: [(&str, QueueCheck); 6] = [
+pub const QUEUE_CHECKS: [(&str, QueueCheck); 6] = [
     ("results of work that is dropped", dropped),
     ("reads that are awaited", awaited),
     ("a long run of submissions", many),
@@ -40,7 +40,7 @@ pub const QUEUE: [(&str, QueueCheck); 6] = [
 ];
 
 fn filled(t: &Type, seed: u64) -> Literal {
-    Fill::Smooth.of(t, &mut Rng::new(seed))
+    FillKind::Smooth.random_tensor(t, &mut Rng::new(seed))
 }
 
 fn chained(n: usize) -> Graph {
@@ -54,7 +54,7 @@ fn chained(n: usize) -> Graph {
 }
 
 /// Buffers go out of scope while work that uses them is under way, and others take their memory.
-fn dropped(backend: &dyn Backend, work: &Work) -> Result<Verdict, String> {
+fn dropped(backend: &dyn Backend, work: &QueueWorkload) -> Result<CompareOutcome, String> {
     let t = Type::new(DType::F32, &[work.elements]);
     let exe = text(load(backend, &chained(work.elements), &Options::default()))?;
     let inputs: Vec<Literal> = (0..4).map(|k| filled(&t, k)).collect();
@@ -79,10 +79,10 @@ fn dropped(backend: &dyn Backend, work: &Work) -> Result<Verdict, String> {
         let got = Literal::from_bytes(t.clone(), &got).ok_or("size")?;
         same(&[got], &want[k], "where its input was dropped")?;
     }
-    Ok(Verdict::Judged)
+    Ok(CompareOutcome::Compared)
 }
 
-fn awaited(backend: &dyn Backend, work: &Work) -> Result<Verdict, String> {
+fn awaited(backend: &dyn Backend, work: &QueueWorkload) -> Result<CompareOutcome, String> {
     let n = (work.elements / 4).max(1100);
     let t = Type::new(DType::F32, &[n]);
     let exe = text(load(backend, &chained(n), &Options::default()))?;
@@ -105,10 +105,10 @@ fn awaited(backend: &dyn Backend, work: &Work) -> Result<Verdict, String> {
             return Err("a fence that was awaited is not done".into());
         }
     }
-    Ok(Verdict::Judged)
+    Ok(CompareOutcome::Compared)
 }
 
-fn many(backend: &dyn Backend, work: &Work) -> Result<Verdict, String> {
+fn many(backend: &dyn Backend, work: &QueueWorkload) -> Result<CompareOutcome, String> {
     let n = 1000;
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[n]);
@@ -128,12 +128,12 @@ fn many(backend: &dyn Backend, work: &Work) -> Result<Verdict, String> {
     text(if donated { &b.outputs[0] } else { &b.inputs[0] }.read(0, &mut got))?;
     let got = Literal::from_bytes(Type::new(DType::F32, &[n]), &got).ok_or("size")?;
     match got.scalars().all(|s| s.to_f64() == work.submissions as f64) {
-        true => Ok(Verdict::Judged),
+        true => Ok(CompareOutcome::Compared),
         false => Err(format!("{} additions of one gave {}", work.submissions, got.get(0))),
     }
 }
 
-fn copies(backend: &dyn Backend, work: &Work) -> Result<Verdict, String> {
+fn copies(backend: &dyn Backend, work: &QueueWorkload) -> Result<CompareOutcome, String> {
     for bytes in [0usize, 1, 3, 4096, work.elements, 40 * work.elements + 13] {
         let data: Vec<u8> = (0..bytes).map(|i| (i * 31 % 251) as u8).collect();
         let (a, b) = (text(backend.alloc(bytes))?, text(backend.alloc(bytes))?);
@@ -157,24 +157,24 @@ fn copies(backend: &dyn Backend, work: &Work) -> Result<Verdict, String> {
             return Err(format!("what is behind {bytes} bytes can be read or written"));
         }
     }
-    Ok(Verdict::Judged)
+    Ok(CompareOutcome::Compared)
 }
 
-fn timings(backend: &dyn Backend, work: &Work) -> Result<Verdict, String> {
+fn timings(backend: &dyn Backend, work: &QueueWorkload) -> Result<CompareOutcome, String> {
     let n = 4 * work.elements;
     let exe = text(load(backend, &chained(n), &Options::default()))?;
     let mut b = text(bind(backend, &*exe, &[filled(&Type::new(DType::F32, &[n]), 1)]))?;
     let found = text(exe.run_timed(&mut b))?;
     // A coarse clock sees nothing of little work.
-    let seen = |t: &compiler::Timing| t.calls > 0 && (t.time.as_nanos() > 0 || work.elements < Work::LARGE.elements);
+    let seen = |t: &compiler::Timing| t.calls > 0 && (t.time.as_nanos() > 0 || work.elements < QueueWorkload::LARGE.elements);
     match found.is_empty() {
-        true => Ok(Verdict::Ran("the backend tells no times")),
-        false if found.iter().all(seen) => Ok(Verdict::Judged),
+        true => Ok(CompareOutcome::Undetermined("the backend tells no times")),
+        false if found.iter().all(seen) => Ok(CompareOutcome::Compared),
         false => Err(format!("{found:?}")),
     }
 }
 
-fn ranges(backend: &dyn Backend, _: &Work) -> Result<Verdict, String> {
+fn ranges(backend: &dyn Backend, _: &QueueWorkload) -> Result<CompareOutcome, String> {
     let n = 64;
     let mut b = Builder::new();
     let (x, w) = (b.input(DType::F32, &[n, n]), b.input(DType::F32, &[n, n]));
@@ -190,10 +190,10 @@ fn ranges(backend: &dyn Backend, _: &Work) -> Result<Verdict, String> {
         match exe.run_with_arena(&mut b, arena, k..k + 1) {
             // What a backend says that has no such runs, as in a page.
             Err(Error::Backend(why)) if why.contains("memory of its own") => {
-                return Ok(Verdict::Ran("it runs in memory of its own"));
+                return Ok(CompareOutcome::Undetermined("it runs in memory of its own"));
             }
             ran => text(ran)?,
         }
     }
-    same(&want, &text(results(&*exe, &b))?, "step by step").map(|()| Verdict::Judged)
+    same(&want, &text(results(&*exe, &b))?, "step by step").map(|()| CompareOutcome::Compared)
 }

@@ -1,28 +1,28 @@
 //! Derivatives against finite differences in f64.
 
-use super::{Transforms, run, verified};
+use super::{Transforms, run, check_verifier};
 use crate::Rng;
 use crate::compare::compare_all;
 use ir::{DType, Graph, Literal, Scalar};
 
 /// Whether finite differences could judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum GradOutcome {
     /// They agree with the derivative.
     Agrees,
     /// They don't settle: the point lies on a kink, or there is nothing to differentiate.
     Inconclusive,
 }
 
-type Judged = Result<Verdict, String>;
+type Judged = Result<GradOutcome, String>;
 
 /// First derivatives of all f64 inputs: forward mode against differences, reverse mode against forward mode.
-pub fn grads(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
-    grads_with(&Transforms::default(), graph, inputs, rng)
+pub fn check_grads(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
+    check_grads_with(&Transforms::default(), graph, inputs, rng)
 }
 
 /// Forward mode alone against differences.
-pub fn tangents(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
+pub fn check_jvp(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
     let wrt = f64_inputs(inputs);
     let direction: Vec<Literal> = wrt.iter().map(|&i| random(&inputs[i], rng)).collect();
     Ok(forward(&Transforms::default(), graph, inputs, &wrt, &direction)?.1)
@@ -35,21 +35,21 @@ fn f64_inputs(inputs: &[Literal]) -> Vec<usize> {
 /// Numbers of size 0.2 to 1, of either sign.
 fn random(like: &Literal, rng: &mut Rng) -> Literal {
     Literal::from_fn(like.ty().clone(), |_| {
-        let x = rng.between(0.2, 1.0);
-        Scalar::from_f64(like.ty().dtype, if rng.chance(0.5) { x } else { -x })
+        let x = rng.uniform(0.2, 1.0);
+        Scalar::from_f64(like.ty().dtype, if rng.bernoulli(0.5) { x } else { -x })
     })
 }
 
 /// [`grads`] for given transforms.
-pub fn grads_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
+pub fn check_grads_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
     let wrt = f64_inputs(inputs);
     if wrt.is_empty() {
-        return Ok(Verdict::Inconclusive);
+        return Ok(GradOutcome::Inconclusive);
     }
-    let mut verdict = Verdict::Agrees;
+    let mut verdict = GradOutcome::Agrees;
     for _ in 0..2 {
-        if along_random_line(t, graph, inputs, &wrt, rng)? == Verdict::Inconclusive {
-            verdict = Verdict::Inconclusive;
+        if along_random_line(t, graph, inputs, &wrt, rng)? == GradOutcome::Inconclusive {
+            verdict = GradOutcome::Inconclusive;
         }
     }
     Ok(verdict)
@@ -62,11 +62,11 @@ fn forward(
     inputs: &[Literal],
     wrt: &[usize],
     direction: &[Literal],
-) -> Result<(Vec<Literal>, Verdict), String> {
+) -> Result<(Vec<Literal>, GradOutcome), String> {
     let base = run(graph, inputs)?;
     let active: Vec<bool> = (0..inputs.len()).map(|i| wrt.contains(&i)).collect();
     let (forward, has) = (t.jvp)(graph, &active).map_err(|e| format!("jvp: {e}\n{graph}"))?;
-    verified(&forward).map_err(|e| format!("jvp gives an {e}\nof\n{graph}"))?;
+    check_verifier(&forward).map_err(|e| format!("jvp gives an {e}\nof\n{graph}"))?;
     let args: Vec<Literal> = inputs.iter().chain(direction).cloned().collect();
     let outs = run(&forward, &args)?;
     compare_all(&outs[..base.len()], &base, 1.0).map_err(|m| format!("jvp changes the values: {m}\n{graph}"))?;
@@ -80,14 +80,14 @@ fn forward(
         })
         .collect();
 
-    let mut verdict = Verdict::Agrees;
+    let mut verdict = GradOutcome::Agrees;
     for (k, y) in base.iter().enumerate().filter(|(_, y)| y.ty().dtype == DType::F64) {
         let Some(slopes) = differences(graph, inputs, wrt, direction, k) else {
-            verdict = Verdict::Inconclusive;
+            verdict = GradOutcome::Inconclusive;
             continue;
         };
         for (i, (slope, doubt)) in slopes.into_iter().enumerate() {
-            let got = tangents[k].get(i).to_f64();
+            let got = check_jvp[k].get(i).to_f64();
             // A NaN is never close.
             let close = (got - slope).abs() <= 1e-7 * (1.0 + slope.abs()) + doubt;
             if !close {
@@ -99,7 +99,7 @@ fn forward(
             }
         }
     }
-    Ok((tangents, verdict))
+    Ok((check_jvp, verdict))
 }
 
 fn along_random_line(t: &Transforms, graph: &Graph, inputs: &[Literal], wrt: &[usize], rng: &mut Rng) -> Judged {
@@ -107,7 +107,7 @@ fn along_random_line(t: &Transforms, graph: &Graph, inputs: &[Literal], wrt: &[u
     let (tangents, verdict) = forward(t, graph, inputs, wrt, &direction)?;
     let base = run(graph, inputs)?;
     let backward = (t.vjp)(graph, wrt).map_err(|e| format!("vjp: {e}\n{graph}"))?;
-    verified(&backward).map_err(|e| format!("vjp gives an {e}\nof\n{graph}"))?;
+    check_verifier(&backward).map_err(|e| format!("vjp gives an {e}\nof\n{graph}"))?;
     let cotangents: Vec<Literal> = base
         .iter()
         .filter(|y| y.ty().dtype.is_float())
@@ -119,7 +119,7 @@ fn along_random_line(t: &Transforms, graph: &Graph, inputs: &[Literal], wrt: &[u
     let args: Vec<Literal> = inputs.iter().chain(&cotangents).cloned().collect();
     let outs = run(&backward, &args)?;
     compare_all(&outs[..base.len()], &base, 1.0).map_err(|m| format!("vjp changes the values: {m}\n{graph}"))?;
-    let float_tangents = tangents.iter().filter(|y| y.ty().dtype.is_float());
+    let float_tangents = check_jvp.iter().filter(|y| y.ty().dtype.is_float());
     let (left, size_left) = inner(float_tangents, &cotangents);
     let (right, size_right) = inner(outs[base.len()..].iter(), &direction);
     // With a NaN on both sides there is nothing to compare; on one side alone it is a fault.
@@ -194,19 +194,19 @@ fn differences(
 }
 
 /// Second derivatives: the gradient graph, a function of the same inputs, is itself checked by [`grads`].
-pub fn second_order(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
-    second_order_with(&Transforms::default(), graph, inputs, rng)
+pub fn check_second_order(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
+    check_second_order_with(&Transforms::default(), graph, inputs, rng)
 }
 
 /// [`second_order`] for given transforms.
-pub fn second_order_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
+pub fn check_second_order_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
     let wrt = f64_inputs(inputs);
     let backward = (t.vjp)(graph, &wrt).map_err(|e| format!("vjp: {e}\n{graph}"))?;
     let mut args = inputs.to_vec();
     for ty in graph.output_types().iter().filter(|t| t.dtype.is_float()) {
-        args.push(Literal::from_fn(ty.clone(), |_| Scalar::from_f64(ty.dtype, rng.between(0.3, 1.0))));
+        args.push(Literal::from_fn(ty.clone(), |_| Scalar::from_f64(ty.dtype, rng.uniform(0.3, 1.0))));
     }
     let mut gradients = backward.clone();
     gradients.set_outputs(backward.outputs()[graph.outputs().len()..].to_vec());
-    grads_with(t, &gradients.without_dead_nodes(), &args, rng).map_err(|e| format!("second order: {e}\nfrom {graph}"))
+    check_grads_with(t, &gradients.without_dead_nodes(), &args, rng).map_err(|e| format!("second order: {e}\nfrom {graph}"))
 }

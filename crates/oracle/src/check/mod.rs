@@ -6,13 +6,13 @@
 mod grad;
 mod vmap;
 
-pub use grad::{Verdict, grads, grads_with, second_order, second_order_with, tangents};
-pub use vmap::{batched, stack, unstack, vmap, vmap_with};
+pub use grad::{GradOutcome, check_grads, check_grads_with, check_second_order, check_second_order_with, check_jvp};
+pub use vmap::{batched, stack, unstack, check_vmap, check_vmap_with};
 
 use ir::{Graph, Literal, Result, interp};
 
 /// What a check found: nothing, or a description of the fault.
-pub type Check = std::result::Result<(), String>;
+pub type CheckResult = std::result::Result<(), String>;
 
 type JvpFn = dyn Fn(&Graph, &[bool]) -> Result<(Graph, Vec<bool>)>;
 type VjpFn = dyn Fn(&Graph, &[usize]) -> Result<Graph>;
@@ -39,12 +39,12 @@ impl Default for Transforms {
 }
 
 /// The graph keeps the verifier's invariants.
-pub fn verified(graph: &Graph) -> Check {
+pub fn check_verifier(graph: &Graph) -> CheckResult {
     ir::verify::verify(graph).map_err(|e| format!("{e}\n{graph}"))
 }
 
 /// Printing and parsing gives the graph back.
-pub fn text(graph: &Graph) -> Check {
+pub fn check_text_roundtrip(graph: &Graph) -> CheckResult {
     let printed = graph.to_string();
     let parsed = ir::text::parse(&printed).map_err(|e| format!("does not parse: {e}\n{printed}"))?;
     let again = parsed.to_string();
@@ -54,7 +54,7 @@ pub fn text(graph: &Graph) -> Check {
     if parsed.structural_hash() != graph.structural_hash() {
         return Err(format!("parsing changed the structure:\n{printed}"));
     }
-    verified(&parsed)
+    check_verifier(&parsed)
 }
 
 /// Results on the interpreter, with types as the graph declares them.

@@ -1,6 +1,6 @@
 //! Batching against a loop.
 
-use super::{Check, Transforms, run, verified};
+use super::{CheckResult, Transforms, run, check_verifier};
 use crate::Rng;
 use crate::compare::{Tolerance, compare};
 use ir::types::{for_each_index, offset};
@@ -8,12 +8,12 @@ use ir::{Graph, Literal, Scalar, Type};
 
 /// Every choice of batched inputs (a sample of them where there are many), each over random axes of inputs and outputs,
 /// equals a loop over the batch. Batches of one and of nothing run too.
-pub fn vmap(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Check {
-    vmap_with(&Transforms::default(), graph, inputs, rng)
+pub fn check_vmap(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> CheckResult {
+    check_vmap_with(&Transforms::default(), graph, inputs, rng)
 }
 
 /// [`vmap`] for given transforms.
-pub fn vmap_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Check {
+pub fn check_vmap_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> CheckResult {
     let n = inputs.len().min(16);
     let all = (1u32 << n) - 1;
     let masks: Vec<u32> = match n {
@@ -36,14 +36,14 @@ pub fn vmap_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rn
     if n > 0 { one_mix(t, graph, inputs, all, 0, rng) } else { Ok(()) }
 }
 
-fn one_mix(t: &Transforms, graph: &Graph, inputs: &[Literal], mask: u32, size: usize, rng: &mut Rng) -> Check {
+fn one_mix(t: &Transforms, graph: &Graph, inputs: &[Literal], mask: u32, size: usize, rng: &mut Rng) -> CheckResult {
     let in_axes: Vec<Option<usize>> =
         inputs.iter().enumerate().map(|(i, x)| (mask >> i & 1 == 1).then(|| rng.below(x.ty().rank() + 1))).collect();
     let out_types = graph.output_types();
     let out_axes: Vec<usize> = out_types.iter().map(|t| rng.below(t.rank() + 1)).collect();
     let place = || format!("vmap over {in_axes:?} to {out_axes:?} with {size}");
     let wide = (t.vmap)(graph, &in_axes, &out_axes, size).map_err(|e| format!("{}: {e}\n{graph}", place()))?;
-    verified(&wide).map_err(|e| format!("{} gives an {e}\nof\n{graph}", place()))?;
+    check_verifier(&wide).map_err(|e| format!("{} gives an {e}\nof\n{graph}", place()))?;
 
     let batch: Vec<Vec<Literal>> = (0..size)
         .map(|k| {
@@ -65,7 +65,7 @@ fn one_mix(t: &Transforms, graph: &Graph, inputs: &[Literal], mask: u32, size: u
         let want = run(graph, one)?;
         for (j, w) in want.iter().enumerate() {
             let slice = unstack(&got[j], out_axes[j], k);
-            compare(&slice, w, Tolerance::of(w.ty().dtype))
+            compare(&slice, w, Tolerance::for_dtype(w.ty().dtype))
                 .map_err(|m| format!("{}: element {k} of output {j}: {m}\nof {graph}batched {wide}", place()))?;
         }
     }
@@ -76,7 +76,7 @@ fn one_mix(t: &Transforms, graph: &Graph, inputs: &[Literal], mask: u32, size: u
 pub fn batched(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Result<(Graph, Vec<Literal>), String> {
     let lone = inputs.len() == 1;
     let in_axes: Vec<Option<usize>> =
-        inputs.iter().map(|x| (lone || rng.chance(0.5)).then(|| rng.below(x.ty().rank() + 1))).collect();
+        inputs.iter().map(|x| (lone || rng.bernoulli(0.5)).then(|| rng.below(x.ty().rank() + 1))).collect();
     let out_axes = vec![0; graph.outputs().len()];
     let wide = transform::vmap_axes(graph, &in_axes, &out_axes, 3).map_err(|e| format!("vmap: {e}\n{graph}"))?;
     let args = inputs

@@ -1,6 +1,6 @@
 //! Views, reductions and contractions.
 
-use super::{Gen, Move};
+use super::{GraphGenerator, Move};
 use ir::Type;
 use ir::ops::{Broadcast, Concat, Dot, Flip, Pad, Permute, Reduce, ReduceKind, Reshape, Slice};
 use ir::types::Shape;
@@ -17,7 +17,7 @@ pub(super) const MOVES: &[Move] = &[
     (7, true, dot),
 ];
 
-fn reshape(g: &mut Gen) -> Option<()> {
+fn reshape(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
     let mut shape: Vec<usize> = ty.shape.to_vec();
@@ -42,7 +42,7 @@ fn reshape(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn permute(g: &mut Gen) -> Option<()> {
+fn permute(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let rank = g.ty(x).rank();
     let perm = g.rng.permutation(rank).into_iter().collect();
@@ -50,25 +50,25 @@ fn permute(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn broadcast(g: &mut Gen) -> Option<()> {
+fn broadcast(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
     let (mut shape, mut dims) = (Shape::new(), Shape::new());
     for &d in &ty.shape {
-        if g.rng.chance(0.3) {
+        if g.rng.bernoulli(0.3) {
             shape.push(*g.rng.pick(&[1, 2, 3]));
         }
         dims.push(shape.len());
-        shape.push(if d == 1 && g.rng.chance(0.7) { *g.rng.pick(&[2, 3]) } else { d });
+        shape.push(if d == 1 && g.rng.bernoulli(0.7) { *g.rng.pick(&[2, 3]) } else { d });
     }
-    if g.rng.chance(0.3) {
+    if g.rng.bernoulli(0.3) {
         shape.push(if g.smooth() { 2 } else { *g.rng.pick(&[0, 1, 2]) });
     }
     g.one(Broadcast { shape, dims }, &[x])?;
     Some(())
 }
 
-fn slice(g: &mut Gen) -> Option<()> {
+fn slice(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let (mut start, mut limit, mut stride) = (Shape::new(), Shape::new(), Shape::new());
     for &d in &g.ty(x).shape {
@@ -83,18 +83,18 @@ fn slice(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn pad(g: &mut Gen) -> Option<()> {
+fn pad(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
     let fill = g.like(&Type::scalar(ty.dtype))?;
-    let amount = |g: &mut Gen| (0..ty.rank()).map(|_| g.rng.range(-1, 3)).collect();
+    let amount = |g: &mut GraphGenerator| (0..ty.rank()).map(|_| g.rng.range(-1, 3)).collect();
     let (low, high) = (amount(g), amount(g));
     let interior = (0..ty.rank()).map(|_| g.rng.below(2)).collect();
     g.one(Pad { low, high, interior }, &[x, fill])?;
     Some(())
 }
 
-fn flip(g: &mut Gen) -> Option<()> {
+fn flip(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let rank = g.ty(x).rank();
     let axes = g.some_axes(rank).into_iter().collect();
@@ -102,7 +102,7 @@ fn flip(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn concat(g: &mut Gen) -> Option<()> {
+fn concat(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
     let axis = g.axis(ty.rank())?;
@@ -116,7 +116,7 @@ fn concat(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn reduce(g: &mut Gen) -> Option<()> {
+fn reduce(g: &mut GraphGenerator) -> Option<()> {
     let kind = *g.rng.pick(&ReduceKind::ALL);
     let x = g.pick(|t| {
         let op = Reduce { kind, axes: Shape::new() };
@@ -128,7 +128,7 @@ fn reduce(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn dot(g: &mut Gen) -> Option<()> {
+fn dot(g: &mut GraphGenerator) -> Option<()> {
     let smooth = g.smooth();
     let a = g.pick(|t| t.dtype != ir::DType::Bool && (!smooth || t.dtype == ir::DType::F64))?;
     let ty = g.ty(a);
@@ -144,7 +144,7 @@ fn dot(g: &mut Gen) -> Option<()> {
     let mut axes: Vec<(usize, bool, usize)> = Vec::new();
     axes.extend(lhs_batch.iter().enumerate().map(|(i, &x)| (ty.shape[x], true, i)));
     axes.extend(lhs_contract.iter().enumerate().map(|(i, &x)| (ty.shape[x], false, i)));
-    if g.rng.chance(0.6) {
+    if g.rng.bernoulli(0.6) {
         axes.push((*g.rng.pick(&[1, 2, 3]), false, usize::MAX));
     }
     let order = g.rng.permutation(axes.len());
@@ -162,7 +162,7 @@ fn dot(g: &mut Gen) -> Option<()> {
     }
     let b = g.like(&Type::new(ty.dtype, &shape))?;
     let acc = ty.dtype.accumulator();
-    let out = if g.rng.chance(0.8) { ty.dtype } else { acc };
+    let out = if g.rng.bernoulli(0.8) { ty.dtype } else { acc };
     let op = Dot { lhs_batch, rhs_batch, lhs_contract, rhs_contract, acc, out };
     g.one(op, &[a, b])?;
     Some(())

@@ -1,9 +1,9 @@
 //! Moves with sub-graphs, and composites.
 
-use super::{Gen, Move};
+use super::{GraphGenerator, Move};
 use ir::attr::Attr;
 use ir::composites;
-use ir::ops::{Call, Checkpoint, Composite, Cond, Derivative, Remat, RematPolicy, Scan, While};
+use ir::ops::{Call, ScanCheckpoint, Composite, Cond, Derivative, Remat, RematPolicy, Scan, While};
 use ir::{DType, Literal, Scalar, Type, Value};
 use std::sync::Arc;
 
@@ -18,26 +18,26 @@ pub(super) const MOVES: &[Move] = &[
 ];
 
 /// Some values, and what they hold.
-fn some(g: &mut Gen, n: usize) -> Option<Vec<Value>> {
+fn some(g: &mut GraphGenerator, n: usize) -> Option<Vec<Value>> {
     (0..n).map(|_| g.pick(|_| true)).collect()
 }
 
-fn samples(g: &Gen, values: &[Value]) -> Vec<Literal> {
+fn samples(g: &GraphGenerator, values: &[Value]) -> Vec<Literal> {
     values.iter().map(|&v| g.lit(v).clone()).collect()
 }
 
 /// Types of a body's outputs: those of values that exist, floats in smooth mode.
-fn result_types(g: &mut Gen, n: usize) -> Option<Vec<Type>> {
+fn result_types(g: &mut GraphGenerator, n: usize) -> Option<Vec<Type>> {
     (0..n).map(|_| g.any().map(|v| g.ty(v))).collect()
 }
 
-fn call(g: &mut Gen) -> Option<()> {
+fn call(g: &mut GraphGenerator) -> Option<()> {
     let (op, args) = sub_graph(g)?;
     g.emit(Call::new(op), &args)?;
     Some(())
 }
 
-fn remat(g: &mut Gen) -> Option<()> {
+fn remat(g: &mut GraphGenerator) -> Option<()> {
     let (op, args) = sub_graph(g)?;
     let policy = match g.rng.below(4) {
         0 => RematPolicy::Everything,
@@ -45,11 +45,11 @@ fn remat(g: &mut Gen) -> Option<()> {
         2 => RematPolicy::Names(vec!["h".into()]),
         _ => RematPolicy::Nothing,
     };
-    g.emit(Remat::with(op, policy), &args)?;
+    g.emit(Remat::with_policy(op, policy), &args)?;
     Some(())
 }
 
-fn sub_graph(g: &mut Gen) -> Option<(ir::Graph, Vec<Value>)> {
+fn sub_graph(g: &mut GraphGenerator) -> Option<(ir::Graph, Vec<Value>)> {
     let n = 1 + g.rng.below(3);
     let args = some(g, n)?;
     let m = 1 + g.rng.below(2);
@@ -58,7 +58,7 @@ fn sub_graph(g: &mut Gen) -> Option<(ir::Graph, Vec<Value>)> {
     Some((g.body(inputs, &outs)?, args))
 }
 
-fn scan(g: &mut Gen) -> Option<()> {
+fn scan(g: &mut GraphGenerator) -> Option<()> {
     let length = if g.smooth() { 1 + g.rng.below(3) } else { g.rng.below(4) };
     let (nc, nk) = (g.rng.below(2), g.rng.below(3));
     let consts = some(g, nc)?;
@@ -89,10 +89,10 @@ fn scan(g: &mut Gen) -> Option<()> {
     let ny = g.rng.below(2) + (nk == 0) as usize;
     outs.extend(result_types(g, ny)?);
     let body = g.body(inputs, &outs)?;
-    let bounded = g.rng.chance(0.3);
+    let bounded = g.rng.bernoulli(0.3);
     let checkpoint = match g.rng.below(4) {
-        0 => Checkpoint::Every(1 + g.rng.below(3)),
-        _ => Checkpoint::All,
+        0 => ScanCheckpoint::EveryN(1 + g.rng.below(3)),
+        _ => ScanCheckpoint::All,
     };
     let mut args = Vec::new();
     if bounded {
@@ -100,13 +100,13 @@ fn scan(g: &mut Gen) -> Option<()> {
         args.push(g.constant(Literal::scalar(Scalar::from_i64(DType::I32, n)))?);
     }
     args.extend(consts.into_iter().chain(carries).chain(xs));
-    let op = Scan { reverse: g.rng.chance(0.5), bounded, checkpoint, ..Scan::over(nc, nk, length, body) };
+    let op = Scan { reverse: g.rng.bernoulli(0.5), bounded, checkpoint, ..Scan::over(nc, nk, length, body) };
     g.emit(op, &args)?;
     Some(())
 }
 
 /// A composite of our own: its derivative comes from its body, or is the body's derived rule given as its own.
-fn custom(g: &mut Gen) -> Option<()> {
+fn custom(g: &mut GraphGenerator) -> Option<()> {
     let (body, args) = sub_graph(g)?;
     let public = 1 + g.rng.below(body.outputs().len());
     let floats: Vec<usize> = (0..args.len()).filter(|&i| g.ty(args[i]).dtype.is_float()).collect();
@@ -126,7 +126,7 @@ fn custom(g: &mut Gen) -> Option<()> {
         }
         _ => Derivative::Vjp(Arc::new(own_vjp(&body, public, &floats)?)),
     };
-    let op = Composite { name: "random".into(), params: Vec::new(), body: Arc::new(body), public, derivative };
+    let op = Composite { name: "random".into(), params: Vec::new(), body: Arc::new(body), num_public_outputs: public, derivative };
     g.emit(op, &args)?;
     Some(())
 }
@@ -148,7 +148,7 @@ fn own_vjp(body: &ir::Graph, public: usize, floats: &[usize]) -> Option<ir::Grap
     Some(b.finish(&outs[types.len()..]))
 }
 
-fn cond(g: &mut Gen) -> Option<()> {
+fn cond(g: &mut GraphGenerator) -> Option<()> {
     let n = 1 + g.rng.below(3);
     let args = some(g, n)?;
     let m = 1 + g.rng.below(2);
@@ -167,7 +167,7 @@ fn cond(g: &mut Gen) -> Option<()> {
 }
 
 /// A counting loop around a random body.
-fn while_loop(g: &mut Gen) -> Option<()> {
+fn while_loop(g: &mut GraphGenerator) -> Option<()> {
     use ir::{Binary, Builder, Compare, GraphBuilder};
     let n = 1 + g.rng.below(2);
     let carries = some(g, n)?;
@@ -191,7 +191,7 @@ fn while_loop(g: &mut Gen) -> Option<()> {
     let mut outs = vec![next];
     outs.extend(b.inline(&step, &x).ok()?);
     let body = b.finish(&outs);
-    let number = |g: &mut Gen, x: i64| g.constant(Literal::scalar(Scalar::from_i64(DType::I32, x)));
+    let number = |g: &mut GraphGenerator, x: i64| g.constant(Literal::scalar(Scalar::from_i64(DType::I32, x)));
     let end = g.rng.range(0, 4);
     let mut args = vec![number(g, end)?, number(g, 0)?];
     args.extend(carries);
@@ -212,7 +212,7 @@ fn yes(name: &str) -> (String, Attr) {
 }
 
 /// A composite of the library, with operands made to fit.
-fn library(g: &mut Gen) -> Option<()> {
+fn library(g: &mut GraphGenerator) -> Option<()> {
     let smooth = g.smooth();
     let x = g.pick(|t| {
         let float = if smooth { t.dtype == DType::F64 } else { t.dtype.is_float() };
@@ -222,13 +222,13 @@ fn library(g: &mut Gen) -> Option<()> {
     let last = ty.shape[ty.rank() - 1];
     let row = ty.with_shape(&[last]);
     let rows = ty.with_shape(&ty.shape[..ty.rank() - 1]);
-    let name = g.rng.pick(composites::FAMILIES).name;
-    let form = word("form", if g.rng.chance(0.5) { "erf" } else { "tanh" });
-    let pairs = word("pairs", if g.rng.chance(0.5) { "halves" } else { "interleaved" });
+    let name = g.rng.pick(composites::COMPOSITES).name;
+    let form = word("form", if g.rng.bernoulli(0.5) { "erf" } else { "tanh" });
+    let pairs = word("pairs", if g.rng.bernoulli(0.5) { "halves" } else { "interleaved" });
     let (params, types): (Vec<(String, Attr)>, Vec<Type>) = match name {
         "relu" | "relu2" | "silu" | "softmax" | "log_softmax" | "logsumexp" => (vec![], vec![ty]),
         "gelu" => (vec![form], vec![ty]),
-        "swiglu" if g.rng.chance(0.5) => (vec![], vec![ty]),
+        "swiglu" if g.rng.bernoulli(0.5) => (vec![], vec![ty]),
         "swiglu" => (vec![], vec![ty.clone(), ty]),
         "geglu" => (vec![form], vec![ty.clone(), ty]),
         "rmsnorm" => (vec![float_param("eps", 0.1)], vec![ty, row]),
@@ -243,7 +243,7 @@ fn library(g: &mut Gen) -> Option<()> {
             (vec![pairs], vec![ty, table.clone(), table])
         }
         "attention" if ty.rank() == 3 => {
-            let params = if g.rng.chance(0.5) { vec![yes("causal")] } else { vec![] };
+            let params = if g.rng.bernoulli(0.5) { vec![yes("causal")] } else { vec![] };
             (params, vec![ty.clone(), ty.clone(), ty])
         }
         _ => return None,

@@ -1,7 +1,7 @@
 //! Elementwise moves.
 
-use super::{Gen, Move};
-use crate::Fill;
+use super::{GraphGenerator, Move};
+use crate::FillKind;
 use ir::ops::{Bitcast, Cast, Clamp, Fma, Iota, Quantize, Select, StopGradient};
 use ir::{Binary, Compare, DType, Type, Unary, Value};
 
@@ -19,7 +19,7 @@ pub(super) const MOVES: &[Move] = &[
     (2, true, leaf),
 ];
 
-fn unary(g: &mut Gen) -> Option<()> {
+fn unary(g: &mut GraphGenerator) -> Option<()> {
     let op = *g.rng.pick(Unary::ALL);
     let mut x = g.pick(|t| op.domain().contains(t.dtype))?;
     if g.smooth() && g.ty(x).dtype == DType::F64 {
@@ -30,7 +30,7 @@ fn unary(g: &mut Gen) -> Option<()> {
 }
 
 /// A function of `x` that lies in the op's domain whatever `x` is.
-fn guarded(g: &mut Gen, op: Unary, x: Value) -> Option<Value> {
+fn guarded(g: &mut GraphGenerator, op: Unary, x: Value) -> Option<Value> {
     use Unary::*;
     let (scale, offset) = match op {
         Log | Log2 | Log10 | Sqrt | Rsqrt | Lgamma | Digamma | Reciprocal => (0.8, 1.2),
@@ -48,7 +48,7 @@ fn guarded(g: &mut Gen, op: Unary, x: Value) -> Option<Value> {
     g.one(Binary::Add, &[t, o])
 }
 
-fn binary(g: &mut Gen) -> Option<()> {
+fn binary(g: &mut GraphGenerator) -> Option<()> {
     let op = *g.rng.pick(Binary::ALL);
     let a = g.pick(|t| op.domain().contains(t.dtype))?;
     let ty = g.ty(a);
@@ -67,7 +67,7 @@ fn binary(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn compare(g: &mut Gen) -> Option<()> {
+fn compare(g: &mut GraphGenerator) -> Option<()> {
     let a = g.pick(|_| true)?;
     let b = g.like(&g.ty(a))?;
     let op = *g.rng.pick(Compare::ALL);
@@ -75,7 +75,7 @@ fn compare(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn select(g: &mut Gen) -> Option<()> {
+fn select(g: &mut GraphGenerator) -> Option<()> {
     let a = g.any()?;
     let ty = g.ty(a);
     let b = g.like(&ty)?;
@@ -84,7 +84,7 @@ fn select(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn clamp(g: &mut Gen) -> Option<()> {
+fn clamp(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
     let (lo, hi) = (g.like(&ty)?, g.like(&ty)?);
@@ -92,7 +92,7 @@ fn clamp(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn fma(g: &mut Gen) -> Option<()> {
+fn fma(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
     let (y, z) = (g.like(&ty)?, g.like(&ty)?);
@@ -100,7 +100,7 @@ fn fma(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn cast(g: &mut Gen) -> Option<()> {
+fn cast(g: &mut GraphGenerator) -> Option<()> {
     if g.smooth() {
         let x = g.pick(|t| t.dtype != DType::F64)?;
         g.one(Cast(DType::F64), &[x])?;
@@ -112,35 +112,35 @@ fn cast(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn bitcast(g: &mut Gen) -> Option<()> {
+fn bitcast(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let to = *g.rng.pick(&DType::ALL);
     g.one(Bitcast(to), &[x])?;
     Some(())
 }
 
-fn quantize(g: &mut Gen) -> Option<()> {
+fn quantize(g: &mut GraphGenerator) -> Option<()> {
     let x = g.pick(|t| t.dtype.is_float())?;
     let to = *g.rng.pick(&DType::ALL);
     g.one(Quantize(to), &[x])?;
     Some(())
 }
 
-fn stop_gradient(g: &mut Gen) -> Option<()> {
+fn stop_gradient(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     g.one(StopGradient, &[x])?;
     Some(())
 }
 
-fn leaf(g: &mut Gen) -> Option<()> {
+fn leaf(g: &mut GraphGenerator) -> Option<()> {
     let dtype = if g.smooth() { DType::F64 } else { *g.rng.pick(&DType::ALL) };
     let shape = super::random_shape(&mut g.rng, g.options);
-    if g.rng.chance(0.5) {
+    if g.rng.bernoulli(0.5) {
         let axis = g.axis(shape.len())?;
         g.one(Iota { dtype, shape: shape.into_iter().collect(), axis }, &[])?;
     } else {
-        let fill = if g.smooth() { Fill::Smooth } else { Fill::Special };
-        let literal = fill.of(&Type::new(dtype, &shape), &mut g.rng);
+        let fill = if g.smooth() { FillKind::Smooth } else { FillKind::Special };
+        let literal = fill.random_tensor(&Type::new(dtype, &shape), &mut g.rng);
         g.constant(literal)?;
     }
     Some(())

@@ -12,7 +12,7 @@ const NUMBERS: [f64; 9] = [0.0, -0.0, 1.0, -1.0, 2.0, f64::INFINITY, f64::NEG_IN
 const COUNT: usize = NUMBERS.len() * NUMBERS.len();
 
 /// Some dozen expressions over the same two inputs.
-pub fn exact(seed: u64) -> Sample {
+pub fn exact_expressions(seed: u64) -> Sample {
     let mut rng = Rng::new(seed);
     let dtype = *rng.pick(&[DType::F32, DType::F32, DType::F32, DType::F16, DType::BF16]);
     let ty = Type::new(dtype, &[COUNT]);
@@ -81,9 +81,9 @@ fn expression(
         10 => {
             // The square of a root, which is NaN for what is negative.
             let square = b.mul(leaf, leaf)?;
-            let square = if rng.chance(0.5) { b.neg(square)? } else { square };
+            let square = if rng.bernoulli(0.5) { b.neg(square)? } else { square };
             let root = b.unary(Unary::Sqrt, square)?;
-            if rng.chance(0.5) { b.mul(root, root) } else { Ok(root) }
+            if rng.bernoulli(0.5) { b.mul(root, root) } else { Ok(root) }
         }
         11 => {
             // Which of two zeros is the larger is nobody's rule: an added zero takes the sign away.

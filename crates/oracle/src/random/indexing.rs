@@ -1,7 +1,7 @@
 //! Moves that read and write at computed places, and that order.
 
-use super::{Gen, Move};
-use crate::Fill;
+use super::{GraphGenerator, Move};
+use crate::FillKind;
 use ir::ops::{
     ArgReduce, Cumulative, DynamicSlice, DynamicUpdateSlice, Gather, GatherMode, PutAlong, Reduce, ReduceKind, Scatter,
     ScatterKind, ScatterMode, SliceDims, Sort, TakeAlong, TopK,
@@ -21,15 +21,15 @@ pub(super) const MOVES: &[Move] = &[
 ];
 
 /// A constant of indices, mostly inside.
-fn indices(g: &mut Gen, shape: &[usize], size: usize) -> Option<Value> {
+fn indices(g: &mut GraphGenerator, shape: &[usize], size: usize) -> Option<Value> {
     let dtype = *g.rng.pick(&[DType::I32, DType::I64, DType::I8]);
-    let fill = if g.rng.chance(0.8) { Fill::Index(size.max(1)) } else { Fill::Smooth };
-    let literal = fill.of(&Type::new(dtype, shape), &mut g.rng);
+    let fill = if g.rng.bernoulli(0.8) { FillKind::IndexBelow(size.max(1)) } else { FillKind::Smooth };
+    let literal = fill.random_tensor(&Type::new(dtype, shape), &mut g.rng);
     g.constant(literal)
 }
 
 /// An operand with a way to index it: dimension numbers, shape of the indices, slice sizes.
-fn layout(g: &mut Gen, ty: &Type) -> Option<(SliceDims, Vec<usize>, Shape)> {
+fn layout(g: &mut GraphGenerator, ty: &Type) -> Option<(SliceDims, Vec<usize>, Shape)> {
     let axis = g.axis(ty.rank())?;
     let mut sizes = ty.shape.clone();
     let n = 1 + g.rng.below(3);
@@ -58,7 +58,7 @@ fn layout(g: &mut Gen, ty: &Type) -> Option<(SliceDims, Vec<usize>, Shape)> {
     })
 }
 
-fn gather(g: &mut Gen) -> Option<()> {
+fn gather(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
     let (dims, shape, slice_sizes) = layout(g, &ty)?;
@@ -72,7 +72,7 @@ fn gather(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn scatter(g: &mut Gen) -> Option<()> {
+fn scatter(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
     let (dims, shape, slice_sizes) = layout(g, &ty)?;
@@ -89,17 +89,17 @@ fn scatter(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn dynamic(g: &mut Gen) -> Option<()> {
+fn dynamic(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
-    let sizes: Shape = ty.shape.iter().map(|&d| if g.rng.chance(0.5) { d } else { d.min(1) }).collect();
+    let sizes: Shape = ty.shape.iter().map(|&d| if g.rng.bernoulli(0.5) { d } else { d.min(1) }).collect();
     let mut starts = Vec::new();
     for _ in 0..ty.rank() {
         let dtype = *g.rng.pick(&[DType::I32, DType::I64]);
-        let literal = Fill::Index(4).of(&Type::scalar(dtype), &mut g.rng);
+        let literal = FillKind::IndexBelow(4).random_tensor(&Type::scalar(dtype), &mut g.rng);
         starts.push(g.constant(literal)?);
     }
-    if g.rng.chance(0.5) {
+    if g.rng.bernoulli(0.5) {
         let args: Vec<Value> = std::iter::once(x).chain(starts).collect();
         g.one(DynamicSlice { sizes }, &args)?;
     } else {
@@ -110,12 +110,12 @@ fn dynamic(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn along(g: &mut Gen) -> Option<()> {
+fn along(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
     let axis = g.axis(ty.rank())?;
     let mut shape = ty.shape.clone();
-    if g.rng.chance(0.5) {
+    if g.rng.bernoulli(0.5) {
         shape[axis] = 1 + g.rng.below(3);
         let i = indices(g, &shape, 4)?;
         g.one(TakeAlong { axis }, &[x, i])?;
@@ -127,7 +127,7 @@ fn along(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn sort(g: &mut Gen) -> Option<()> {
+fn sort(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
     let axis = g.axis(ty.rank())?;
@@ -136,12 +136,12 @@ fn sort(g: &mut Gen) -> Option<()> {
         args.push(g.like(&ty)?);
     }
     let num_keys = if g.smooth() { 1 } else { 1 + g.rng.below(args.len()) };
-    let descending = g.rng.chance(0.5);
+    let descending = g.rng.bernoulli(0.5);
     g.emit(Sort { axis, num_keys, descending }, &args)?;
     Some(())
 }
 
-fn top_k(g: &mut Gen) -> Option<()> {
+fn top_k(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
     let axis = g.axis(ty.rank())?;
@@ -150,21 +150,21 @@ fn top_k(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn cumulative(g: &mut Gen) -> Option<()> {
+fn cumulative(g: &mut GraphGenerator) -> Option<()> {
     let kind = *g.rng.pick(&ReduceKind::ALL);
     let fits = |t: &Type| ir::Rules::infer(&Reduce { kind, axes: Shape::new() }, std::slice::from_ref(t)).is_ok();
     let x = g.pick(fits)?;
     let axis = g.axis(g.ty(x).rank())?;
-    let reverse = g.rng.chance(0.5);
+    let reverse = g.rng.bernoulli(0.5);
     g.one(Cumulative { kind, axis, reverse }, &[x])?;
     Some(())
 }
 
-fn arg_reduce(g: &mut Gen) -> Option<()> {
+fn arg_reduce(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let axis = g.axis(g.ty(x).rank())?;
     let index = *g.rng.pick(&[DType::I32, DType::I64]);
-    let max = g.rng.chance(0.5);
+    let max = g.rng.bernoulli(0.5);
     g.one(ArgReduce { max, axis, index }, &[x])?;
     Some(())
 }

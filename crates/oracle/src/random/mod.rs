@@ -14,19 +14,19 @@ mod indexing;
 mod routines;
 pub mod sharded;
 mod shrink;
-mod whole;
+mod integers;
 
-pub use exact::exact;
+pub use exact::exact_expressions;
 pub use shrink::shrink;
-pub use whole::whole;
+pub use integers::integer_expressions;
 
-use crate::{Fill, Rng};
+use crate::{FillKind, Rng};
 use ir::ops::ReduceKind;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, Unary, Value, interp};
 
 /// What kind of graph to make.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct SampleOptions {
     /// How many ops to try.
     pub steps: usize,
     /// Differentiable functions of f64, at points where they are smooth.
@@ -37,11 +37,11 @@ pub struct Options {
     pub depth: usize,
 }
 
-impl Options {
+impl SampleOptions {
     /// All ops, all dtypes.
-    pub const ANY: Options = Options { steps: 10, smooth: false, max_numel: 48, depth: 2 };
+    pub const ANY: SampleOptions = SampleOptions { steps: 10, smooth: false, max_numel: 48, depth: 2 };
     /// For finite differences.
-    pub const SMOOTH: Options = Options { steps: 9, smooth: true, max_numel: 24, depth: 2 };
+    pub const SMOOTH: SampleOptions = SampleOptions { steps: 9, smooth: true, max_numel: 24, depth: 2 };
 }
 
 /// A random graph with inputs.
@@ -62,71 +62,71 @@ impl std::fmt::Display for Sample {
 }
 
 /// The graph of a seed.
-pub fn sample(seed: u64, options: &Options) -> Sample {
+pub fn sample(seed: u64, options: &SampleOptions) -> Sample {
     let mut rng = Rng::new(seed);
     let count = 1 + rng.below(3);
     let inputs: Vec<Literal> = (0..count)
         .map(|i| {
             let ty = Type::new(input_dtype(&mut rng, options, i), &random_shape(&mut rng, options));
             let fill = match rng.below(4) {
-                _ if options.smooth => Fill::Smooth,
-                0 => Fill::Special,
-                1 => Fill::Ties,
-                _ => Fill::Smooth,
+                _ if options.smooth => FillKind::Smooth,
+                0 => FillKind::Special,
+                1 => FillKind::Duplicates,
+                _ => FillKind::Smooth,
             };
-            fill.of(&ty, &mut rng)
+            fill.random_tensor(&ty, &mut rng)
         })
         .collect();
-    let mut g = Gen::new(inputs.clone(), rng, options, options.depth);
+    let mut g = GraphGenerator::new(inputs.clone(), rng, options, options.depth);
     g.grow(options.steps);
     let outs = g.outputs();
     Sample { seed, graph: g.b.finish(&outs), inputs }
 }
 
-fn input_dtype(rng: &mut Rng, options: &Options, index: usize) -> DType {
+fn input_dtype(rng: &mut Rng, options: &SampleOptions, index: usize) -> DType {
     match options.smooth {
-        true if index > 0 && rng.chance(0.15) => *rng.pick(&[DType::I32, DType::Bool]),
+        true if index > 0 && rng.bernoulli(0.15) => *rng.pick(&[DType::I32, DType::Bool]),
         true => DType::F64,
-        false if rng.chance(0.4) => *rng.pick(&[DType::F32, DType::F64, DType::I32]),
+        false if rng.bernoulli(0.4) => *rng.pick(&[DType::F32, DType::F64, DType::I32]),
         false => *rng.pick(&DType::ALL),
     }
 }
 
-fn random_shape(rng: &mut Rng, options: &Options) -> Vec<usize> {
+fn random_shape(rng: &mut Rng, options: &SampleOptions) -> Vec<usize> {
     let rank = *rng.pick(&[0, 1, 1, 2, 2, 2, 3]);
     let mut shape: Vec<usize> = (0..rank)
         .map(|_| *rng.pick(if options.smooth { &[1, 2, 2, 3, 3] } else { &[0, 1, 1, 2, 2, 3, 3, 4] }))
         .collect();
-    if options.smooth && rng.chance(0.02) && rank > 0 {
+    if options.smooth && rng.bernoulli(0.02) && rank > 0 {
         shape[0] = 0;
     }
     shape
 }
 
 /// Something that can be tried: its weight, whether it is for smooth graphs too, and the attempt.
-type Move = (u32, bool, fn(&mut Gen) -> Option<()>);
+type Move = (u32, bool, fn(&mut GraphGenerator) -> Option<()>);
 
 /// A graph under construction, with the data of each of its values.
-struct Gen<'a> {
+struct GraphGenerator<'a> {
     b: Builder,
     data: Vec<Literal>,
     /// Private results of composites: nothing may read them.
     private: Vec<Value>,
     rng: Rng,
-    options: &'a Options,
+    options: &'a SampleOptions,
     /// Sub-graphs may nest this much further.
     depth: usize,
     /// Inside a body: it runs on other data than the sample, so only what is smooth everywhere is written.
     inner: bool,
 }
 
-impl<'a> Gen<'a> {
-    fn new(inputs: Vec<Literal>, rng: Rng, options: &'a Options, depth: usize) -> Gen<'a> {
+impl<'a> GraphGenerator<'a> {
+    fn new(inputs: Vec<Literal>, rng: Rng, options: &'a SampleOptions, depth: usize) -> GraphGenerator<'a> {
         let mut b = Builder::new();
         for x in &inputs {
             b.graph.input(x.ty().clone());
         }
-        Gen { b, data: inputs, private: Vec::new(), rng, options, depth, inner: depth < options.depth }
+        GraphGenerator { b, data: inputs, private: Vec::new(), rng, options, depth, inner: depth < options.depth }
     }
 
     fn grow(&mut self, steps: usize) {
@@ -178,7 +178,7 @@ impl<'a> Gen<'a> {
             return None;
         }
         let public = match &op {
-            Op::Composite(c) => c.public,
+            Op::Composite(c) => c.num_public_outputs,
             _ => results.len(),
         };
         let values = self.b.emit(op, args).expect("inference passed");
@@ -218,20 +218,20 @@ impl<'a> Gen<'a> {
 
     /// A value of this type: one that is there, one that is made to fit, or a constant.
     fn like(&mut self, ty: &Type) -> Option<Value> {
-        if self.rng.chance(0.6)
+        if self.rng.bernoulli(0.6)
             && let Some(v) = self.pick(|t| t == ty)
         {
             return Some(v);
         }
-        if self.rng.chance(0.7)
+        if self.rng.bernoulli(0.7)
             && let Some(v) = self.any()
             && let Some(v) = self.coerce(v, ty)
         {
             return Some(v);
         }
         let fill =
-            if self.smooth() { Fill::Smooth } else { *self.rng.pick(&[Fill::Smooth, Fill::Special, Fill::Ties]) };
-        let literal = fill.of(ty, &mut self.rng);
+            if self.smooth() { FillKind::Smooth } else { *self.rng.pick(&[FillKind::Smooth, FillKind::Special, FillKind::Duplicates]) };
+        let literal = fill.random_tensor(ty, &mut self.rng);
         self.constant(literal)
     }
 
@@ -280,7 +280,7 @@ impl<'a> Gen<'a> {
             .filter(|&v| (!smooth || self.ty(v).dtype == DType::F64) && !self.private.contains(&v))
             .take(n)
             .collect();
-        if self.rng.chance(0.1) {
+        if self.rng.bernoulli(0.1) {
             outs.extend(self.pick(|_| true));
         }
         outs
@@ -292,12 +292,12 @@ impl<'a> Gen<'a> {
         let depth = self.depth.checked_sub(1)?;
         let steps = 2 + self.rng.below(4);
         let fork = Rng::new(self.rng.bits());
-        let mut g = Gen::new(inputs, fork, self.options, depth);
+        let mut g = GraphGenerator::new(inputs, fork, self.options, depth);
         g.grow(steps);
         let mut values = Vec::with_capacity(outs.len());
         for ty in outs {
             let mut v = g.like(ty)?;
-            if self.smooth() && ty.dtype == DType::F64 && g.rng.chance(0.9) {
+            if self.smooth() && ty.dtype == DType::F64 && g.rng.bernoulli(0.9) {
                 v = g.one(Unary::Tanh, &[v])?;
             }
             values.push(v);
@@ -311,7 +311,7 @@ impl<'a> Gen<'a> {
 
     /// Some of the axes, in increasing order.
     fn some_axes(&mut self, rank: usize) -> Vec<usize> {
-        (0..rank).filter(|_| self.rng.chance(0.5)).collect()
+        (0..rank).filter(|_| self.rng.bernoulli(0.5)).collect()
     }
 
     fn full(&mut self, like: Value, x: f64) -> Option<Value> {

@@ -1,10 +1,10 @@
 //! Sliding windows, grouped products, Fourier transforms, linear algebra, random bits and names.
 
-use super::{Gen, Move};
-use crate::Fill;
+use super::{GraphGenerator, Move};
+use crate::FillKind;
 use ir::ops::{
     Cholesky, Conv, Dot, Eigh, Fft, FftKind, Lu, Name, Qr, RaggedDot, RaggedMode, ReduceKind, ReduceWindow, Svd,
-    Threefry2x32, TriangularSolve, WindowGather, WindowScatter, Windows,
+    Threefry2x32, TriangularSolve, WindowGather, WindowScatter, WindowConfig,
 };
 use ir::types::Shape;
 use ir::{Binary, DType, Literal, Scalar, Type, Value};
@@ -20,7 +20,7 @@ pub(super) const MOVES: &[Move] = &[
     (1, true, name),
 ];
 
-fn float(g: &mut Gen, narrow: bool, rank: std::ops::RangeInclusive<usize>) -> Option<Value> {
+fn float(g: &mut GraphGenerator, narrow: bool, rank: std::ops::RangeInclusive<usize>) -> Option<Value> {
     let smooth = g.smooth();
     g.pick(|t| {
         let dtype = if smooth { t.dtype == DType::F64 } else { t.dtype.is_float() };
@@ -28,17 +28,17 @@ fn float(g: &mut Gen, narrow: bool, rank: std::ops::RangeInclusive<usize>) -> Op
     })
 }
 
-fn windows(g: &mut Gen, rank: usize) -> Windows {
-    Windows {
+fn windows(g: &mut GraphGenerator, rank: usize) -> WindowConfig {
+    WindowConfig {
         strides: (0..rank).map(|_| 1 + g.rng.below(2)).collect(),
         low: (0..rank).map(|_| g.rng.range(-1, 2)).collect(),
         high: (0..rank).map(|_| g.rng.range(-1, 2)).collect(),
-        base_dilation: (0..rank).map(|_| 1 + g.rng.chance(0.2) as usize).collect(),
-        window_dilation: (0..rank).map(|_| 1 + g.rng.chance(0.2) as usize).collect(),
+        base_dilation: (0..rank).map(|_| 1 + g.rng.bernoulli(0.2) as usize).collect(),
+        window_dilation: (0..rank).map(|_| 1 + g.rng.bernoulli(0.2) as usize).collect(),
     }
 }
 
-fn conv(g: &mut Gen) -> Option<()> {
+fn conv(g: &mut GraphGenerator) -> Option<()> {
     let smooth = g.smooth();
     let x = g.pick(|t| (2..=4).contains(&t.rank()) && t.dtype != DType::Bool && (!smooth || t.dtype == DType::F64))?;
     let ty = g.ty(x);
@@ -60,7 +60,7 @@ fn conv(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn pool(g: &mut Gen) -> Option<()> {
+fn pool(g: &mut GraphGenerator) -> Option<()> {
     let kind = *g.rng.pick(&ReduceKind::ALL);
     let x = g.any()?;
     let rank = g.ty(x).rank();
@@ -70,14 +70,14 @@ fn pool(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn window_places(g: &mut Gen) -> Option<()> {
+fn window_places(g: &mut GraphGenerator) -> Option<()> {
     let keys = g.any()?;
     let ty = g.ty(keys);
     let rank = ty.rank();
-    let (max, window) = (g.rng.chance(0.5), (0..rank).map(|_| 1 + g.rng.below(2)).collect());
+    let (max, window) = (g.rng.bernoulli(0.5), (0..rank).map(|_| 1 + g.rng.below(2)).collect());
     let windows = windows(g, rank);
     let gather = WindowGather { max, window, windows };
-    if g.rng.chance(0.5) {
+    if g.rng.bernoulli(0.5) {
         let x = g.like(&ty)?;
         g.one(gather, &[keys, x])?;
     } else {
@@ -91,14 +91,14 @@ fn window_places(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn ragged(g: &mut Gen) -> Option<()> {
+fn ragged(g: &mut GraphGenerator) -> Option<()> {
     let a = float(g, true, 2..=2)?;
     let ty = g.ty(a);
     let groups = 1 + g.rng.below(2);
     let offsets: Vec<i32> = (0..=groups).map(|_| g.rng.range(-1, 5) as i32).collect();
     let offsets = g.constant(Literal::new(&[groups + 1], &offsets))?;
     let n = 1 + g.rng.below(2);
-    let (mode, shape) = match g.rng.chance(0.5) {
+    let (mode, shape) = match g.rng.bernoulli(0.5) {
         true => (RaggedMode::Rows, vec![groups, ty.shape[1], n]),
         false => (RaggedMode::Contract, vec![ty.shape[0], n]),
     };
@@ -107,7 +107,7 @@ fn ragged(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn fft(g: &mut Gen) -> Option<()> {
+fn fft(g: &mut GraphGenerator) -> Option<()> {
     let x = float(g, false, 1..=4)?;
     let ty = g.ty(x);
     let mut axes: Shape = g.some_axes(ty.rank()).into_iter().collect();
@@ -130,7 +130,7 @@ fn fft(g: &mut Gen) -> Option<()> {
 }
 
 /// `scale · I` of a matrix type.
-fn identity(g: &mut Gen, ty: &Type, scale: f64) -> Option<Value> {
+fn identity(g: &mut GraphGenerator, ty: &Type, scale: f64) -> Option<Value> {
     let n = ty.shape[ty.rank() - 1];
     let square = ty.shape[ty.rank() - 2] * n;
     let literal = Literal::from_fn(ty.clone(), |i| {
@@ -142,16 +142,16 @@ fn identity(g: &mut Gen, ty: &Type, scale: f64) -> Option<Value> {
 
 /// `x` plus a matrix without zeros and with a large diagonal: a column that is zero below the diagonal is reflected
 /// otherwise than its neighbours.
-fn dense(g: &mut Gen, x: Value) -> Option<Value> {
+fn dense(g: &mut GraphGenerator, x: Value) -> Option<Value> {
     let ty = g.ty(x);
     let i = identity(g, &ty, 4.0)?;
-    let literal = Fill::Between(0.2, 0.7).of(&ty, &mut g.rng);
+    let literal = FillKind::Uniform(0.2, 0.7).random_tensor(&ty, &mut g.rng);
     let c = g.constant(literal)?;
     let a = g.one(Binary::Add, &[x, i])?;
     g.one(Binary::Add, &[a, c])
 }
 
-fn factor(g: &mut Gen) -> Option<()> {
+fn factor(g: &mut GraphGenerator) -> Option<()> {
     let x = float(g, false, 2..=3)?;
     let ty = g.ty(x);
     let (m, n) = (ty.shape[ty.rank() - 2], ty.shape[ty.rank() - 1]);
@@ -173,7 +173,7 @@ fn factor(g: &mut Gen) -> Option<()> {
         2 if m == n => {
             let i = identity(g, &ty, 4.0)?;
             let a = g.one(Binary::Add, &[x, i])?;
-            let [left, lower, transpose, unit] = [(); 4].map(|()| g.rng.chance(0.5));
+            let [left, lower, transpose, unit] = [(); 4].map(|()| g.rng.bernoulli(0.5));
             let mut rhs = ty.clone();
             let k = rhs.rank() - if left { 1 } else { 2 };
             rhs.shape[k] = 1 + g.rng.below(2);
@@ -181,7 +181,7 @@ fn factor(g: &mut Gen) -> Option<()> {
             g.one(TriangularSolve { left, lower, transpose, unit }, &[a, b])?;
         }
         3 => {
-            let vectors = g.rng.chance(0.5);
+            let vectors = g.rng.bernoulli(0.5);
             g.emit(Svd { vectors }, &[x])?;
         }
         4 => {
@@ -190,14 +190,14 @@ fn factor(g: &mut Gen) -> Option<()> {
         }
         _ => {
             let a = dense(g, x)?;
-            let full = g.rng.chance(0.3);
+            let full = g.rng.bernoulli(0.3);
             g.emit(Qr { full }, &[a])?;
         }
     }
     Some(())
 }
 
-fn threefry(g: &mut Gen) -> Option<()> {
+fn threefry(g: &mut GraphGenerator) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x).with_dtype(DType::U32);
     let args: Option<Vec<Value>> = (0..4).map(|_| g.like(&ty)).collect();
@@ -205,7 +205,7 @@ fn threefry(g: &mut Gen) -> Option<()> {
     Some(())
 }
 
-fn name(g: &mut Gen) -> Option<()> {
+fn name(g: &mut GraphGenerator) -> Option<()> {
     let x = g.pick(|_| true)?;
     let name = *g.rng.pick(&["h", "attention/out", "\"quoted\""]);
     g.one(Name::new(name), &[x])?;

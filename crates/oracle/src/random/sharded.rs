@@ -3,13 +3,13 @@
 //! The generator keeps its own account of which axes a value varies over, apart from `ir::vary`, so that each judges the
 //! other.
 
-use crate::{Fill, Rng};
+use crate::{FillKind, Rng};
 use ir::ops::{Call, CollectiveKind as Kind, Remat, Scan, ShardMap};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Mesh, MeshAxis, Spec, Unary, Value};
 use std::collections::BTreeSet;
 
 /// A graph of one `shard_map` with inputs.
-pub struct Sharded {
+pub struct ShardedSample {
     /// Brings it back.
     pub seed: u64,
     /// The graph.
@@ -22,7 +22,7 @@ pub struct Sharded {
 
 type Axes = BTreeSet<usize>;
 
-struct Gen<'a> {
+struct ShardMapGenerator<'a> {
     rng: &'a mut Rng,
     mesh: &'a Mesh,
     b: Builder,
@@ -30,7 +30,7 @@ struct Gen<'a> {
 }
 
 /// A random sample.
-pub fn sharded(seed: u64) -> Sharded {
+pub fn sharded_sample(seed: u64) -> ShardedSample {
     let mut rng = Rng::new(seed);
     let meshes: [&[(&str, usize)]; 5] =
         [&[("x", 2)], &[("x", 3)], &[("x", 2), ("y", 2)], &[("x", 2), ("y", 1)], &[("x", 3), ("y", 2)]];
@@ -44,18 +44,18 @@ pub fn sharded(seed: u64) -> Sharded {
         let mut spec = vec![Vec::new(); rank];
         let mut set = Axes::new();
         for (i, a) in mesh.axes().iter().enumerate() {
-            if rank > 0 && rng.chance(0.6) {
+            if rank > 0 && rng.bernoulli(0.6) {
                 spec[rng.below(rank)].push(a.name.clone());
                 set.insert(i);
             }
         }
         let spec = Spec(spec);
         let v = b.input(DType::F64, &local);
-        whole.push(spec.global(&mesh, &b.ty(v)).expect("small"));
+        whole.push(spec.global_type(&mesh, &b.ty(v)).expect("small"));
         ins.push(spec);
         pool.push((v, set));
     }
-    let mut g = Gen { rng: &mut rng, mesh: &mesh, b, pool };
+    let mut g = ShardMapGenerator { rng: &mut rng, mesh: &mesh, b, pool };
     for _ in 0..g.rng.below(8) + 3 {
         g.step();
     }
@@ -81,11 +81,11 @@ pub fn sharded(seed: u64) -> Sharded {
     let mut b = Builder::new();
     let args: Vec<Value> = whole.iter().map(|t| b.graph.input(t.clone())).collect();
     let outs = b.emit(map.into(), &args).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    let inputs = whole.iter().map(|t| Fill::Between(-1.5, 1.5).of(t, &mut rng)).collect();
-    Sharded { seed, graph: b.finish(&outs), inputs, collectives }
+    let inputs = whole.iter().map(|t| FillKind::Uniform(-1.5, 1.5).random_tensor(t, &mut rng)).collect();
+    ShardedSample { seed, graph: b.finish(&outs), inputs, collectives }
 }
 
-impl Gen<'_> {
+impl ShardMapGenerator<'_> {
     fn any(&mut self) -> (Value, Axes) {
         // Late values more often, so that graphs are deep.
         let n = self.pool.len();
@@ -100,7 +100,7 @@ impl Gen<'_> {
     /// Some of the axes, in any order.
     fn some(&mut self, set: &Axes) -> (Axes, Vec<MeshAxis>) {
         let list: Vec<usize> = set.iter().copied().collect();
-        let mut chosen: Vec<usize> = list.iter().copied().filter(|_| self.rng.chance(0.6)).collect();
+        let mut chosen: Vec<usize> = list.iter().copied().filter(|_| self.rng.bernoulli(0.6)).collect();
         if chosen.is_empty() {
             chosen.push(*self.rng.pick(&list));
         }
@@ -127,7 +127,7 @@ impl Gen<'_> {
                     true => Ok(y),
                     false => self.b.sum_all(y).and_then(|s| self.b.scale(s, 0.1)).and_then(|s| self.b.splat(s, &shape)),
                 };
-                let add = self.rng.chance(0.5);
+                let add = self.rng.bernoulli(0.5);
                 y.and_then(|y| if add { self.b.add(x, y) } else { self.b.mul(x, y) }).map(|v| (v, both))
             }
             3 if ty.rank() == 2 => {
@@ -150,7 +150,7 @@ impl Gen<'_> {
             6 if !set.is_empty() => {
                 let (gone, axes) = self.some(&set);
                 let left = set.difference(&gone).copied().collect();
-                let kind = if self.rng.chance(0.5) { Kind::Max } else { Kind::Min };
+                let kind = if self.rng.bernoulli(0.5) { Kind::Max } else { Kind::Min };
                 // Ranks far apart: finite differences can't judge ties.
                 let far = self.b.axis_index(&axes).and_then(|i| self.b.cast(i, DType::F64));
                 let far = far.and_then(|i| self.b.scale(i, 1000.0)).and_then(|i| self.b.splat(i, &ty.shape));
@@ -160,10 +160,10 @@ impl Gen<'_> {
             }
             7 if !set.is_empty() && ty.rank() > 0 && ty.numel() < 200 => {
                 let (gone, axes) = self.some(&set);
-                let same = self.rng.chance(0.5);
+                let same = self.rng.bernoulli(0.5);
                 let left = if same { set.difference(&gone).copied().collect() } else { set };
                 let dim = self.rng.below(ty.rank());
-                self.b.collective(Kind::Gather { dim, same, turn: 0 }, x, &axes).map(|v| (v, left))
+                self.b.collective(Kind::AllGather { dim, same, turn: 0 }, x, &axes).map(|v| (v, left))
             }
             8 | 9 if !set.is_empty() && ty.rank() > 0 => {
                 let (_, axes) = self.some(&set);
@@ -174,7 +174,7 @@ impl Gen<'_> {
                 }
                 let join = self.rng.below(ty.rank());
                 let kind =
-                    if self.rng.chance(0.5) { Kind::SumScatter { dim } } else { Kind::AllToAll { split: dim, join } };
+                    if self.rng.bernoulli(0.5) { Kind::ReduceScatter { dim } } else { Kind::AllToAll { split: dim, join } };
                 self.b.collective(kind, x, &axes).map(|v| (v, set))
             }
             10 if !set.is_empty() => {
@@ -192,7 +192,7 @@ impl Gen<'_> {
                     return;
                 }
                 let wide = set.union(&more).copied().collect();
-                self.b.collective(Kind::Part { dim }, x, &axes).map(|v| (v, wide))
+                self.b.collective(Kind::ShardSlice { dim }, x, &axes).map(|v| (v, wide))
             }
             12 => {
                 let (who, axes) = self.some(&everything);
@@ -205,7 +205,7 @@ impl Gen<'_> {
             14 => {
                 let axes = self.axes(&set);
                 let body = self.inner(x, &axes);
-                let op = if self.rng.chance(0.5) {
+                let op = if self.rng.bernoulli(0.5) {
                     body.map(|g| Call::new(g).into())
                 } else {
                     body.map(|g| Remat::new(g).into())

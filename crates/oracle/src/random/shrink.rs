@@ -41,7 +41,7 @@ fn ending_at(s: &Sample, k: usize) -> Option<Sample> {
     let mut graph = s.graph.clone();
     let node = &s.graph.nodes()[k];
     let public = match &node.op {
-        Op::Composite(c) => c.public,
+        Op::Composite(c) => c.num_public_outputs,
         _ => node.outs.len(),
     };
     graph.set_outputs(node.outs[..public].to_vec());

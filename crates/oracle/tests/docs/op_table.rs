@@ -1,7 +1,7 @@
 //! The table of ops in `docs/ir.md`: names and attributes from the rows, meanings from the comments on the ops' types.
 
 use oracle::coverage::each_node;
-use oracle::rows;
+use oracle::samples;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ pub(crate) fn table() -> String {
     files.sort();
     let texts: Vec<String> = files.iter().map(|p| read(p)).collect();
     let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
-    for row in rows::all() {
+    for row in samples::all_samples() {
         each_node(&row.graph, &mut |node| {
             let shown = format!("{:?}", node.op);
             let kind = shown.split('(').next().unwrap_or_default().to_string();

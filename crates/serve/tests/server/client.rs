@@ -2,10 +2,10 @@
 
 use cpu::Cpu;
 use ir::DType;
-use lang::consteval::Value;
-use models::{Adapter, Architecture, BatchOptions, LoraOptions, Model, Random, Tokenizer};
+use lang::consteval::ConstValue;
+use models::{Adapter, Architecture, BatchOptions, LoraOptions, Model, SplitMix64, Tokenizer};
 use serde_json::{Value as Json, json};
-use serve::{EngineOptions, Limits, Running, Served, Server};
+use serve::{ServeEngineOptions, ServerLimits, RunningServer, ModelRegistry, Server};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -45,15 +45,15 @@ pub(crate) fn model_of(width: i64, layers: i64) -> Folder {
         ("d_ff", width * 3 / 2),
         ("max_seq", 512),
     ];
-    let given = sizes.iter().map(|(k, v)| (k.to_string(), Value::int(*v))).collect();
-    let architecture = Architecture::of_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
-    let model = Model::fresh(architecture, DType::F32, 2).unwrap_or_else(|e| panic!("{e}"));
+    let given = sizes.iter().map(|(k, v)| (k.to_string(), ConstValue::int(*v))).collect();
+    let architecture = Architecture::from_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
+    let model = Model::new_random(architecture, DType::F32, 2).unwrap_or_else(|e| panic!("{e}"));
     model.export(&dir).unwrap_or_else(|e| panic!("{e}"));
     tokenizer.write(&dir).expect("written");
     let options = LoraOptions::parse("rank=4,alpha=32,targets=q,v,up").expect("valid");
-    let mut adapter = Adapter::fresh(&model, &dir.to_string_lossy(), &options, 3).expect("fits");
-    let mut random = Random::new(8, 9);
-    adapter.fill(|_| (random.unit() - 0.5) as f32);
+    let mut adapter = Adapter::new_untrained(&model, &dir.to_string_lossy(), &options, 3).expect("fits");
+    let mut random = SplitMix64::new(8, 9);
+    adapter.fill(|_| (random.uniform() - 0.5) as f32);
     adapter.write(&root.join("tuned")).expect("written");
     Folder(root)
 }
@@ -63,30 +63,30 @@ pub(crate) struct Choices {
     pub(crate) rows: usize,
     pub(crate) queue: usize,
     pub(crate) context: usize,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ServerLimits,
     pub(crate) adapter: bool,
 }
 
 impl Default for Choices {
     fn default() -> Choices {
-        let limits = Limits {
+        let limits = ServerLimits {
             read_timeout: Duration::from_secs(2),
             shutdown_timeout: Duration::from_secs(10),
-            ..Limits::default()
+            ..ServerLimits::default()
         };
         Choices { rows: 4, queue: 64, context: 200, limits, adapter: false }
     }
 }
 
-pub(crate) fn start(folder: &Folder, choices: Choices) -> (Running, Client) {
+pub(crate) fn start(folder: &Folder, choices: Choices) -> (RunningServer, Client) {
     let mut dirs = vec![folder.0.join("tiny")];
     dirs.extend(choices.adapter.then(|| folder.0.join("tuned")));
     let sizes =
-        BatchOptions { rows: choices.rows, context: choices.context, prefill_chunk: 16, prefix_cache_bytes: 8 << 20 };
+        BatchOptions { max_batch: choices.rows, max_seq_len: choices.context, prefill_chunk: 16, prefix_cache_bytes: 8 << 20 };
     let backend: Arc<dyn compiler::Backend> = Arc::new(Cpu::new(2));
-    let options = EngineOptions { queue: choices.queue };
+    let options = ServeEngineOptions { max_queued: choices.queue };
     let served =
-        Served::load(&dirs, None, DType::F32, sizes, options, &backend, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
+        ModelRegistry::load(&dirs, None, DType::F32, sizes, options, &backend, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
     let server = Server::bind("127.0.0.1", 0, served, choices.limits).unwrap_or_else(|e| panic!("{e}"));
     let running = server.start().unwrap_or_else(|e| panic!("{e}"));
     let client = Client { address: running.address };

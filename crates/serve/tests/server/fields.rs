@@ -199,13 +199,13 @@ fn works(on: &Asked, field: &str) -> bool {
             assert!(!later.is_empty() && whole.starts_with(&later), "{whole:?} {later:?}");
         }
         "ignore_eos" => {
-            let end = on.tokenizer.end().expect("there");
+            let end = on.tokenizer.eos_id().expect("there");
             let bias = json!({ end.to_string(): 100 });
             assert_eq!(on.count(json!({ "logit_bias": bias, "ignore_eos": false })), 0);
             assert_eq!(on.count(json!({ "logit_bias": bias, "ignore_eos": true })), 12);
         }
         "skip_special_tokens" => {
-            let end = on.tokenizer.end().expect("there");
+            let end = on.tokenizer.eos_id().expect("there");
             let bias = json!({ end.to_string(): 100 });
             let name = on.tokenizer.token(end).expect("there");
             assert_eq!(on.text(json!({ "logit_bias": bias })), "");
@@ -357,7 +357,7 @@ fn every_field_is_implemented_or_refused() {
         else {
             continue;
         };
-        let tokenizer = Tokenizer::of_dir(&folder.0.join("tiny")).expect("reads");
+        let tokenizer = Tokenizer::from_dir(&folder.0.join("tiny")).expect("reads");
         let on = Asked { client, path, tokenizer };
         let top = field.split('.').next().expect("a name");
         match how {
@@ -397,7 +397,7 @@ fn every_field_is_implemented_or_refused() {
     }
     assert!(counts[0] > 90 && counts[1] > 10 && counts[2] > 70, "{counts:?}");
     for path in ["/v1/completions", "/v1/chat/completions", "/v1/embeddings"] {
-        let tokenizer = Tokenizer::of_dir(&folder.0.join("tiny")).expect("reads");
+        let tokenizer = Tokenizer::from_dir(&folder.0.join("tiny")).expect("reads");
         Asked { client, path, tokenizer }.refused(json!({ "no_such_field": null }), "no_such_field");
     }
 }

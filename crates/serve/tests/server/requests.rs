@@ -5,7 +5,7 @@ use cpu::Cpu;
 use ir::DType;
 use models::{Adapter, Model, Tokenizer};
 use serde_json::{Value as Json, json};
-use serve::Limits;
+use serve::ServerLimits;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ fn greedy_text_is_the_same_alone_batched_and_streamed() {
     let (_running, client) = start(&folder, Choices::default());
     let alone: Vec<String> = PROMPTS.iter().map(|prompt| client.complete(prompt, 40)).collect();
     let dir = folder.0.join("tiny");
-    let (model, tokenizer) = (Model::load(&dir, DType::F32).expect("loads"), Tokenizer::of_dir(&dir).expect("reads"));
+    let (model, tokenizer) = (Model::load(&dir, DType::F32).expect("loads"), Tokenizer::from_dir(&dir).expect("reads"));
     for (prompt, text) in PROMPTS.iter().zip(&alone) {
         let plain = model.generate(&tokenizer.encode(prompt).expect("encodes"), 40, &Cpu::new(2)).expect("runs");
         assert_eq!(*text, tokenizer.decode(&plain.ids).expect("decodes"), "{prompt}");
@@ -90,7 +90,7 @@ fn seeds_choices_and_penalties() {
     assert_eq!(ask(json!({ "min_p": 1 })), ask(json!({ "temperature": 0 })));
     let ids: Vec<i32> = vec![65];
     let biased = ask(json!({ "prompt": ids, "temperature": 0, "logit_bias": { "66": 100 } }));
-    let tokenizer = Tokenizer::of_dir(&folder.0.join("tiny")).expect("reads");
+    let tokenizer = Tokenizer::from_dir(&folder.0.join("tiny")).expect("reads");
     assert_eq!(biased[0], tokenizer.decode(&[66; 20]).expect("decodes"));
     let penalised =
         ask(json!({ "prompt": ids, "temperature": 0, "logit_bias": { "66": 100 }, "repetition_penalty": 100 }));
@@ -146,7 +146,7 @@ fn stop_words_end_a_text_and_logprobs_are_told() {
 fn answers_begin_with_their_prompt_if_asked_to() {
     let folder = model();
     let (_running, client) = start(&folder, Choices::default());
-    let tokenizer = Tokenizer::of_dir(&folder.0.join("tiny")).expect("reads");
+    let tokenizer = Tokenizer::from_dir(&folder.0.join("tiny")).expect("reads");
     let alone = client.complete("the cat", 12);
     let ids = tokenizer.encode("the cat").expect("encodes");
     for prompt in [json!("the cat"), json!(ids)] {
@@ -242,7 +242,7 @@ fn adapters_are_served_beside_their_model() {
     let folder = model();
     let (_running, client) = start(&folder, Choices { adapter: true, ..Choices::default() });
     let dir = folder.0.join("tiny");
-    let tokenizer = Tokenizer::of_dir(&dir).expect("reads");
+    let tokenizer = Tokenizer::from_dir(&dir).expect("reads");
     let mut merged = Model::load(&dir, DType::F32).expect("loads");
     let adapter = Adapter::read(&folder.0.join("tuned"), &merged).expect("reads");
     merged.merge(&adapter).expect("fits");
@@ -264,7 +264,7 @@ fn adapters_are_served_beside_their_model() {
 #[test]
 fn bad_requests_are_refused_with_a_reason() {
     let folder = model();
-    let limits = Limits { body: 4096, read_timeout: Duration::from_secs(2), ..Limits::default() };
+    let limits = ServerLimits { max_body_bytes: 4096, read_timeout: Duration::from_secs(2), ..ServerLimits::default() };
     let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
     let raw = |body: &str| read(&mut client.send("POST", "/v1/completions", "", body));
     let long = vec![5; 300];
@@ -309,7 +309,7 @@ fn bad_requests_are_refused_with_a_reason() {
 #[test]
 fn slow_clients_are_cut_off() {
     let folder = model();
-    let limits = Limits { read_timeout: Duration::from_millis(400), ..Limits::default() };
+    let limits = ServerLimits { read_timeout: Duration::from_millis(400), ..ServerLimits::default() };
     let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
     // A body that never comes.
     let mut stream = client.connect();
@@ -396,7 +396,7 @@ fn stopping_lets_requests_end() {
 #[test]
 fn the_grace_ends() {
     let folder = model();
-    let limits = Limits { shutdown_timeout: Duration::ZERO, ..Limits::default() };
+    let limits = ServerLimits { shutdown_timeout: Duration::ZERO, ..ServerLimits::default() };
     let (running, client) = start(&folder, Choices { rows: 1, context: 512, limits, ..Choices::default() });
     let busy = endless(&client, 500);
     let waiting = std::thread::spawn(move || {
@@ -413,7 +413,7 @@ fn the_grace_ends() {
 #[test]
 fn a_key_can_be_asked_for() {
     let folder = model();
-    let limits = Limits { keys: vec!["secret".into()], key_for_metrics: true, ..Limits::default() };
+    let limits = ServerLimits { api_keys: vec!["secret".into()], key_for_metrics: true, ..ServerLimits::default() };
     let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
     let ask = |header: &str| read(&mut client.send("GET", "/v1/models", header, "")).status;
     assert_eq!(ask(""), 401);
@@ -441,7 +441,7 @@ fn shared_beginnings_are_reused() {
 #[test]
 fn what_makes_place_goes_on_with_the_same_bits() {
     let folder = model();
-    let limits = Limits { keys: vec!["many".into(), "few".into()], ..Limits::default() };
+    let limits = ServerLimits { api_keys: vec!["many".into(), "few".into()], ..ServerLimits::default() };
     let (_running, client) = start(&folder, Choices { rows: 2, context: 512, limits, ..Choices::default() });
     let post = move |key: &str, path: &str, body: &Json| {
         let headers = format!("Authorization: Bearer {key}\r\n");
@@ -486,7 +486,7 @@ fn what_makes_place_goes_on_with_the_same_bits() {
 #[test]
 fn one_client_does_not_fill_the_queue() {
     let folder = model();
-    let limits = Limits { keys: vec!["greedy".into(), "other".into()], ..Limits::default() };
+    let limits = ServerLimits { api_keys: vec!["greedy".into(), "other".into()], ..ServerLimits::default() };
     let (_running, client) = start(&folder, Choices { rows: 1, queue: 64, context: 512, limits, ..Choices::default() });
     let status = |key: &str, n: usize, prompts: usize| {
         let body = json!({ "model": "tiny", "prompt": vec!["x"; prompts], "n": n, "max_tokens": 1 });
@@ -513,7 +513,7 @@ fn one_client_does_not_fill_the_queue() {
 #[test]
 fn idle_connections_make_place() {
     let folder = model();
-    let limits = Limits { connections: 16, read_timeout: Duration::from_secs(60), ..Limits::default() };
+    let limits = ServerLimits { max_connections: 16, read_timeout: Duration::from_secs(60), ..ServerLimits::default() };
     let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
     let idle: Vec<_> = (0..16).map(|_| client.connect()).collect();
     let begun = Instant::now();

@@ -45,7 +45,7 @@ impl<F> Checkpointed<F> {
             Err(e) => return e.result,
         };
         let n = staged.graph.outputs().len();
-        let op = Remat::with(staged.graph.clone(), self.policy.clone());
+        let op = Remat::with_policy(staged.graph.clone(), self.policy.clone());
         let mut outs = Tensor::apply(op, &staged.args(), n).into_iter();
         staged.result.rebuild(&mut || outs.next().expect("one for each result"))
     }

@@ -172,7 +172,7 @@ impl<F, B> CustomVjp<F, B> {
             name: "custom_vjp".into(),
             params: Vec::new(),
             body: Arc::new(body),
-            public,
+            num_public_outputs: public,
             derivative: Derivative::Vjp(Arc::new(b.finish(&results))),
         };
         Ok((op, inputs))
@@ -241,7 +241,7 @@ impl<F, J> CustomJvp<F, J> {
         let op = Composite {
             name: "custom_jvp".into(),
             params: Vec::new(),
-            public: outs.len(),
+            num_public_outputs: outs.len(),
             body: Arc::new(body),
             derivative: Derivative::Jvp(Arc::new(b.finish(&results))),
         };

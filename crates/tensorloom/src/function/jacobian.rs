@@ -69,7 +69,7 @@ fn basis(like: &Tensor, ty: &Type) -> Tensor {
         let one = b.cast(eq, dtype)?;
         Ok(Values::from_elem(b.one(Reshape { shape }.into(), &[one])?, 1))
     };
-    engine::extension::build(&crate::record::place(), 1, engine_of(like), &[], f).swap_remove(0)
+    engine::extension::record_with(&crate::record::place(), 1, engine_of(like), &[], f).swap_remove(0)
 }
 
 fn shape_of(parts: &[&[usize]]) -> Vec<isize> {

@@ -3,9 +3,9 @@
 use super::{Function, Select, placeholders};
 use crate::{Engine, Error, Tensor, Tree, Type};
 use compiler::clock::Instant;
-use engine::Program;
+use engine::CompiledProgram;
 use engine::extension::Arguments;
-use engine::lru::Lru;
+use engine::lru::LruCache;
 use ir::ops::Call;
 use ir::{Graph, Op};
 use rustc_hash::FxHasher;
@@ -30,7 +30,7 @@ pub struct Jit<A, F: Function<A>> {
     nanos: AtomicU64,
 }
 
-type Entries<R> = Lru<Signature, Arc<Entry<R>>>;
+type Entries<R> = LruCache<Signature, Arc<Entry<R>>>;
 
 /// Which leaves of the arguments a call may use up.
 type Donated<A> = Box<dyn Fn(&A) -> Vec<usize> + Send + Sync>;
@@ -66,7 +66,7 @@ struct Entry<R> {
     /// The structure of the result; its tensors are of no use.
     result: R,
     /// One for each engine that it ran in.
-    programs: Mutex<SmallVec<[(Engine, crate::Result<Program>); 1]>>,
+    programs: Mutex<SmallVec<[(Engine, crate::Result<CompiledProgram>); 1]>>,
 }
 
 /// Compiles a function: it is traced once for each signature (dtypes, shapes, structure), and its calls run one fused
@@ -89,7 +89,7 @@ where
     F::Out: Tree,
 {
     let (hits, misses, nanos) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let entries = Mutex::new(Lru::bounded(SIGNATURES, BYTES));
+    let entries = Mutex::new(LruCache::with_byte_limit(SIGNATURES, BYTES));
     Jit { f, donated: None, entries, hits, misses, nanos }
 }
 
@@ -123,7 +123,7 @@ where
     /// Remembers at most this many signatures, instead of 256; those that were not called for longest are forgotten, with
     /// their programs, and traced again when they come back.
     pub fn capacity(self, signatures: usize) -> Jit<A, F> {
-        self.entries().bound(signatures, BYTES);
+        self.entries().set_limits(signatures, BYTES);
         self
     }
 
@@ -159,7 +159,7 @@ where
         let at = crate::record::place();
         let mut hasher = FxHasher::default();
         args.structure(&mut hasher);
-        engine::extension::mode().hash(&mut hasher);
+        engine::extension::recording_mode().hash(&mut hasher);
         let structure = hasher.finish();
         args.visit(&mut |t| t.ty().hash(&mut hasher));
         let hash = hasher.finish();
@@ -247,7 +247,7 @@ where
         Ok(entry)
     }
 
-    fn program(&self, entry: &Entry<F::Out>, inputs: &[Tensor]) -> crate::Result<Program> {
+    fn program(&self, entry: &Entry<F::Out>, inputs: &[Tensor]) -> crate::Result<CompiledProgram> {
         let engine = inputs.iter().find_map(|t| t.engine()).unwrap_or_else(|| crate::engine());
         let mut programs = entry.programs.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((_, program)) = programs.iter().find(|(e, _)| e == engine) {

@@ -75,7 +75,7 @@ impl<A, R, F: Fn(A) -> R> Function<A> for F {
     type Out = R;
 
     fn apply(&self, args: A) -> R {
-        let _user = engine::user();
+        let _user = engine::enter_user_code();
         self(args)
     }
 }

@@ -116,10 +116,10 @@ where
     }
     let mut next = inside.iter();
     let args = args.rebuild(&mut || next.next().expect("one for each leaf").clone());
-    let (result, done) = crate::enable_grad(|| trace::on_tensors(|| f.apply(args)));
+    let (result, done) = crate::enable_grad(|| trace::run_eagerly(|| f.apply(args)));
     let outs = result.leaves();
     let traced: Result<_> =
-        done.and_then(|()| trace::recorded(&outs.iter().collect::<Vec<_>>(), &points.iter().collect::<Vec<_>>()));
+        done.and_then(|()| trace::recorded_graph(&outs.iter().collect::<Vec<_>>(), &points.iter().collect::<Vec<_>>()));
     match traced {
         Ok(t) => {
             let mut inputs: Vec<Tensor> = wrt.iter().map(|&i| leaves[i].clone()).collect();
@@ -136,7 +136,7 @@ where
 pub(crate) fn inline(graph: &Graph, args: &[&Tensor]) -> Vec<Tensor> {
     let engine = args.iter().find_map(|t| t.engine()).unwrap_or_else(|| crate::engine());
     let f = |b: &mut dyn ir::GraphBuilder, v: &[ir::Value]| Ok(ir::Values::from_vec(b.inline(graph, v)?));
-    let mut outs = engine::extension::build(&crate::record::place(), graph.outputs().len(), engine, args, f);
+    let mut outs = engine::extension::record_with(&crate::record::place(), graph.outputs().len(), engine, args, f);
     outs.truncate(graph.outputs().len());
     outs
 }

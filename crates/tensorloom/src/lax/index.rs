@@ -8,7 +8,7 @@ use ir::{GraphBuilder, Value};
 fn from_end(b: &mut dyn GraphBuilder, x: Value, starts: &[Value]) -> ir::Result<Vec<Value>> {
     let shape = b.ty(x).shape;
     let wrap = |(&i, &n): (&Value, &usize)| {
-        if b.ty(i).dtype.class() != ir::Class::Signed || b.ty(i).rank() != 0 {
+        if b.ty(i).dtype.kind() != ir::DTypeKind::Signed || b.ty(i).rank() != 0 {
             return Ok(i);
         }
         let (zero, end) = (b.full_like(i, 0.0)?, b.offset(i, n as f64)?);

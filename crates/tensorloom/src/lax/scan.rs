@@ -240,14 +240,14 @@ impl Scan {
             reverse: self.reverse,
             bounded: self.count.is_some(),
             checkpoint: match self.checkpoint {
-                Checkpoint::Auto if bytes <= KEEP => ir::ops::Checkpoint::All,
-                Checkpoint::All => ir::ops::Checkpoint::All,
-                Checkpoint::Auto | Checkpoint::Sqrt => ir::ops::Checkpoint::sqrt(length),
-                Checkpoint::Every(n) => ir::ops::Checkpoint::Every(n.max(1)),
+                Checkpoint::Auto if bytes <= KEEP => ir::ops::ScanCheckpoint::All,
+                Checkpoint::All => ir::ops::ScanCheckpoint::All,
+                Checkpoint::Auto | Checkpoint::Sqrt => ir::ops::ScanCheckpoint::sqrt(length),
+                Checkpoint::Every(n) => ir::ops::ScanCheckpoint::EveryN(n.max(1)),
             },
             ..ScanOp::over(consts, carries.len(), length, graph)
         };
-        engine::say(1, || {
+        engine::log_debug(1, || {
             let (c, x) = (carries.len(), slices.len());
             format!("scan at {at}: path CompiledLoop, {length} iterations, {c} carries, {x} inputs")
         });

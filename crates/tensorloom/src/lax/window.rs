@@ -1,7 +1,7 @@
 //! Contractions, convolutions and pooling with all their options.
 
 use crate::{Tensor, record};
-use ir::ops::{Conv, Dot, ReduceKind, Windows};
+use ir::ops::{Conv, Dot, ReduceKind, WindowConfig};
 use ir::{GraphBuilder, Shape, Value};
 
 /// A contraction over any axes. The result has the batch axes, the left operand's other axes, the right one's.
@@ -45,7 +45,7 @@ pub enum Padding {
 }
 
 impl Padding {
-    fn of(&self, base: &[usize], window: &[usize], w: &mut Windows) -> Result<(), String> {
+    fn of(&self, base: &[usize], window: &[usize], w: &mut WindowConfig) -> Result<(), String> {
         match self {
             Padding::Valid => {}
             Padding::Same => {
@@ -151,7 +151,7 @@ fn conv(b: &mut dyn GraphBuilder, x: Value, k: Value, o: &ConvOptions) -> ir::Re
     }
     let (base, window) = (b.ty(x).shape[2..].to_vec(), b.ty(k).shape[2..].to_vec());
     let n = base.len();
-    let mut w = Windows::plain(n);
+    let mut w = WindowConfig::unit_stride(n);
     for (list, into) in [
         (&o.strides, &mut w.strides),
         (&o.lhs_dilation, &mut w.base_dilation),
@@ -197,7 +197,7 @@ pub fn reduce_window(x: &Tensor, kind: ReduceKind, window: &[usize], strides: &[
             let why = format!("{} window sizes and {} strides for {n} axes", window.len(), strides.len());
             return Err(record::misfit("reduce_window", &[ty], why));
         }
-        let mut w = Windows { strides: Shape::from_slice(strides), ..Windows::plain(n) };
+        let mut w = WindowConfig { strides: Shape::from_slice(strides), ..WindowConfig::unit_stride(n) };
         padding
             .of(&ty.shape, window, &mut w)
             .map_err(|why| record::misfit("reduce_window", std::slice::from_ref(&ty), why))?;

@@ -1,7 +1,7 @@
 //! Attention with the layout of `jax.nn`.
 
 use crate::{Tensor, record};
-use ir::composites::attention::{self, Attention as Options};
+use ir::composites::attention::{self, AttentionOptions as Options};
 
 /// Choices about attention.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use super::Sliding;
 use crate::{Tensor, record};
-use ir::ops::{Conv, ReduceKind, Windows};
+use ir::ops::{Conv, ReduceKind, WindowConfig};
 use ir::{GraphBuilder, Value};
 
 #[track_caller]
@@ -14,7 +14,7 @@ fn conv(op: &'static str, n: usize, x: &Tensor, w: &Tensor, bias: Option<&Tensor
             let why = format!("needs an input and a kernel with {} axes and one dtype", n + 2);
             return Err(record::misfit(op, &[tx, tw], why));
         }
-        let mut windows = Windows::plain(n);
+        let mut windows = WindowConfig::unit_stride(n);
         for i in 0..n {
             (windows.strides[i], windows.window_dilation[i]) = (s.stride, s.dilation);
             (windows.low[i], windows.high[i]) = (s.padding as i64, s.padding as i64);
@@ -51,7 +51,7 @@ fn pool(b: &mut dyn GraphBuilder, x: Value, kind: ReduceKind, window: &[usize], 
         return Err(record::misfit("pool", &[ty], why));
     }
     let lead = ty.rank() - n;
-    let mut windows = Windows::plain(ty.rank());
+    let mut windows = WindowConfig::unit_stride(ty.rank());
     let mut sizes = vec![1; ty.rank()];
     for i in lead..ty.rank() {
         sizes[i] = p.window;

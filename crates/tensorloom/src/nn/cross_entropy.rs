@@ -74,7 +74,7 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, options: CrossEntropy) ->
 #[track_caller]
 fn plain(logits: &Tensor, labels: &Tensor, o: &CrossEntropy) -> Tensor {
     let (ignore_index, label_smoothing, z_loss) = (o.ignore_index, o.label_smoothing, o.z_loss);
-    let options = loss::CrossEntropy { ignore_index, label_smoothing, z_loss };
+    let options = loss::CrossEntropyOptions { ignore_index, label_smoothing, z_loss };
     record::one(&[logits, labels], |b, v| {
         let types = [b.ty(v[0]), b.ty(v[1])];
         let numbers = [ignore_index.map_or(f64::NAN, |i| i as f64), label_smoothing, z_loss];

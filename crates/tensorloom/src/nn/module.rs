@@ -356,7 +356,7 @@ impl Module for Sequential {
 
 /// The next layer's result. The line of a layer of ours is that of the outermost call, one of the user's has its own.
 fn next(x: Tensor, layer: &dyn Layer) -> Tensor {
-    let _user = engine::user();
+    let _user = engine::enter_user_code();
     layer.forward(&x)
 }
 

@@ -49,8 +49,8 @@ pub fn logsumexp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
         let top = b.one(ir::ops::StopGradient.into(), &[top])?;
         // An infinite maximum is not subtracted: ∞ − ∞ is no number.
         let finite = b.unary(Unary::IsFinite, top)?;
-        let top = b.keep_where(finite, top)?;
-        let wide = b.unreduce(top, &ty.shape, axes)?;
+        let top = b.zero_unless(finite, top)?;
+        let wide = b.expand_reduced(top, &ty.shape, axes)?;
         let d = b.sub(x, wide)?;
         let e = b.unary(Unary::Exp, d)?;
         let s = b.sum(e, axes)?;

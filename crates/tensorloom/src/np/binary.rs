@@ -9,11 +9,11 @@ use ir::{Binary, Compare, GraphBuilder, Unary, Value};
 #[track_caller]
 pub(crate) fn pair(x: Operand, y: Operand) -> (Tensor, Tensor) {
     match (&x, &y) {
-        (Operand::Tensor(a), _) => (a.clone(), y.of(a)),
-        (_, Operand::Tensor(b)) => (x.of(b), b.clone()),
+        (Operand::Tensor(a), _) => (a.clone(), y.to_tensor_like(a)),
+        (_, Operand::Tensor(b)) => (x.to_tensor_like(b), b.clone()),
         _ => {
             let like = crate::zeros(&[]);
-            (x.of(&like), y.of(&like))
+            (x.to_tensor_like(&like), y.to_tensor_like(&like))
         }
     }
 }
@@ -182,7 +182,7 @@ pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
             return b.select(by_zero, exact, q);
         }
         let q = b.div(x, y)?;
-        if d.class() != ir::Class::Signed {
+        if d.kind() != ir::DTypeKind::Signed {
             return Ok(q);
         }
         let r = b.binary(Binary::Rem, x, y)?;

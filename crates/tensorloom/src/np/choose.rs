@@ -184,7 +184,7 @@ pub fn piecewise(x: &Tensor, conditions: &[&Tensor], functions: &[&dyn Fn(&Tenso
     let start = super::full_like(x, default);
     conditions.iter().zip(functions).fold(start, |y, (c, f)| {
         let part = {
-            let _user = engine::user();
+            let _user = engine::enter_user_code();
             f(x)
         };
         where_(c, &part, &y)

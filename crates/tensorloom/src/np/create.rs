@@ -154,7 +154,7 @@ fn triangle(op: &'static str, x: &Tensor, by: Compare, k: i64) -> Tensor {
     record::one(&[x], |b, v| {
         let shape = b.ty(v[0]).shape;
         let c = band(b, &shape, by, k)?;
-        b.keep_where(c, v[0])
+        b.zero_unless(c, v[0])
     })
 }
 
@@ -177,7 +177,7 @@ pub fn triu(x: &Tensor, k: i64) -> Tensor {
 pub fn fromfunction(f: impl Fn(&[Tensor]) -> Tensor, shape: &[usize], dtype: DType) -> Tensor {
     let _here = crate::record::here();
     let axes: Vec<Tensor> = (0..shape.len()).map(|a| record::one(&[], |b, _| b.iota(dtype, shape, a))).collect();
-    let _user = engine::user();
+    let _user = engine::enter_user_code();
     f(&axes)
 }
 
@@ -319,7 +319,7 @@ pub fn astype(x: &Tensor, dtype: DType) -> Tensor {
 #[track_caller]
 pub fn asarray(x: impl Into<Operand>) -> Tensor {
     let _here = crate::record::here();
-    x.into().of(&crate::zeros(&[]))
+    x.into().to_tensor_like(&crate::zeros(&[]))
 }
 
 /// Kaiser's window with a shape parameter.

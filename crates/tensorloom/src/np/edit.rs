@@ -96,7 +96,7 @@ pub fn put_along_axis(x: &Tensor, indices: &Tensor, values: impl Into<Operand>, 
             }),
         })
         .collect();
-    let values = values.into().of(x).expand(&signed(indices.shape()));
+    let values = values.into().to_tensor_like(x).expand(&signed(indices.shape()));
     lax::index_set(x, &index.iter().collect::<Vec<_>>(), &values)
 }
 
@@ -109,7 +109,7 @@ pub fn fill_diagonal(x: &Tensor, value: impl Into<Operand>) -> Tensor {
     }
     let n = x.shape().iter().copied().min().unwrap_or(0);
     let at = engine_of(x).arange(DType::I64, n);
-    lax::index_set(x, &vec![&at; x.rank()], &value.into().of(x))
+    lax::index_set(x, &vec![&at; x.rank()], &value.into().to_tensor_like(x))
 }
 
 /// The elements in order, repeated or cut to a shape.

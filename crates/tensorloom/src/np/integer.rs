@@ -59,7 +59,7 @@ pub fn bitwise_count(x: &Tensor) -> Tensor {
         if !ty.dtype.is_int() {
             return Err(record::misfit("bitwise_count", &[ty], "only integers have bits to count"));
         }
-        let size = if ty.dtype.class() == ir::Class::Signed { b.unary(Unary::Abs, v[0])? } else { v[0] };
+        let size = if ty.dtype.kind() == ir::DTypeKind::Signed { b.unary(Unary::Abs, v[0])? } else { v[0] };
         let x = b.cast(size, DType::U64)?;
         let ty = b.ty(x);
         let number = |b: &mut dyn GraphBuilder, n: u64| b.full(&ty, ir::Scalar::from_bits(DType::U64, n));

@@ -175,7 +175,7 @@ pub fn select(conditions: &[&Tensor], choices: &[&Tensor], default: impl Into<Op
         let text = format!("{} conditions for {} choices", conditions.len(), choices.len());
         return record::invalid("select", text);
     };
-    let default = default.into().of(first);
+    let default = default.into().to_tensor_like(first);
     let pairs = conditions.iter().zip(choices).rev();
     pairs.fold(default, |rest, (c, x)| where_(c, *x, &rest))
 }

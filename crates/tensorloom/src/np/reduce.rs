@@ -166,7 +166,7 @@ fn variance(b: &mut dyn GraphBuilder, x: Value, axes: &[usize], ddof: usize) -> 
     let ty = b.ty(x);
     let x = b.cast(x, float_of(ty.dtype).accumulator())?;
     let m = b.mean(x, axes)?;
-    let m = b.unreduce(m, &ty.shape, axes)?;
+    let m = b.expand_reduced(m, &ty.shape, axes)?;
     let d = b.sub(x, m)?;
     let sq = b.mul(d, d)?;
     let s = b.sum(sq, axes)?;

@@ -224,7 +224,7 @@ pub fn pad(x: &Tensor, widths: &[(usize, usize)], mode: PadMode) -> Tensor {
         return record::invalid("pad", format!("{} widths for {}", widths.len(), x.ty()));
     }
     if let PadMode::Constant(fill) = mode {
-        let fill = fill.of(x).cast(x.dtype());
+        let fill = fill.to_tensor_like(x).cast(x.dtype());
         let low: Vec<i64> = widths.iter().map(|w| w.0 as i64).collect();
         let high: Vec<i64> = widths.iter().map(|w| w.1 as i64).collect();
         return record::one(&[x, &fill], |b, v| b.pad(v[0], v[1], &low, &high, &vec![0; low.len()]));
@@ -287,7 +287,7 @@ fn statistics(x: &Tensor, axis: isize, (low, high): (usize, usize), mode: &PadMo
 
 /// Steps from the elements at both ends of an axis to a number.
 fn ramps(x: &Tensor, axis: isize, (low, high): (usize, usize), end: &Operand) -> Tensor {
-    let end = end.of(x).cast(x.dtype());
+    let end = end.to_tensor_like(x).cast(x.dtype());
     let d = record::float_of(x.dtype());
     let ramp = |edge: isize, n: usize, falls: bool| {
         let edge = x.index(axis, edge).unsqueeze(axis).cast(d);

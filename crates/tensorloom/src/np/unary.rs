@@ -321,7 +321,7 @@ pub fn nan_to_num(x: &Tensor) -> Tensor {
         let (low, high) = (b.full_like(v[0], -most)?, b.full_like(v[0], most)?);
         let y = b.one(ir::ops::Clamp.into(), &[v[0], low, high])?;
         let own = b.compare(Compare::Eq, v[0], v[0])?;
-        b.keep_where(own, y)
+        b.zero_unless(own, y)
     })
 }
 

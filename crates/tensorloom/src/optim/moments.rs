@@ -42,9 +42,9 @@ pub fn scale_by_adam(b: Betas) -> GradientTransformation {
         let corrections = [c.correction(b.b1, 0.0, g), c.correction(b.b2, 0.0, g), c.correction(b.b1, ahead, g)];
         let args = [&s[0], &s[1], g, &corrections[0], &corrections[1], &corrections[2]];
         let mut all = record::many(3, &args, |w, v| {
-            let corrections = BiasCorrection::Divided { c1: v[3], c2: v[4], ahead: b.nesterov.then_some(v[5]) };
+            let corrections = BiasCorrection::OptaxOrder { c1: v[3], c2: v[4], ahead: b.nesterov.then_some(v[5]) };
             let found = adam.update(w, [v[0], v[1]], v[2], corrections)?;
-            Ok(Values::from_slice(&[found.direction, found.mean, found.square]))
+            Ok(Values::from_slice(&[found.direction, found.first_moment, found.second_moment]))
         });
         let state = all.split_off(1);
         (all.swap_remove(0), state)

@@ -2,7 +2,7 @@
 
 use crate::{DType, Tensor, np};
 use std::sync::Arc;
-use training::schedule::{self, Real};
+use training::schedule::{self, ScheduleScalar};
 
 /// A number for each step, counted from 0.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ impl Schedule {
         let _here = crate::record::here();
         let step = step.cast(DType::F64);
         match self {
-            Schedule::Known(known) => known.at(&Step(step)).0,
+            Schedule::Known(known) => known.eval(&Step(step)).0,
             Schedule::Of(f) => f(&step),
         }
     }
@@ -47,20 +47,20 @@ impl Schedule {
 #[derive(Clone)]
 struct Step(Tensor);
 
-impl Real for Step {
-    fn number(&self, x: f64) -> Step {
+impl ScheduleScalar for Step {
+    fn constant(&self, x: f64) -> Step {
         Step(np::full_like(&self.0, x))
     }
 
-    fn plus(&self, x: f64) -> Step {
+    fn add_scalar(&self, x: f64) -> Step {
         Step(&self.0 + x)
     }
 
-    fn times(&self, x: f64) -> Step {
+    fn mul_scalar(&self, x: f64) -> Step {
         Step(&self.0 * x)
     }
 
-    fn over(&self, x: f64) -> Step {
+    fn div_scalar(&self, x: f64) -> Step {
         Step(&self.0 / x)
     }
 
@@ -76,15 +76,15 @@ impl Real for Step {
         Step(self.0.floor())
     }
 
-    fn power(&self, exponent: f64) -> Step {
+    fn pow_scalar(&self, exponent: f64) -> Step {
         Step(np::power(&self.0, exponent))
     }
 
-    fn exponent_of(&self, base: f64) -> Step {
+    fn exp_base(&self, base: f64) -> Step {
         Step((&self.0 * base.ln()).exp())
     }
 
-    fn below(&self, at: f64, before: &Step, then: &Step) -> Step {
+    fn select_below(&self, at: f64, before: &Step, then: &Step) -> Step {
         Step(np::where_(&np::less(&self.0, at), &before.0, &then.0))
     }
 }
@@ -125,7 +125,7 @@ pub fn join_schedules(schedules: &[Schedule], boundaries: &[usize]) -> Schedule 
     let known = |s: &Schedule| if let Schedule::Known(known) = s { Some(known.clone()) } else { None };
     let then = rest.iter().zip(boundaries).map(|(s, &at)| Some((at as f64, known(s)?)));
     if let (Some(first), Some(then)) = (known(first), then.collect::<Option<Vec<_>>>()) {
-        return schedule::Schedule::Joined { first: Box::new(first), then }.into();
+        return schedule::Schedule::Sequential { first: Box::new(first), then }.into();
     }
     let (first, rest, boundaries) = (first.clone(), rest.to_vec(), boundaries.to_vec());
     Schedule::of(move |t| {

@@ -22,9 +22,9 @@ fn update(numbers: adam::Adam, mut u: Update<'_>, grad: &Tensor, kept: Option<f6
             param = b.mul(param, kept)?;
         }
         let grad = b.cast(x[3], b.ty(param).dtype)?;
-        let found = numbers.update(b, [x[1], x[2]], grad, BiasCorrection::Folded { root2: x[5] })?;
+        let found = numbers.update(b, [x[1], x[2]], grad, BiasCorrection::PyTorchOrder { root2: x[5] })?;
         let param = apply_update(b, param, found.direction, 0.0, x[4])?;
-        Ok(Values::from_slice(&[param, found.mean, found.square]))
+        Ok(Values::from_slice(&[param, found.first_moment, found.second_moment]))
     });
     for (old, new) in [u.param, &m, &v].into_iter().zip(&new) {
         old.copy_(new).check()?;

@@ -109,7 +109,7 @@ impl Update<'_> {
             let p = self.param;
             // A moment outlives any region, so it is made outside of it.
             let zeros = Literal::zeros(p.ty().clone());
-            self.tensors.push(crate::trace::outside(|| engine_of(p).literal(&zeros)));
+            self.tensors.push(crate::trace::without_trace(|| engine_of(p).literal(&zeros)));
         }
         self.tensors[n].clone()
     }

@@ -98,7 +98,7 @@ impl GradScaler {
         let params: Vec<Tensor> = optimizer.shared().lock().groups.iter().flat_map(|g| g.params.clone()).collect();
         let owner = params.iter().find_map(|p| p.engine()).unwrap_or(engine());
         let scale = self.lock().scale;
-        let finite = ::engine::GradScaler::with(owner, scale, 1.0, 1.0, 1).unscale_(&params)?.item::<bool>()?;
+        let finite = ::engine::GradScaler::with_options(owner, scale, 1.0, 1.0, 1).unscale_(&params)?.item::<bool>()?;
         self.lock().finite = Some(finite);
         Ok(finite)
     }

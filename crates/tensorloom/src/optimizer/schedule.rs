@@ -67,14 +67,14 @@ impl LrSchedule for StepLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
         let steps = self.every.max(1) as usize;
         let stairs = Schedule::Exponential { init: base, steps, rate: self.gamma, begin: 0, staircase: true };
-        stairs.at(&(step as f64))
+        stairs.eval(&(step as f64))
     }
 }
 
 impl LrSchedule for CosineAnnealingLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
         let steps = self.steps.max(1) as f64;
-        Schedule::Cosine { from: base, to: self.min, steps, rests: false }.at(&(step as f64))
+        Schedule::Cosine { from: base, to: self.min, steps, rests: false }.eval(&(step as f64))
     }
 }
 
@@ -82,7 +82,7 @@ impl LrSchedule for LinearLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
         let (from, to) = (base * self.start, base * self.end);
         let line = Schedule::Linear { from, to, begin: 0.0, steps: self.steps as usize };
-        line.at(&(step as f64))
+        line.eval(&(step as f64))
     }
 }
 
@@ -91,7 +91,7 @@ impl LrSchedule for OneCycleLr {
         let cosine = |from, to, steps| Schedule::Cosine { from, to, steps, rests: true };
         let first = base / self.div;
         let (top, end) = (self.up * self.steps as f64 - 1.0, self.steps as f64 - 1.0);
-        cosine(first, base, top).then(top, cosine(base, first / self.final_div, end - top)).at(&(step as f64))
+        cosine(first, base, top).then(top, cosine(base, first / self.final_div, end - top)).eval(&(step as f64))
     }
 }
 
@@ -113,7 +113,7 @@ impl<S: LrSchedule> LrSchedule for WarmupLr<S> {
 /// A schedule as data, times the first rate.
 impl LrSchedule for Schedule {
     fn lr(&self, base: f64, step: u64) -> f64 {
-        base * self.at(&(step as f64))
+        base * self.eval(&(step as f64))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Optimizer, Shared, Update};
 use crate::{Result, Tensor, record};
 use ir::Values;
-use training::momentum::dampened;
+use training::momentum::momentum_with_dampening;
 
 /// Gradient descent with momentum.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Optimizer for Sgd {
             let share = if u.step == 1 { 1.0 } else { 1.0 - self.dampening };
             let entering = if share == 1.0 { grad.clone() } else { &grad * share };
             let new = record::many(2, &[&buffer, &grad, &entering], |b, v| {
-                Ok(Values::from_slice(&dampened(b, v[0], v[1], v[2], self.momentum, self.nesterov)?))
+                Ok(Values::from_slice(&momentum_with_dampening(b, v[0], v[1], v[2], self.momentum, self.nesterov)?))
             });
             buffer.copy_(&new[1]).check()?;
             grad = new[0].clone();

@@ -112,7 +112,7 @@ pub fn dirichlet(key: &Tensor, alpha: &Tensor, shape: &[usize], dtype: DType) ->
 #[track_caller]
 pub fn chisquare(key: &Tensor, shape: &[usize], dtype: DType, df: impl Into<Operand>) -> Tensor {
     let _here = crate::record::here();
-    let half = df.into().of(&crate::engine_of(key).zeros(dtype, &[])) / 2.0;
+    let half = df.into().to_tensor_like(&crate::engine_of(key).zeros(dtype, &[])) / 2.0;
     loggamma(key, shape, dtype, &half).exp() * 2.0
 }
 
@@ -121,7 +121,7 @@ pub fn chisquare(key: &Tensor, shape: &[usize], dtype: DType, df: impl Into<Oper
 pub fn t(key: &Tensor, shape: &[usize], dtype: DType, df: impl Into<Operand>) -> Tensor {
     let _here = crate::record::here();
     let (kn, kg) = super::split2(key);
-    let half = df.into().of(&crate::engine_of(key).zeros(dtype, &[])) / 2.0;
+    let half = df.into().to_tensor_like(&crate::engine_of(key).zeros(dtype, &[])) / 2.0;
     let n = super::normal(&kn, shape, dtype);
     n * (&half / gamma(&kg, shape, dtype, &half)).sqrt()
 }

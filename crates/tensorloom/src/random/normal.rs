@@ -97,7 +97,7 @@ pub fn double_sided_maxwell(
     let (k1, k2) = super::split2(key);
     let size = maxwell(&k1, shape, dtype);
     let sign = super::rademacher(&k2, shape, dtype);
-    let (scale, loc) = (scale.into().of(&size), loc.into().of(&size));
+    let (scale, loc) = (scale.into().to_tensor_like(&size), loc.into().to_tensor_like(&size));
     sign * size * scale + loc
 }
 

@@ -65,7 +65,7 @@ pub fn pmin(x: &Tensor, axes: impl AxisNames) -> Tensor {
 #[track_caller]
 pub fn pvary(x: &Tensor, axes: impl AxisNames) -> Tensor {
     let _here = record::here();
-    collective("pvary", x, &axes, Kind::Vary)
+    collective("pvary", x, &axes, Kind::PVary)
 }
 
 /// Everyone's values side by side along an axis; each rank has a copy.
@@ -82,7 +82,7 @@ pub fn pvary(x: &Tensor, axes: impl AxisNames) -> Tensor {
 pub fn all_gather(x: &Tensor, axes: impl AxisNames, axis: isize) -> Tensor {
     let _here = record::here();
     match axis_of("all_gather", x, axis) {
-        Ok(dim) => collective("all_gather", x, &axes, Kind::Gather { dim, same: false, turn: 0 }),
+        Ok(dim) => collective("all_gather", x, &axes, Kind::AllGather { dim, same: false, turn: 0 }),
         Err(bad) => bad,
     }
 }
@@ -92,7 +92,7 @@ pub fn all_gather(x: &Tensor, axes: impl AxisNames, axis: isize) -> Tensor {
 pub fn psum_scatter(x: &Tensor, axes: impl AxisNames, axis: isize) -> Tensor {
     let _here = record::here();
     match axis_of("psum_scatter", x, axis) {
-        Ok(dim) => collective("psum_scatter", x, &axes, Kind::SumScatter { dim }),
+        Ok(dim) => collective("psum_scatter", x, &axes, Kind::ReduceScatter { dim }),
         Err(bad) => bad,
     }
 }

@@ -59,7 +59,7 @@ fn part(t: &Tensor, sharding: &Sharding, rank: usize, devices: usize) -> Tensor 
     if let Some(e) = t.error() {
         return Tensor::from_error(e);
     }
-    let place = match sharding.spec.part(&sharding.mesh, t.ty(), rank) {
+    let place = match sharding.spec.shard_range(&sharding.mesh, t.ty(), rank) {
         Ok(place) => place,
         Err(p) => return Tensor::from_error(call_error("device_put", p.to_string(), &record::place())),
     };
@@ -131,10 +131,10 @@ impl<T: Tree> Sharded<T> {
         if let Some(e) = parts.iter().find_map(|t| t.error()) {
             return Err(e);
         }
-        let ty = spec.global(mesh, parts[0].ty()).map_err(|p| record::error("whole", p.to_string()))?;
+        let ty = spec.global_type(mesh, parts[0].ty()).map_err(|p| record::error("whole", p.to_string()))?;
         let mut found: BTreeMap<Vec<usize>, Tensor> = BTreeMap::new();
         for (rank, part) in parts.iter().enumerate() {
-            let place = spec.part(mesh, &ty, rank).map_err(|p| record::error("whole", p.to_string()))?;
+            let place = spec.shard_range(mesh, &ty, rank).map_err(|p| record::error("whole", p.to_string()))?;
             let start: Vec<usize> = place.iter().map(|p| p.0).collect();
             let here = || if crate::devices().len() > 1 { part.to(0) } else { part.clone() };
             found.entry(start).or_insert_with(here);

@@ -101,7 +101,7 @@ impl<F> ShardMap<F> {
         }
         let specs = self.ins.spread(args, "in_specs", at)?;
         let part = |(i, (t, spec)): (usize, (&Tensor, &Spec))| {
-            let local = spec.local(&self.mesh, t.ty());
+            let local = spec.local_type(&self.mesh, t.ty());
             local.map_err(|p| call_error("shard_map", format!("argument {i}: {p}"), at))
         };
         let types = leaves.iter().zip(&specs).enumerate().map(part).collect::<Result<_>>()?;

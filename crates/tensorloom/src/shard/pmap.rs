@@ -62,7 +62,7 @@ impl<F> Pmap<F> {
             let own = args.map(|t| t.squeeze(0));
             self.f.apply(own).map(|t| t.unsqueeze(0))
         };
-        let along = Spec::along(0, &self.axis);
+        let along = Spec::shard_dim(0, &self.axis);
         shard_map(&mesh, one).in_specs(along.clone()).out_specs(along).call(args)
     }
 }

@@ -54,7 +54,7 @@ fn record<M: Module + Tree, B: Tree>(
         let mut next = batch_inputs.iter();
         let batch = batch.rebuild(&mut || next.next().expect("one for each leaf").clone());
         let value = match training {
-            true => ::engine::extension::keeping_arguments(|| ::engine::draw_by(&key[0], || loss(&inside, batch))),
+            true => ::engine::extension::with_recorded_arguments(|| ::engine::with_rng_key(&key[0], || loss(&inside, batch))),
             false => loss(&inside, batch),
         };
         // Buffers may have been written to: what they hold now is what they are after the step.
@@ -160,10 +160,10 @@ pub(super) fn objective<M: Module + Tree, B: Tree>(
     let objective = LossGraph {
         loss: ordered(&step, true)?,
         eval_loss: ordered(&plain, false)?,
-        batch: k,
+        num_batch_inputs: k,
         needs_rng: true,
         amax_histories: Vec::new(),
-        buffers: buffers.len(),
+        num_buffers: buffers.len(),
         trained: params.iter().map(|(_, t)| ParamOptions::new(t.rank() > 1)).collect(),
         asserts: Vec::new(),
     };

@@ -48,7 +48,7 @@ impl Default for Settings {
             steps: 1000,
             accumulate: 1,
             rate: Schedule::Constant(1e-3),
-            optimizer: AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.01, max_grad_norm: 1.0 },
+            optimizer: AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, max_grad_norm: 1.0 },
             seed: 0,
             log_every: 10,
             eval_every: 100,
@@ -76,7 +76,7 @@ impl Settings {
         if let Some((name, _)) = counts.iter().find(|(_, n)| *n == 0) {
             return fail(format!("`{name}` is 0: give at least 1"));
         }
-        let AdamW { beta1, beta2, eps, decay, max_grad_norm: clip } = self.optimizer;
+        let AdamW { beta1, beta2, eps, weight_decay: decay, max_grad_norm: clip } = self.optimizer;
         for (name, beta) in [("beta1", beta1), ("beta2", beta2)] {
             if !(0.0..1.0).contains(&beta) {
                 return fail(format!("`optimizer.{name}` is {beta}: give a number from 0 to below 1"));
@@ -88,7 +88,7 @@ impl Settings {
             }
         }
         for step in [0, self.steps / 2, self.steps - 1] {
-            let rate = self.rate.rate(step);
+            let rate = self.rate.value_at(step);
             if !(rate.is_finite() && rate >= 0.0) {
                 return fail(format!(
                     "the learning rate of step {step} is {rate}: give a finite one that is not negative"
@@ -105,7 +105,7 @@ impl Settings {
             eval_every: self.eval_every,
             sample_every: usize::MAX,
             checkpoint_every: self.checkpoint_every,
-            keep: self.keep,
+            save_total_limit: self.keep,
         }
     }
 

@@ -45,7 +45,7 @@ pub(super) fn bytes_of<B: Tree>(batch: &B, types: &[Type], which: u64) -> Result
 
 /// Steps of a module on batches by their numbers.
 pub(super) struct Steps<'a, B> {
-    pub(super) core: training::Trainer,
+    pub(super) core: training::TrainStep,
     pub(super) params: Vec<String>,
     pub(super) buffers: Vec<String>,
     pub(super) types: Vec<Type>,
@@ -66,8 +66,8 @@ impl<B: Tree> TrainLoop for Steps<'_, B> {
     ) -> std::result::Result<(StepResult, Vec<Timing>), Fault> {
         let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); self.types.len()];
         for i in 0..self.accumulate as u64 {
-            let batch = (self.batches)(at.position + i).map_err(Fault)?;
-            let parts = bytes_of(&batch, &self.types, at.position + i).map_err(Fault)?;
+            let batch = (self.batches)(at.sequences_seen + i).map_err(Fault)?;
+            let parts = bytes_of(&batch, &self.types, at.sequences_seen + i).map_err(Fault)?;
             inputs.iter_mut().zip(parts).for_each(|(all, part)| all.extend(part));
         }
         self.core.set_batch(&inputs, rate, at.step)?;
@@ -95,7 +95,7 @@ impl<B: Tree> TrainLoop for Steps<'_, B> {
 
     fn norms(&mut self) -> std::result::Result<Vec<(String, f32, f32)>, Fault> {
         let [gradients, weights] = self.core.norms(self.backend)?;
-        Ok(training::norms::by_layer(&self.params, &gradients, &weights))
+        Ok(training::norms::norms_by_layer(&self.params, &gradients, &weights))
     }
 
     fn save(&self, folder: &Path, at: &CheckpointMeta, keep: usize) -> std::result::Result<PathBuf, Fault> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use training::checkpoint::{self, Checkpoint, CheckpointMeta};
 use training::report::RunMetadata;
-use training::{Lock, Log, NoProgress, Observer, Run, files};
+use training::{DirLock, RunLog, NoProgress, TrainObserver, TrainRun, files};
 
 /// A module with the loss that it is trained by.
 ///
@@ -74,7 +74,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         settings: &Settings,
         batches: impl Fn(u64) -> Result<B>,
         held_out: &[B],
-        observer: &mut dyn Observer,
+        observer: &mut dyn TrainObserver,
     ) -> Result<Finished> {
         let _here = record::here();
         let began = Instant::now();
@@ -91,10 +91,10 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
             let out = settings.out.display();
             return Err(record::error("Trainer", format!("{out}: no run to resume: there is no such folder")));
         }
-        files::make_folder(&settings.out).map_err(fault)?;
-        let _lock = Lock::take(&settings.out).map_err(fault)?;
+        files::create_dir_all(&settings.out).map_err(fault)?;
+        let _lock = DirLock::acquire(&settings.out).map_err(fault)?;
         let start = self.start(settings, observer)?;
-        checkpoint::clean(&checkpoints);
+        checkpoint::remove_incomplete(&checkpoints);
 
         let owner = engine_of(&params[0].1);
         let backend = owner.backend(params[0].1.device());
@@ -106,20 +106,20 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
             upload(&mut buffers.iter().map(|(_, t)| t))?,
             upload(&mut fixed.iter())?,
         ];
-        let core = training::Trainer::new(&objective, settings.optimizer, settings.accumulate, values, &*backend);
+        let core = training::TrainStep::new(&objective, settings.optimizer, settings.accumulate, values, &*backend);
         let core = core.map_err(fault)?.with_seed(settings.seed);
         let names = |list: &[(String, Tensor)]| list.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
         let (param_names, buffer_names) = (names(&params), names(&buffers));
 
         let lasting = settings.lasting();
         let map = lasting.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-        let mut at = CheckpointMeta { data, base, settings: map, ..CheckpointMeta::default() };
+        let mut at = CheckpointMeta { data_fingerprint: data, base_fingerprint: base, settings: map, ..CheckpointMeta::default() };
         let resumed = start.is_some();
         if let Some(checkpoint) = start {
             fits(&checkpoint.saved, &at)?;
             core.resume(&param_names, &buffer_names, &checkpoint).map_err(fault)?;
             at = checkpoint.saved;
-            observer.note(&format!("resumed at step {} of {}", at.step, settings.steps));
+            observer.on_message(&format!("resumed at step {} of {}", at.step, settings.steps));
         }
         let trained: usize = params.iter().map(|(_, t)| t.numel()).sum();
         let rows = types[0].shape.first().copied().unwrap_or(1);
@@ -127,24 +127,24 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         let facts = RunMetadata {
             model: settings.name.clone(),
             parameters: trained + fixed.iter().chain(buffers.iter().map(|(_, t)| t)).map(Tensor::numel).sum::<usize>(),
-            trained,
+            trainable_parameters: trained,
             backend: backend.name(),
-            train: rows * settings.accumulate * settings.steps,
-            valid: rows * held_out.len(),
-            unit: "examples",
-            speed: "examples",
-            rate: "`rate`",
-            planned: program.arena + program.inputs.iter().map(ir::Type::bytes).sum::<usize>(),
+            train_count: rows * settings.accumulate * settings.steps,
+            valid_count: rows * held_out.len(),
+            count_unit: "examples",
+            speed_unit: "examples",
+            learning_rate_name: "`rate`",
+            planned_bytes: program.arena_bytes + program.inputs.iter().map(ir::Type::bytes).sum::<usize>(),
             settings: lasting.iter().map(|(name, value)| (name.to_string(), value.clone())).collect(),
         };
         let held_out = held_out.iter().enumerate().map(|(i, batch)| bytes_of(batch, &types, i as u64));
         let held_out = held_out.collect::<Result<Vec<_>>>()?;
-        let log = Log::resume(&settings.out, at.step, "examples").map_err(fault)?;
+        let log = RunLog::resume(&settings.out, at.step, "examples").map_err(fault)?;
         let size = (settings.accumulate, (rows * settings.accumulate) as f64);
         let rate = settings.rate.clone();
-        let mut run = Run::new(settings.out.clone(), log, at, settings.cadence(), rate, size, facts, began);
+        let mut run = TrainRun::new(settings.out.clone(), log, at, settings.cadence(), rate, size, facts, began);
         if let Some(port) = settings.live {
-            run.serve(Some(port), observer).map_err(fault)?;
+            run.serve_live_report(Some(port), observer).map_err(fault)?;
         }
         if settings.tensorboard {
             run.write_events().map_err(fault)?;
@@ -163,8 +163,8 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         run.check_can_save(&steps, room, resumed, "make room, or give another folder `out`").map_err(fault)?;
         run.train(&mut steps, observer).map_err(|Fault(e)| e)?;
         let unsaved = run.save(&steps, observer);
-        run.report(&steps, observer);
-        run.show(true, true);
+        run.write_report(&steps, observer);
+        run.update_live_report(true, true);
 
         let values = steps.values()?;
         no_grad(|| {
@@ -181,17 +181,17 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         }
         let mut written = vec![path];
         written.extend(["index.html", "log.jsonl"].map(|name| settings.out.join(name)));
-        written.extend(checkpoint::list(&checkpoints).pop());
-        let (step, complete, valid, seconds) = (run.at.step, run.is_complete(), run.valid, run.at.seconds);
+        written.extend(checkpoint::list_checkpoints(&checkpoints).pop());
+        let (step, complete, valid, seconds) = (run.at.step, run.is_complete(), run.valid_loss, run.at.seconds);
         Ok(Finished { step, complete, loss: run.loss, valid, seconds, files: written })
     }
 
     /// The checkpoint that a run goes on from; none where it begins, in a folder that holds no other.
-    fn start(&self, settings: &Settings, observer: &mut dyn Observer) -> Result<Option<Checkpoint>> {
+    fn start(&self, settings: &Settings, observer: &mut dyn TrainObserver) -> Result<Option<Checkpoint>> {
         let fail = |reason: String| -> Error { record::error("Trainer", reason) };
         let (folder, out) = (settings.out.join("checkpoints"), settings.out.display());
         if !settings.resume {
-            return match checkpoint::list(&folder).is_empty() {
+            return match checkpoint::list_checkpoints(&folder).is_empty() {
                 true => Ok(None),
                 false => Err(fail(format!(
                     "{out} already holds a run: set `resume` to go on with it, or give another `out`"
@@ -200,7 +200,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         }
         let (found, faults) = checkpoint::latest(&folder);
         for fault in &faults {
-            observer.note(&format!("warning: {}", fault.error()));
+            observer.on_message(&format!("warning: {}", fault.error()));
         }
         match (found, &faults[..]) {
             (Some(found), _) => Ok(Some(found)),
@@ -216,12 +216,12 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
 /// Whether a run can go on from a checkpoint.
 fn fits(saved: &CheckpointMeta, own: &CheckpointMeta) -> Result<()> {
     let fail = |reason: String| Err(record::error("Trainer", reason));
-    if saved.base != own.base {
+    if saved.base_fingerprint != own.base_fingerprint {
         return fail(
             "the module or its loss is not the one that the run began with: put it back, or start anew with another `out`".into(),
         );
     }
-    if saved.data != own.data {
+    if saved.data_fingerprint != own.data_fingerprint {
         return fail("the first batch is not the one that the run began with: put the data back, or start anew with another `out`".into());
     }
     for (name, value) in &own.settings {

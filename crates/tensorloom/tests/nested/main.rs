@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const PROGRAMS: u64 = 300;
 
 fn inputs(p: &Program, rng: &mut Rng) -> Vec<Vec<f64>> {
-    p.inputs.iter().map(|s| (0..s.iter().product()).map(|_| rng.between(-1.0, 1.0)).collect()).collect()
+    p.inputs.iter().map(|s| (0..s.iter().product()).map(|_| rng.uniform(-1.0, 1.0)).collect()).collect()
 }
 
 /// What differs, or whether anything could be compared.

@@ -188,7 +188,7 @@ impl Maker<'_> {
     /// A variable, one of the newest more often.
     fn any(&mut self) -> Var {
         let n = self.vars.len();
-        let k = if self.rng.chance(0.5) { n.min(4) } else { n };
+        let k = if self.rng.bernoulli(0.5) { n.min(4) } else { n };
         n - 1 - self.rng.below(k)
     }
 
@@ -198,7 +198,7 @@ impl Maker<'_> {
     }
 
     fn number(&mut self) -> f64 {
-        (self.rng.between(-1.5, 1.5) * 8.0).round() / 8.0
+        (self.rng.uniform(-1.5, 1.5) * 8.0).round() / 8.0
     }
 
     fn statement(&mut self, scope: Scope, stmts: &mut Vec<Stmt>) {
@@ -211,7 +211,7 @@ impl Maker<'_> {
                 stmts.push(Stmt::Read(v));
             }
             _ => {
-                if scope.depth < 4 && (scope.depth < 2 || self.rng.chance(0.5)) {
+                if scope.depth < 4 && (scope.depth < 2 || self.rng.bernoulli(0.5)) {
                     self.call(scope, stmts);
                 } else {
                     self.op(scope, stmts);
@@ -345,7 +345,7 @@ impl Maker<'_> {
         }
         let to = *self.rng.pick(&mine);
         let shape = self.shape(to).to_vec();
-        let recorded = self.rng.chance(0.75) && !self.vars[to].detached;
+        let recorded = self.rng.bernoulli(0.75) && !self.vars[to].detached;
         let like = self.find(|i| i.shape == shape);
         let (write, from) = match self.rng.below(6) {
             0 => (Write::Add, like),
@@ -415,7 +415,7 @@ impl Maker<'_> {
             0 | 1 => {
                 bodies.push(self.body(inner, &arg_shapes, std::slice::from_ref(&out)));
                 pushed.push(out.clone());
-                let then = if self.rng.chance(0.5) { self.write(scope) } else { None };
+                let then = if self.rng.bernoulli(0.5) { self.write(scope) } else { None };
                 if then.is_some() {
                     pushed.push(out);
                 }
@@ -435,7 +435,7 @@ impl Maker<'_> {
                 let mut axes = vec![Some(a)];
                 for &v in &args[1..] {
                     let s = self.vars[v].shape.clone();
-                    axes.push((0..s.len()).find(|&a| s[a] == n).filter(|_| self.rng.chance(0.7)));
+                    axes.push((0..s.len()).find(|&a| s[a] == n).filter(|_| self.rng.bernoulli(0.7)));
                 }
                 let each: Vec<Vec<usize>> = arg_shapes
                     .iter()
@@ -480,7 +480,7 @@ impl Maker<'_> {
             }
             7 => {
                 // A loop of unknown length has no linear part.
-                let linear = self.rng.chance(0.3);
+                let linear = self.rng.bernoulli(0.3);
                 inner.times *= 2;
                 inner.reversed |= linear;
                 bodies.push(self.body(inner, &arg_shapes, std::slice::from_ref(&out)));
@@ -502,7 +502,7 @@ impl Maker<'_> {
                 if kind == 8 {
                     bodies.push(self.body(inner, &[c.clone(), x], &[c.clone(), out]));
                     pushed = vec![c, ys];
-                    Kind::Scan { reverse: self.rng.chance(0.3) }
+                    Kind::Scan { reverse: self.rng.bernoulli(0.3) }
                 } else {
                     args = vec![xs];
                     bodies.push(self.body(inner, &[x], &[out]));
@@ -532,7 +532,7 @@ impl Maker<'_> {
             }
             12 => {
                 // A checkpointed body of the engine may not write to its arguments.
-                let engines = self.rng.chance(0.5);
+                let engines = self.rng.bernoulli(0.5);
                 if engines {
                     inner.fenced = true;
                 }

@@ -1,16 +1,16 @@
 //! Writing checkpoints, and removing what is not needed any more.
 
-use super::{CheckpointMeta, Checksum, FORMAT, Fault, TensorShard, checked, list, main_file, open, rank_file};
+use super::{CheckpointMeta, Checksum, FORMAT_VERSION, CheckpointFault, TensorShard, verify_file, list_checkpoints, main_file, open, rank_file};
 use crate::error::{Error, Result};
 use crate::files::{self, AtomicFile};
 use crate::named_tensor::NamedTensor;
-use crate::tensor_file;
+use crate::safetensors_file;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Places as runs of neighbours: [first, count].
-fn described(parts: &[TensorShard]) -> Json {
+fn encode_shards(parts: &[TensorShard]) -> Json {
     let runs = |indices: &Vec<usize>| {
         let mut runs: Vec<[usize; 2]> = Vec::new();
         for &i in indices {
@@ -22,21 +22,21 @@ fn described(parts: &[TensorShard]) -> Json {
         runs
     };
     let one = |part: &TensorShard| {
-        let places: Vec<_> = part.places.iter().map(runs).collect();
-        (part.tensor.name.clone(), json!({ "shape": part.whole, "places": places }))
+        let places: Vec<_> = part.axis_indices.iter().map(runs).collect();
+        (part.tensor.name.clone(), json!({ "shape": part.full_shape, "places": places }))
     };
     Json::Object(parts.iter().map(one).collect())
 }
 
 /// Writes what a rank other than 0 has of a checkpoint; gives its checksum.
-pub fn write_rank(folder: &Path, step: usize, rank: usize, parts: &[TensorShard]) -> Result<String> {
-    files::make_folder(folder)?;
+pub fn write_rank_file(folder: &Path, step: usize, rank: usize, parts: &[TensorShard]) -> Result<String> {
+    files::create_dir_all(folder)?;
     let path = rank_file(&main_file(folder, step), rank);
-    let state = json!({ "format": FORMAT, "step": step, "rank": rank, "parts": described(parts) }).to_string();
+    let state = json!({ "format": FORMAT_VERSION, "step": step, "rank": rank, "parts": encode_shards(parts) }).to_string();
     let tensors: Vec<NamedTensor> = parts.iter().map(|part| part.tensor.clone()).collect();
     let sum = Checksum::of(&state, &tensors);
     let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum.clone())]);
-    tensor_file::write_if(&path, &tensors, texts, |written| match checked(written) {
+    safetensors_file::write_verified(&path, &tensors, texts, |written| match verify_file(written) {
         Ok(_) => Ok(()),
         Err(fault) => {
             Err(Error::file(&path, format!("not as it was written when it was read back: {}", fault.error())))
@@ -51,7 +51,7 @@ pub fn write(folder: &Path, saved: &CheckpointMeta, tensors: &[NamedTensor], kee
 }
 
 /// The same of several ranks: `parts` are rank 0's, `ranks` those that have written theirs, with their checksums.
-pub fn write_main(
+pub fn write_main_file(
     folder: &Path,
     saved: &CheckpointMeta,
     parts: &[TensorShard],
@@ -60,7 +60,7 @@ pub fn write_main(
 ) -> Result<PathBuf> {
     let tensors: Vec<NamedTensor> = parts.iter().map(|part| part.tensor.clone()).collect();
     let ranks: serde_json::Map<String, Json> = ranks.iter().map(|(r, sum)| (r.to_string(), json!(sum))).collect();
-    write_with(folder, saved, &tensors, json!({ "parts": described(parts), "ranks": ranks }), keep)
+    write_with(folder, saved, &tensors, json!({ "parts": encode_shards(parts), "ranks": ranks }), keep)
 }
 
 fn write_with(
@@ -70,11 +70,11 @@ fn write_with(
     more: Json,
     keep: usize,
 ) -> Result<PathBuf> {
-    files::make_folder(folder)?;
+    files::create_dir_all(folder)?;
     let path = main_file(folder, saved.step);
     let mut state = json!({
-        "format": FORMAT, "step": saved.step, "position": saved.position, "data": saved.data, "base": saved.base,
-        "since_sum": saved.since.0.to_bits(), "since_count": saved.since.1, "seconds": saved.seconds,
+        "format": FORMAT_VERSION, "step": saved.step, "position": saved.sequences_seen, "data": saved.data_fingerprint, "base": saved.base_fingerprint,
+        "since_sum": saved.loss_since_log.0.to_bits(), "since_count": saved.loss_since_log.1, "seconds": saved.seconds,
         "settings": saved.settings,
     });
     if let (Some(state), Json::Object(more)) = (state.as_object_mut(), more) {
@@ -83,7 +83,7 @@ fn write_with(
     let state = state.to_string();
     let sum = Checksum::of(&state, tensors);
     let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum)]);
-    tensor_file::write_if(&path, tensors, texts, |written| match checked(written) {
+    safetensors_file::write_verified(&path, tensors, texts, |written| match verify_file(written) {
         Ok(_) => Ok(()),
         Err(fault) => {
             Err(Error::file(&path, format!("not as it was written when it was read back: {}", fault.error())))
@@ -96,9 +96,9 @@ fn write_with(
 /// Removes damaged checkpoints, and those older than the newest `keep` good ones, of which one has just been written. What
 /// is good and of a later step is nobody's to remove.
 fn prune(folder: &Path, written: &Path, keep: usize) {
-    let all = list(folder);
+    let all = list_checkpoints(folder);
     let own = all.iter().position(|path| path == written).unwrap_or(all.len());
-    let damaged = |path: &Path| matches!(open(path), Err(Fault::Damaged(_)));
+    let damaged = |path: &Path| matches!(open(path), Err(CheckpointFault::Damaged(_)));
     let later = all.iter().skip(own + 1).filter(|path| damaged(path));
     let mut good = 1;
     let older = all[..own].iter().rev().filter(|path| {
@@ -107,7 +107,7 @@ fn prune(folder: &Path, written: &Path, keep: usize) {
         }
         let found = open(path);
         good += usize::from(found.is_ok());
-        matches!(found, Err(Fault::Damaged(_)))
+        matches!(found, Err(CheckpointFault::Damaged(_)))
     });
     for path in later.chain(older) {
         let _ = files::remove(path);
@@ -125,7 +125,7 @@ fn rank_files(main: &Path) -> Vec<PathBuf> {
 }
 
 /// Removes files that a crash left half written, and parts without a checkpoint. Only the run that owns the folder may.
-pub fn clean(folder: &Path) {
+pub fn remove_incomplete(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().to_string();
         let alone =
@@ -137,14 +137,14 @@ pub fn clean(folder: &Path) {
 }
 
 /// Finds out whether so many bytes could be written to a folder, and leaves nothing there.
-pub fn try_room(folder: &Path, bytes: usize) -> Result<()> {
-    files::make_folder(folder)?;
+pub fn check_disk_space(folder: &Path, bytes: usize) -> Result<()> {
+    files::create_dir_all(folder)?;
     let mut file = AtomicFile::create(&folder.join("room"))?;
     let block = vec![0; (1 << 20).min(bytes)];
     let mut left = bytes;
     while left > 0 {
         let n = left.min(block.len());
-        file.add(&block[..n])?;
+        file.write_bytes(&block[..n])?;
         left -= n;
     }
     file.sync()

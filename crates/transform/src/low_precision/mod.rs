@@ -13,43 +13,43 @@ mod state;
 
 use ir::ops::{Call, Composite, Dot, Name, RaggedDot, RaggedMode, Remat, Scan};
 use ir::{Builder, DType, Graph, GraphBuilder, Node, Op, Result, Type, Value, Values};
-pub use rounding::{DelayedScaling, LowPrecision, Rounding, Scaling, rounded, rounded_gradient};
+pub use rounding::{DelayedScaling, LowPrecision, Rounding, Scaling, round_operand, round_gradient};
 pub use state::{Stateful, with_state};
 use std::sync::Arc;
 
 /// The name (`ir::ops::Name`) of a product that keeps its own precision.
-pub const AS_WRITTEN: &str = "as written";
+pub const KEEP_PRECISION: &str = "as written";
 
 /// What products are rounded to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FewBits {
+pub struct MatmulRounding {
     /// Left operands: activations.
-    pub left: Rounding,
+    pub lhs: Rounding,
     /// Right operands: weights.
-    pub right: Rounding,
+    pub rhs: Rounding,
     /// Results, if they are to be rounded to few bits.
     pub output: Option<Rounding>,
     /// A wide float that results are rounded to.
-    pub wide: Option<DType>,
+    pub output_dtype: Option<DType>,
     /// Cotangents of results.
-    pub backward: Option<Rounding>,
+    pub cotangent: Option<Rounding>,
 }
 
-impl FewBits {
+impl MatmulRounding {
     /// Both operands alike, and nothing else. Blocks of 4-bit floats have the better of two scales.
-    pub const fn new(forward: Rounding) -> FewBits {
-        let forward = forward.fitted();
-        FewBits { left: forward, right: forward, output: None, wide: None, backward: None }
+    pub const fn new(forward: Rounding) -> MatmulRounding {
+        let forward = forward.with_adaptive_block_scale();
+        MatmulRounding { lhs: forward, rhs: forward, output: None, output_dtype: None, cotangent: None }
     }
 
     /// With cotangents rounded.
-    pub const fn backward(self, how: Rounding) -> FewBits {
-        FewBits { backward: Some(how), ..self }
+    pub const fn with_cotangent_rounding(self, how: Rounding) -> MatmulRounding {
+        MatmulRounding { cotangent: Some(how), ..self }
     }
 }
 
 /// Rewrites the products of a graph.
-pub fn few_bits(graph: &Graph, how: &FewBits) -> Result<Graph> {
+pub fn round_matmuls(graph: &Graph, how: &MatmulRounding) -> Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let last = results(graph);
@@ -70,8 +70,8 @@ fn results(graph: &Graph) -> Vec<bool> {
     is
 }
 
-fn inline(b: &mut Builder, graph: &Graph, args: &[Value], how: &FewBits, last: &[bool]) -> Result<Vec<Value>> {
-    let written = as_written(graph);
+fn inline(b: &mut Builder, graph: &Graph, args: &[Value], how: &MatmulRounding, last: &[bool]) -> Result<Vec<Value>> {
+    let written = full_precision_values(graph);
     let kept: Vec<bool> = last.iter().zip(&written).map(|(a, b)| *a || *b).collect();
     graph.inline_with(args, |node, operands| {
         b.loc = node.loc.clone();
@@ -80,10 +80,10 @@ fn inline(b: &mut Builder, graph: &Graph, args: &[Value], how: &FewBits, last: &
 }
 
 /// Values that keep their own precision.
-fn as_written(graph: &Graph) -> Vec<bool> {
+fn full_precision_values(graph: &Graph) -> Vec<bool> {
     let mut is = vec![false; graph.num_values()];
     for node in graph.nodes() {
-        if matches!(&node.op, Op::Name(name) if name.name == AS_WRITTEN) {
+        if matches!(&node.op, Op::Name(name) if name.name == KEEP_PRECISION) {
             is[node.args[0].0 as usize] = true;
         }
     }
@@ -91,42 +91,42 @@ fn as_written(graph: &Graph) -> Vec<bool> {
 }
 
 /// `x · w` of rounded operands, in f32.
-fn product(b: &mut Builder, dot: &Dot, x: Value, w: Value, how: &FewBits) -> Result<Value> {
+fn product(b: &mut Builder, dot: &Dot, x: Value, w: Value, how: &MatmulRounding) -> Result<Value> {
     let axis = |contract: &[usize], rank: usize| contract.first().copied().unwrap_or(rank.saturating_sub(1));
     let (left, right) = (axis(&dot.lhs_contract, b.ty(x).rank()), axis(&dot.rhs_contract, b.ty(w).rank()));
-    let x = rounded(b, x, left, &how.left)?;
-    let w = rounded(b, w, right, &how.right)?;
+    let x = round_operand(b, x, left, &how.lhs)?;
+    let w = round_operand(b, w, right, &how.rhs)?;
     rounded_product(b, dot, x, w, how)
 }
 
 /// The product of operands that are rounded already, in f32; its result and its cotangent are rounded as asked.
-pub fn rounded_product(b: &mut Builder, dot: &Dot, x: Value, w: Value, how: &FewBits) -> Result<Value> {
+pub fn rounded_product(b: &mut Builder, dot: &Dot, x: Value, w: Value, how: &MatmulRounding) -> Result<Value> {
     let wide = Dot { acc: DType::F32, out: DType::F32, ..dot.clone() };
     let y = b.one(wide.into(), &[x, w])?;
-    finished(b, y, how)
+    finish_product(b, y, how)
 }
 
 /// The same by groups of rows.
-pub fn rounded_groups(b: &mut Builder, dot: &RaggedDot, operands: [Value; 3], how: &FewBits) -> Result<Value> {
+pub fn rounded_groups(b: &mut Builder, dot: &RaggedDot, operands: [Value; 3], how: &MatmulRounding) -> Result<Value> {
     let wide = RaggedDot { acc: DType::F32, out: DType::F32, ..dot.clone() };
     let y = b.one(wide.into(), &operands)?;
-    finished(b, y, how)
+    finish_product(b, y, how)
 }
 
 /// What becomes of a product's result and of its cotangent.
-fn finished(b: &mut Builder, y: Value, how: &FewBits) -> Result<Value> {
+fn finish_product(b: &mut Builder, y: Value, how: &MatmulRounding) -> Result<Value> {
     // Once is enough.
-    let mut y = b.one(Name::new(AS_WRITTEN).into(), &[y])?;
+    let mut y = b.one(Name::new(KEEP_PRECISION).into(), &[y])?;
     if let Some(output) = &how.output {
         let axis = b.ty(y).rank().saturating_sub(1);
-        y = rounded(b, y, axis, output)?;
+        y = round_operand(b, y, axis, output)?;
     }
-    if let Some(dtype) = how.wide {
+    if let Some(dtype) = how.output_dtype {
         let narrow = b.cast(y, dtype)?;
         y = b.cast(narrow, DType::F32)?;
     }
-    match &how.backward {
-        Some(backward) => rounded_gradient(b, y, backward),
+    match &how.cotangent {
+        Some(backward) => round_gradient(b, y, backward),
         None => Ok(y),
     }
 }
@@ -154,7 +154,7 @@ fn is_linear(dot: &Dot, right: &Type) -> bool {
 
 /// Whether a graph has such products.
 fn has_linear(graph: &Graph) -> bool {
-    let written = as_written(graph);
+    let written = full_precision_values(graph);
     graph.nodes().iter().any(|node| match &node.op {
         Op::Dot(dot) => is_linear(dot, graph.ty(node.args[1])) && !written[node.outs[0].0 as usize],
         Op::RaggedDot(dot) => dot.mode == RaggedMode::Rows && !written[node.outs[0].0 as usize],
@@ -163,10 +163,10 @@ fn has_linear(graph: &Graph) -> bool {
 }
 
 fn is_library(c: &Composite) -> bool {
-    ir::composites::FAMILIES.iter().any(|f| f.name == c.name)
+    ir::composites::COMPOSITES.iter().any(|f| f.name == c.name)
 }
 
-fn node_into(b: &mut Builder, node: &Node, args: &[Value], how: &FewBits, last: bool) -> Result<Values> {
+fn node_into(b: &mut Builder, node: &Node, args: &[Value], how: &MatmulRounding, last: bool) -> Result<Values> {
     match &node.op {
         Op::Dot(dot) if !last && is_linear(dot, &b.ty(args[1])) => {
             let y = product(b, dot, args[0], args[1], how)?;
@@ -174,8 +174,8 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], how: &FewBits, last: 
         }
         Op::RaggedDot(dot) if !last && dot.mode == RaggedMode::Rows => {
             let (left, right) = (b.ty(args[0]).rank() - 1, b.ty(args[1]).rank() - 2);
-            let x = rounded(b, args[0], left, &how.left)?;
-            let w = rounded(b, args[1], right, &how.right)?;
+            let x = round_operand(b, args[0], left, &how.lhs)?;
+            let w = round_operand(b, args[1], right, &how.rhs)?;
             let y = rounded_groups(b, dot, [x, w, args[2]], how)?;
             Ok(Values::from_slice(&[b.cast(y, dot.out)?]))
         }
@@ -186,7 +186,7 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], how: &FewBits, last: 
         }
         Op::Call(c) if has_linear(&c.body) => b.emit(Call::new(body(&c.body, how, last)?).into(), args),
         Op::Remat(r) if has_linear(&r.body) => {
-            b.emit(Remat::with(body(&r.body, how, last)?, r.policy.clone()).into(), args)
+            b.emit(Remat::with_policy(body(&r.body, how, last)?, r.policy.clone()).into(), args)
         }
         Op::Scan(s) if has_linear(&s.body) => {
             let scan = Scan { body: Arc::new(body(&s.body, how, false)?), ..s.clone() };
@@ -196,7 +196,7 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], how: &FewBits, last: 
     }
 }
 
-fn body(graph: &Graph, how: &FewBits, last: bool) -> Result<Graph> {
+fn body(graph: &Graph, how: &MatmulRounding, last: bool) -> Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let last = if last { results(graph) } else { vec![false; graph.num_values()] };

@@ -40,12 +40,12 @@ impl LowPrecision {
     }
 
     /// The format of a name.
-    pub fn named(name: &str) -> Option<LowPrecision> {
+    pub fn from_name(name: &str) -> Option<LowPrecision> {
         LowPrecision::ALL.into_iter().find(|few| few.name() == name)
     }
 
     /// The largest number before it is scaled.
-    pub const fn most(self) -> f64 {
+    pub const fn max_finite(self) -> f64 {
         match self {
             LowPrecision::E4M3 => 448.0,
             LowPrecision::E5M2 => 57344.0,
@@ -70,12 +70,12 @@ impl LowPrecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
     /// One scale for a tensor.
-    Tensor,
+    PerTensor,
     /// One for each row along the summed axis: of a matrix an output channel, of activations a token.
-    Rows,
+    PerRow,
     /// One for each block of so many rows and columns, or what is left of one at the edges. Of E2M1, blocks with 16 columns have
     /// NVFP4's scales (E4M3 under one of f32), those with 32 MXFP4's (powers of two); any other format has scales of f32.
-    Blocks(usize, usize),
+    PerBlock(usize, usize),
 }
 
 /// Delayed scaling: a scale for each tensor, by the largest magnitudes of earlier steps.
@@ -97,50 +97,50 @@ pub struct Rounding {
     /// Headroom: the largest number is so much (as a part of one) below the format's.
     pub margin: f64,
     /// Scales of earlier steps, where a step keeps state.
-    pub delay: Option<DelayedScaling>,
+    pub delayed_scaling: Option<DelayedScaling>,
     /// Up or down by chance, as far as it is to either side, where a step has a key; to nearest otherwise.
     pub stochastic: bool,
     /// Of NVFP4's blocks: whether the largest number of a block becomes 6 or 4, whichever has the smaller error. Between 4 and 6
     /// the grid has nothing, so blocks with several large numbers lose by the larger scale.
-    pub fitted: bool,
+    pub adaptive_block_scale: bool,
 }
 
 impl Rounding {
     /// To nearest, scaled by the tensor at hand: a scale for each group of 16 in E2M1, one for all elsewhere.
     pub const fn new(format: LowPrecision) -> Rounding {
         let scaling = match format {
-            LowPrecision::E2M1 => Scaling::Blocks(1, 16),
-            _ => Scaling::Tensor,
+            LowPrecision::E2M1 => Scaling::PerBlock(1, 16),
+            _ => Scaling::PerTensor,
         };
-        Rounding { format, scaling, margin: 0.0, delay: None, stochastic: false, fitted: false }
+        Rounding { format, scaling, margin: 0.0, delayed_scaling: None, stochastic: false, adaptive_block_scale: false }
     }
 
     /// With other scales.
-    pub const fn scaled(self, scaling: Scaling) -> Rounding {
+    pub const fn with_scaling(self, scaling: Scaling) -> Rounding {
         Rounding { scaling, ..self }
     }
 
     /// With the better of two scales for each of NVFP4's blocks; other formats have one.
-    pub const fn fitted(self) -> Rounding {
-        Rounding { fitted: matches!(self.format, LowPrecision::E2M1), ..self }
+    pub const fn with_adaptive_block_scale(self) -> Rounding {
+        Rounding { adaptive_block_scale: matches!(self.format, LowPrecision::E2M1), ..self }
     }
 
     /// Whether blocks have a choice of scales.
-    fn chooses(&self) -> bool {
-        let nvfp4 = matches!(self.scaling, Scaling::Blocks(_, columns) if columns % 32 != 0);
-        self.fitted && nvfp4 && self.format == LowPrecision::E2M1 && !self.stochastic && self.delay.is_none()
+    fn has_scale_choice(&self) -> bool {
+        let nvfp4 = matches!(self.scaling, Scaling::PerBlock(_, columns) if columns % 32 != 0);
+        self.adaptive_block_scale && nvfp4 && self.format == LowPrecision::E2M1 && !self.stochastic && self.delayed_scaling.is_none()
     }
 
     /// In words, as `explain` says it.
-    pub fn words(&self) -> String {
-        let scales = match (self.delay, self.scaling) {
+    pub fn describe(&self) -> String {
+        let scales = match (self.delayed_scaling, self.scaling) {
             (Some(delay), _) => format!("delayed scaling over {} steps", delay.history),
-            (None, Scaling::Tensor) => "a scale for each tensor".to_string(),
-            (None, Scaling::Rows) => "a scale for each row".to_string(),
-            (None, Scaling::Blocks(1, n)) => format!("scales of groups of {n}"),
-            (None, Scaling::Blocks(n, k)) => format!("scales of blocks of {n} by {k}"),
+            (None, Scaling::PerTensor) => "a scale for each tensor".to_string(),
+            (None, Scaling::PerRow) => "a scale for each row".to_string(),
+            (None, Scaling::PerBlock(1, n)) => format!("scales of groups of {n}"),
+            (None, Scaling::PerBlock(n, k)) => format!("scales of blocks of {n} by {k}"),
         };
-        let chance = match (self.stochastic, self.chooses()) {
+        let chance = match (self.stochastic, self.has_scale_choice()) {
             (true, _) => ", stochastic",
             (_, true) => ", the better of two for each",
             _ => "",
@@ -152,20 +152,20 @@ impl Rounding {
         let int = |n: usize| Attr::Int(i64::try_from(n).unwrap_or(i64::MAX));
         let mut params = vec![("to".into(), Attr::Word(self.format.name().into()))];
         match self.scaling {
-            Scaling::Tensor => {}
-            Scaling::Rows => params.push(("rows".into(), Attr::Bool(true))),
-            Scaling::Blocks(n, k) => params.extend([("down".into(), int(n)), ("across".into(), int(k))]),
+            Scaling::PerTensor => {}
+            Scaling::PerRow => params.push(("rows".into(), Attr::Bool(true))),
+            Scaling::PerBlock(n, k) => params.extend([("down".into(), int(n)), ("across".into(), int(k))]),
         }
         if self.margin != 0.0 {
             params.push(("margin".into(), Attr::Scalar(Scalar::from_f64(DType::F64, self.margin))));
         }
-        if let Some(DelayedScaling { history, interval }) = self.delay {
+        if let Some(DelayedScaling { history, interval }) = self.delayed_scaling {
             params.extend([("history".into(), int(history)), ("interval".into(), int(interval))]);
         }
         if self.stochastic {
             params.push(("stochastic".into(), Attr::Bool(true)));
         }
-        if self.fitted {
+        if self.adaptive_block_scale {
             params.push(("fitted".into(), Attr::Bool(true)));
         }
         params
@@ -176,26 +176,26 @@ impl Rounding {
         let Some(Attr::Word(name)) = c.param("to") else { return None };
         let int = |name: &str| c.int(name).and_then(|n| usize::try_from(n).ok());
         let scaling = match (c.flag("rows"), int("down"), int("across")) {
-            (true, ..) => Scaling::Rows,
-            (_, Some(n), Some(k)) => Scaling::Blocks(n, k),
-            _ => Scaling::Tensor,
+            (true, ..) => Scaling::PerRow,
+            (_, Some(n), Some(k)) => Scaling::PerBlock(n, k),
+            _ => Scaling::PerTensor,
         };
         let delay = int("history").zip(int("interval")).map(|(history, interval)| DelayedScaling { history, interval });
         let (margin, stochastic) = (c.float("margin").unwrap_or(0.0), c.flag("stochastic"));
         Some(Rounding {
-            format: LowPrecision::named(name)?,
+            format: LowPrecision::from_name(name)?,
             scaling,
             margin,
-            delay,
+            delayed_scaling: delay,
             stochastic,
-            fitted: c.flag("fitted"),
+            adaptive_block_scale: c.flag("fitted"),
         })
     }
 }
 
 /// What a step gives to a rounding besides the tensor.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Given {
+pub(super) struct RoundingState {
     /// `[scale, updates since, largest magnitudes..]`.
     pub(super) state: Option<Value>,
     /// `u32[2]`, and the number of the stream to draw from.
@@ -208,7 +208,7 @@ pub(super) const ROUNDED: &str = "rounded";
 pub(super) const ROUNDED_GRADIENT: &str = "rounded_gradient";
 
 /// A tensor rounded, in f32, with the identity as its derivative. `axis` is the one that is summed over.
-pub fn rounded(b: &mut Builder, x: Value, axis: usize, how: &Rounding) -> Result<Value> {
+pub fn round_operand(b: &mut Builder, x: Value, axis: usize, how: &Rounding) -> Result<Value> {
     let ty = b.ty(x);
     let last = ty.rank().saturating_sub(1);
     if ty.rank() == 0 || axis == last {
@@ -226,35 +226,35 @@ pub fn rounded(b: &mut Builder, x: Value, axis: usize, how: &Rounding) -> Result
 }
 
 /// A value as it is, whose cotangent is rounded.
-pub fn rounded_gradient(b: &mut Builder, y: Value, how: &Rounding) -> Result<Value> {
+pub fn round_gradient(b: &mut Builder, y: Value, how: &Rounding) -> Result<Value> {
     let composite = cotangent(&b.ty(y), how, &[])?;
     b.one(composite.into(), &[y])
 }
 
 /// Further operands of a rounding, as they come behind the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Further {
+pub(super) enum ExtraOperand {
     /// The state of delayed scaling, with so many steps.
     State(usize),
     /// A key, and the stream.
     Key(u32),
 }
 
-impl Further {
+impl ExtraOperand {
     pub(super) fn ty(self) -> ir::Type {
         match self {
-            Further::State(history) => ir::Type::new(DType::F32, &[2 + history]),
-            Further::Key(_) => ir::Type::new(DType::U32, &[2]),
+            ExtraOperand::State(history) => ir::Type::new(DType::F32, &[2 + history]),
+            ExtraOperand::Key(_) => ir::Type::new(DType::U32, &[2]),
         }
     }
 
-    fn inputs(all: &[Further], b: &mut Builder) -> Given {
-        let mut given = Given::default();
+    fn inputs(all: &[ExtraOperand], b: &mut Builder) -> RoundingState {
+        let mut given = RoundingState::default();
         for one in all {
             let value = b.graph.input(one.ty());
             match one {
-                Further::State(_) => given.state = Some(value),
-                Further::Key(stream) => given.key = Some((value, *stream)),
+                ExtraOperand::State(_) => given.state = Some(value),
+                ExtraOperand::Key(stream) => given.key = Some((value, *stream)),
             }
         }
         given
@@ -262,10 +262,10 @@ impl Further {
 }
 
 /// The composite that rounds a tensor of this type. The gradient of a state is its next value.
-pub(super) fn operand(ty: &ir::Type, how: &Rounding, further: &[Further]) -> Result<Composite> {
+pub(super) fn operand(ty: &ir::Type, how: &Rounding, further: &[ExtraOperand]) -> Result<Composite> {
     let mut body = Builder::new();
     let x = body.graph.input(ty.clone());
-    let given = Further::inputs(further, &mut body);
+    let given = ExtraOperand::inputs(further, &mut body);
     let y = round(&mut body, x, how, given)?;
     let out = body.ty(y);
     let body = body.finish(&[y]);
@@ -273,14 +273,14 @@ pub(super) fn operand(ty: &ir::Type, how: &Rounding, further: &[Further]) -> Res
     let derivative = match given.state {
         None => {
             own.graph.input(ty.clone());
-            Further::inputs(further, &mut own);
+            ExtraOperand::inputs(further, &mut own);
             let dx = own.graph.input(ty.clone());
             let dx = own.cast(dx, DType::F32)?;
             Derivative::Jvp(Arc::new(own.finish(&[dx])))
         }
         Some(_) => {
             let x = own.graph.input(ty.clone());
-            let given = Further::inputs(further, &mut own);
+            let given = ExtraOperand::inputs(further, &mut own);
             own.graph.input(out.clone());
             let ct = own.graph.input(out);
             let ct = own.cast(ct, ty.dtype)?;
@@ -288,17 +288,17 @@ pub(super) fn operand(ty: &ir::Type, how: &Rounding, further: &[Further]) -> Res
             Derivative::Vjp(Arc::new(own.finish(&[ct, next])))
         }
     };
-    Ok(Composite { name: ROUNDED.into(), params: how.params(), body: Arc::new(body), public: 1, derivative })
+    Ok(Composite { name: ROUNDED.into(), params: how.params(), body: Arc::new(body), num_public_outputs: 1, derivative })
 }
 
 /// The composite that rounds the cotangent of a tensor of this type. The gradient of a state is its next value.
-pub(super) fn cotangent(ty: &ir::Type, how: &Rounding, further: &[Further]) -> Result<Composite> {
+pub(super) fn cotangent(ty: &ir::Type, how: &Rounding, further: &[ExtraOperand]) -> Result<Composite> {
     let mut body = Builder::new();
     let v = body.graph.input(ty.clone());
-    Further::inputs(further, &mut body);
+    ExtraOperand::inputs(further, &mut body);
     let mut vjp = Builder::new();
     vjp.graph.input(ty.clone());
-    let given = Further::inputs(further, &mut vjp);
+    let given = ExtraOperand::inputs(further, &mut vjp);
     vjp.graph.input(ty.clone());
     let ct = vjp.graph.input(ty.clone());
     let rounded = round(&mut vjp, ct, how, given)?;
@@ -310,44 +310,44 @@ pub(super) fn cotangent(ty: &ir::Type, how: &Rounding, further: &[Further]) -> R
         name: ROUNDED_GRADIENT.into(),
         params: how.params(),
         body: Arc::new(body.finish(&[v])),
-        public: 1,
+        num_public_outputs: 1,
         derivative: Derivative::Vjp(Arc::new(vjp.finish(&outs))),
     })
 }
 
 /// The rounding itself, in f32.
-fn round(b: &mut Builder, x: Value, how: &Rounding, given: Given) -> Result<Value> {
+fn round(b: &mut Builder, x: Value, how: &Rounding, given: RoundingState) -> Result<Value> {
     let ty = b.ty(x);
     let wide = b.cast(x, DType::F32)?;
     if ty.numel() == 0 {
         return Ok(wide);
     }
-    if how.chooses() {
-        return better(b, wide, how);
+    if how.has_scale_choice() {
+        return best_block_scale(b, wide, how);
     }
     let scale = match given.state {
-        Some(state) => remembered(b, wide, how, state)?,
-        None => scales(b, wide, how, how.format.most())?,
+        Some(state) => delayed_scale(b, wide, how, state)?,
+        None => current_scales(b, wide, how, how.format.max_finite())?,
     };
-    on_grid(b, wide, how, scale, given)
+    round_to_grid(b, wide, how, scale, given)
 }
 
 /// Each block with the largest of its numbers at 6 or at 4: where the sum of squared errors is smaller.
-fn better(b: &mut Builder, wide: Value, how: &Rounding) -> Result<Value> {
+fn best_block_scale(b: &mut Builder, wide: Value, how: &Rounding) -> Result<Value> {
     let mut tried = Vec::with_capacity(2);
     for top in [6.0, 4.0] {
-        let scale = scales(b, wide, how, top)?;
-        let y = on_grid(b, wide, how, scale, Given::default())?;
+        let scale = current_scales(b, wide, how, top)?;
+        let y = round_to_grid(b, wide, how, scale, RoundingState::default())?;
         let off = b.sub(y, wide)?;
         let off = b.mul(off, off)?;
-        tried.push((y, in_blocks(b, ReduceKind::Sum, off, how.scaling)?));
+        tried.push((y, reduce_blocks(b, ReduceKind::Sum, off, how.scaling)?));
     }
     let worse = b.compare(Compare::Lt, tried[1].1, tried[0].1)?;
     b.select(worse, tried[1].0, tried[0].0)
 }
 
 /// Numbers on the format's grid under scales; those of zero count as one.
-fn on_grid(b: &mut Builder, wide: Value, how: &Rounding, scale: Value, given: Given) -> Result<Value> {
+fn round_to_grid(b: &mut Builder, wide: Value, how: &Rounding, scale: Value, given: RoundingState) -> Result<Value> {
     let ty = b.ty(wide);
     let (zero, one) = (b.full_like(scale, 0.0)?, b.full_like(scale, 1.0)?);
     let nothing = b.compare(Compare::Eq, scale, zero)?;
@@ -356,19 +356,19 @@ fn on_grid(b: &mut Builder, wide: Value, how: &Rounding, scale: Value, given: Gi
     let codes = match given.key {
         Some((key, stream)) if how.stochastic => {
             let noise = uniform(b, key, stream, &ty.shape)?;
-            by_chance(b, shrunk, how.format, noise)?
+            round_stochastic(b, shrunk, how.format, noise)?
         }
-        _ => nearest(b, shrunk, how.format)?,
+        _ => round_nearest(b, shrunk, how.format)?,
     };
     b.mul(codes, scale)
 }
 
 /// The scale of each element, by the tensor at hand: the largest becomes `top`.
-fn scales(b: &mut Builder, wide: Value, how: &Rounding, top: f64) -> Result<Value> {
+fn current_scales(b: &mut Builder, wide: Value, how: &Rounding, top: f64) -> Result<Value> {
     let size = b.unary(Unary::Abs, wide)?;
-    let most = in_blocks(b, ReduceKind::Max, size, how.scaling)?;
+    let most = reduce_blocks(b, ReduceKind::Max, size, how.scaling)?;
     match (how.format, how.scaling) {
-        (LowPrecision::E2M1, Scaling::Blocks(_, columns)) if columns % 32 == 0 => {
+        (LowPrecision::E2M1, Scaling::PerBlock(_, columns)) if columns % 32 == 0 => {
             // OCP: the exponent of the largest less that of the format's own largest, rounded down.
             let raw = b.one(Bitcast(DType::U32).into(), &[most])?;
             let e = bits(b, Binary::Shr, raw, 23)?;
@@ -378,10 +378,10 @@ fn scales(b: &mut Builder, wide: Value, how: &Rounding, top: f64) -> Result<Valu
             let e = bits(b, Binary::Shl, e, 23)?;
             b.one(Bitcast(DType::F32).into(), &[e])
         }
-        (LowPrecision::E2M1, Scaling::Blocks(..)) => {
-            let all = in_blocks(b, ReduceKind::Max, size, Scaling::Tensor)?;
+        (LowPrecision::E2M1, Scaling::PerBlock(..)) => {
+            let all = reduce_blocks(b, ReduceKind::Max, size, Scaling::PerTensor)?;
             // Where scales may be 6/4 of what they would be, there is room for that.
-            let room = if how.chooses() { 256.0 } else { 448.0 };
+            let room = if how.has_scale_choice() { 256.0 } else { 448.0 };
             let all = b.scale(all, (1.0 + how.margin) / (room * 6.0))?;
             let (zero, one) = (b.full_like(all, 0.0)?, b.full_like(all, 1.0)?);
             let nothing = b.compare(Compare::Eq, all, zero)?;
@@ -398,21 +398,21 @@ fn scales(b: &mut Builder, wide: Value, how: &Rounding, top: f64) -> Result<Valu
 }
 
 /// The scale that a state holds; the first step, which has no history, scales by the tensor at hand.
-fn remembered(b: &mut Builder, wide: Value, how: &Rounding, state: Value) -> Result<Value> {
+fn delayed_scale(b: &mut Builder, wide: Value, how: &Rounding, state: Value) -> Result<Value> {
     let shape = b.ty(wide).shape;
     let own = b.slice_axis(state, 0, 0, 1)?;
     let own = b.reshape(own, &[])?;
     let own = b.splat(own, &shape)?;
-    let now = scales(b, wide, &Rounding { scaling: Scaling::Tensor, ..*how }, how.format.most())?;
+    let now = current_scales(b, wide, &Rounding { scaling: Scaling::PerTensor, ..*how }, how.format.max_finite())?;
     let zero = b.full_like(own, 0.0)?;
     let fresh = b.compare(Compare::Eq, own, zero)?;
     b.select(fresh, now, own)
 }
 
 /// `[scale, updates since, largest magnitudes..]` after a step that met `x`. What is not finite is forgotten.
-fn next_state(b: &mut Builder, x: Value, how: &Rounding, given: Given) -> Result<Value> {
+fn next_state(b: &mut Builder, x: Value, how: &Rounding, given: RoundingState) -> Result<Value> {
     let Some(state) = given.state else { return b.scalar(DType::F32, 0.0) };
-    let interval = how.delay.map_or(1, |d| d.interval.max(1));
+    let interval = how.delayed_scaling.map_or(1, |d| d.interval.max(1));
     let n = b.ty(state).shape[0];
     let ty = b.ty(x);
     let most = match ty.numel() {
@@ -440,7 +440,7 @@ fn next_state(b: &mut Builder, x: Value, how: &Rounding, given: Given) -> Result
     let count = b.offset(count, 1.0)?;
     let all = b.reduce(ReduceKind::Max, history, &[0])?;
     let all = b.reshape(all, &[1])?;
-    let fresh = b.scale(all, (1.0 + how.margin) / how.format.most())?;
+    let fresh = b.scale(all, (1.0 + how.margin) / how.format.max_finite())?;
     let zero = b.full_like(fresh, 0.0)?;
     let limit = b.full_like(count, interval as f64)?;
     let due = b.compare(Compare::Ge, count, limit)?;
@@ -459,7 +459,7 @@ fn bits(b: &mut Builder, op: Binary, x: Value, n: u32) -> Result<Value> {
 }
 
 /// The nearest number of a format, ties to even; beyond its range the largest.
-fn nearest(b: &mut Builder, y: Value, format: LowPrecision) -> Result<Value> {
+fn round_nearest(b: &mut Builder, y: Value, format: LowPrecision) -> Result<Value> {
     let dtype = match format {
         LowPrecision::E4M3 => DType::F8E4M3,
         LowPrecision::E5M2 => DType::F8E5M2,
@@ -474,7 +474,7 @@ fn nearest(b: &mut Builder, y: Value, format: LowPrecision) -> Result<Value> {
 }
 
 /// One of its two neighbours: the farther it is from the one, the more likely the other.
-fn by_chance(b: &mut Builder, y: Value, format: LowPrecision, noise: Value) -> Result<Value> {
+fn round_stochastic(b: &mut Builder, y: Value, format: LowPrecision, noise: Value) -> Result<Value> {
     let (size, step) = steps(b, y, format)?;
     let low = b.unary(Unary::Floor, size)?;
     let rest = b.sub(size, low)?;
@@ -487,7 +487,7 @@ fn by_chance(b: &mut Builder, y: Value, format: LowPrecision, noise: Value) -> R
 /// A magnitude in steps of the format's grid where it lies, and that step: a power of two, so the quotient is exact.
 fn steps(b: &mut Builder, y: Value, format: LowPrecision) -> Result<(Value, Value)> {
     let size = b.unary(Unary::Abs, y)?;
-    let most = b.full_like(size, format.most())?;
+    let most = b.full_like(size, format.max_finite())?;
     let size = b.binary(Binary::Min, size, most)?;
     let Some((mantissa, least)) = format.float() else {
         let one = b.full_like(size, 1.0)?;
@@ -504,7 +504,7 @@ fn steps(b: &mut Builder, y: Value, format: LowPrecision) -> Result<(Value, Valu
 
 fn signed(b: &mut Builder, whole: Value, step: Value, y: Value, format: LowPrecision) -> Result<Value> {
     let size = b.mul(whole, step)?;
-    let most = b.full_like(size, format.most())?;
+    let most = b.full_like(size, format.max_finite())?;
     let size = b.binary(Binary::Min, size, most)?;
     let zero = b.full_like(y, 0.0)?;
     let below = b.compare(Compare::Lt, y, zero)?;
@@ -534,11 +534,11 @@ fn uniform(b: &mut Builder, key: Value, stream: u32, shape: &[usize]) -> Result<
 }
 
 /// What all elements that share a scale are together, for each of them: the largest of magnitudes, or a sum.
-fn in_blocks(b: &mut Builder, kind: ReduceKind, size: Value, scaling: Scaling) -> Result<Value> {
+fn reduce_blocks(b: &mut Builder, kind: ReduceKind, size: Value, scaling: Scaling) -> Result<Value> {
     let ty = b.ty(size);
     let rank = ty.rank();
     match scaling {
-        Scaling::Blocks(rows, columns) if rank >= 1 => {
+        Scaling::PerBlock(rows, columns) if rank >= 1 => {
             // A row alone is a matrix of one.
             let lead = if rank >= 2 { &ty.shape[..rank - 2] } else { &[][..] };
             let (n, k) = (if rank >= 2 { ty.shape[rank - 2] } else { 1 }, ty.shape[rank - 1]);
@@ -569,9 +569,9 @@ fn in_blocks(b: &mut Builder, kind: ReduceKind, size: Value, scaling: Scaling) -
             };
             b.reshape(own, &ty.shape)
         }
-        Scaling::Rows if rank >= 1 => {
+        Scaling::PerRow if rank >= 1 => {
             let most = b.reduce(kind, size, &[rank - 1])?;
-            b.unreduce(most, &ty.shape, &[rank - 1])
+            b.expand_reduced(most, &ty.shape, &[rank - 1])
         }
         _ => {
             let axes: Vec<usize> = (0..rank).collect();

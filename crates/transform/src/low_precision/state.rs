@@ -4,7 +4,7 @@
 //! So histories of forward and of backward tensors come out of one differentiation, through calls, rematerialised bodies and
 //! scans, in which each iteration has a history of its own.
 
-use super::rounding::{Further, ROUNDED, ROUNDED_GRADIENT, Rounding, cotangent, operand};
+use super::rounding::{ExtraOperand, ROUNDED, ROUNDED_GRADIENT, Rounding, cotangent, operand};
 use super::{is_library, subgraphs};
 use ir::ops::{Call, Composite, Remat, Scan};
 use ir::{Binary, Builder, DType, Graph, GraphBuilder, Node, Op, Result, Type, Value, Values};
@@ -16,20 +16,20 @@ pub struct Stateful {
     /// From the inputs, histories, and a key if there is one.
     pub graph: Graph,
     /// Types of the histories: `[scale, updates since, largest magnitudes..]`, zero at first; in a scan one for each iteration.
-    pub states: Vec<Type>,
+    pub amax_histories: Vec<Type>,
     /// Whether the last input is a key, `u32[2]`, which every run should change.
-    pub keyed: bool,
+    pub needs_rng: bool,
 }
 
 /// Gives histories and a key to the roundings that ask for them. `key` is an input that is a key already; it becomes the last.
 pub fn with_state(graph: &Graph, key: Option<usize>) -> Result<Stateful> {
-    if !asks(graph) {
-        return Ok(Stateful { graph: graph.clone(), states: Vec::new(), keyed: key.is_some() });
+    if !needs_state(graph) {
+        return Ok(Stateful { graph: graph.clone(), amax_histories: Vec::new(), needs_rng: key.is_some() });
     }
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let mut streams = 0;
-    let mut more = More { key: key.and_then(|i| args.get(i).copied()), ..More::default() };
+    let mut more = AddedInputs { key: key.and_then(|i| args.get(i).copied()), ..AddedInputs::default() };
     let outs = inline(&mut b, graph, &args, &mut more, &mut streams)?;
     let made = b.finish(&outs);
     let last: Vec<Value> = more.states.iter().map(|(v, _)| *v).chain(more.key).collect();
@@ -41,31 +41,31 @@ pub fn with_state(graph: &Graph, key: Option<usize>) -> Result<Stateful> {
         made.inputs().iter().filter_map(|v| fresh.iter().find(|(old, _)| old == v).map(|(_, new)| *new)).collect();
     let outs = b.inline(&made, &args)?;
     let states = more.states.into_iter().map(|(_, ty)| ty).collect();
-    Ok(Stateful { graph: b.finish(&outs), states, keyed: more.key.is_some() })
+    Ok(Stateful { graph: b.finish(&outs), amax_histories: states, needs_rng: more.key.is_some() })
 }
 
 /// Whether something in a graph asks for a state.
-fn asks(graph: &Graph) -> bool {
-    graph.nodes().iter().any(|node| site(&node.op).is_some() || subgraphs(&node.op).into_iter().any(asks))
+fn needs_state(graph: &Graph) -> bool {
+    graph.nodes().iter().any(|node| stateful_rounding(&node.op).is_some() || subgraphs(&node.op).into_iter().any(needs_state))
 }
 
 /// The rounding of a composite that asks for a state, and whether it is of the cotangent.
-fn site(op: &Op) -> Option<(Rounding, bool)> {
+fn stateful_rounding(op: &Op) -> Option<(Rounding, bool)> {
     let Op::Composite(c) = op else { return None };
     let of_cotangent = c.name == ROUNDED_GRADIENT;
     let how = Some(c).filter(|c| c.name == ROUNDED || of_cotangent).and_then(|c| Rounding::of(c))?;
     let has = c.body.inputs().len() > 1;
-    (!has && (how.delay.is_some() || how.stochastic)).then_some((how, of_cotangent))
+    (!has && (how.delayed_scaling.is_some() || how.stochastic)).then_some((how, of_cotangent))
 }
 
 /// Inputs that the graph at hand got.
 #[derive(Default)]
-struct More {
+struct AddedInputs {
     states: Vec<(Value, Type)>,
     key: Option<Value>,
 }
 
-impl More {
+impl AddedInputs {
     fn state(&mut self, b: &mut Builder, ty: Type) -> Value {
         let value = b.graph.input(ty.clone());
         self.states.push((value, ty));
@@ -73,36 +73,36 @@ impl More {
     }
 
     fn key(&mut self, b: &mut Builder) -> Value {
-        *self.key.get_or_insert_with(|| b.graph.input(Further::Key(0).ty()))
+        *self.key.get_or_insert_with(|| b.graph.input(ExtraOperand::Key(0).ty()))
     }
 }
 
-fn inline(b: &mut Builder, graph: &Graph, args: &[Value], more: &mut More, streams: &mut u32) -> Result<Vec<Value>> {
+fn inline(b: &mut Builder, graph: &Graph, args: &[Value], more: &mut AddedInputs, streams: &mut u32) -> Result<Vec<Value>> {
     graph.inline_with(args, |node, operands| {
         b.loc = node.loc.clone();
         node_into(b, node, operands, more, streams)
     })
 }
 
-fn node_into(b: &mut Builder, node: &Node, args: &[Value], more: &mut More, streams: &mut u32) -> Result<Values> {
-    if let Some((how, of_cotangent)) = site(&node.op) {
+fn node_into(b: &mut Builder, node: &Node, args: &[Value], more: &mut AddedInputs, streams: &mut u32) -> Result<Values> {
+    if let Some((how, of_cotangent)) = stateful_rounding(&node.op) {
         let (mut further, mut operands) = (Vec::new(), args.to_vec());
-        if let Some(delay) = how.delay {
-            let kind = Further::State(delay.history);
+        if let Some(delay) = how.delayed_scaling {
+            let kind = ExtraOperand::State(delay.history);
             further.push(kind);
             operands.push(more.state(b, kind.ty()));
         }
         if how.stochastic {
-            further.push(Further::Key(*streams));
+            further.push(ExtraOperand::Key(*streams));
             *streams += 1;
             operands.push(more.key(b));
         }
         let ty = b.ty(args[0]);
-        let make: fn(&Type, &Rounding, &[Further]) -> Result<Composite> =
+        let make: fn(&Type, &Rounding, &[ExtraOperand]) -> Result<Composite> =
             if of_cotangent { cotangent } else { operand };
         return b.emit(make(&ty, &how, &further)?.into(), &operands);
     }
-    if !subgraphs(&node.op).into_iter().any(asks) {
+    if !subgraphs(&node.op).into_iter().any(needs_state) {
         return b.emit(node.op.clone(), args);
     }
     match &node.op {
@@ -114,7 +114,7 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], more: &mut More, stre
         }
         Op::Remat(r) => {
             let (body, further) = inside(b, &r.body, more, streams)?;
-            b.emit(Remat::with(body, r.policy.clone()).into(), &[args, &further].concat())
+            b.emit(Remat::with_policy(body, r.policy.clone()).into(), &[args, &further].concat())
         }
         Op::Scan(s) => scan(b, s, args, more, streams),
         op => b.emit(op.clone(), args),
@@ -122,7 +122,7 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], more: &mut More, stre
 }
 
 /// A body with what it asks for as further inputs, states first, and what to give for them.
-fn inside(b: &mut Builder, body: &Graph, more: &mut More, streams: &mut u32) -> Result<(Graph, Vec<Value>)> {
+fn inside(b: &mut Builder, body: &Graph, more: &mut AddedInputs, streams: &mut u32) -> Result<(Graph, Vec<Value>)> {
     let (graph, states, keyed) = opened(body, streams)?;
     let mut further: Vec<Value> = states.into_iter().map(|ty| more.state(b, ty)).collect();
     if keyed {
@@ -135,7 +135,7 @@ fn opened(body: &Graph, streams: &mut u32) -> Result<(Graph, Vec<Type>, bool)> {
     // The key must come behind the states, which are not yet counted: one pass finds them, `with_state`'s order puts them there.
     let mut b = Builder::new();
     let args: Vec<Value> = body.input_types().into_iter().map(|t| b.graph.input(t)).collect();
-    let mut more = More::default();
+    let mut more = AddedInputs::default();
     let outs = inline(&mut b, body, &args, &mut more, streams)?;
     let made = b.finish(&outs);
     let order: Vec<Value> = args.iter().copied().chain(more.states.iter().map(|(v, _)| *v)).chain(more.key).collect();
@@ -148,7 +148,7 @@ fn opened(body: &Graph, streams: &mut u32) -> Result<(Graph, Vec<Type>, bool)> {
 }
 
 /// Iterations have states and keys of their own: rows of what is given.
-fn scan(b: &mut Builder, s: &Scan, args: &[Value], more: &mut More, streams: &mut u32) -> Result<Values> {
+fn scan(b: &mut Builder, s: &Scan, args: &[Value], more: &mut AddedInputs, streams: &mut u32) -> Result<Values> {
     let (body, states, keyed) = opened(&s.body, streams)?;
     let mut operands = args.to_vec();
     operands.extend(states.into_iter().map(|ty| more.state(b, ty.batched(s.length))));

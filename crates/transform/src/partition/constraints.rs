@@ -16,18 +16,18 @@
 //! The group `default` is `tp`. What the mesh doesn't have, or sizes don't allow, leaves the value as it lies.
 
 use super::Partitioner;
-use super::layout::{DimSharding, Placed};
+use super::layout::{DimSharding, ShardedValue};
 use ir::ops::Name;
 use ir::{GraphBuilder, Result};
 
 /// Whether a name is a mark.
-pub(super) fn is_mark(name: &str) -> bool {
+pub(super) fn is_constraint(name: &str) -> bool {
     name.starts_with("shard ") || name.starts_with("comm ")
 }
 
 impl Partitioner<'_> {
     /// The value as a mark says.
-    pub(super) fn marked(&mut self, mark: &str, x: &Placed) -> Result<Placed> {
+    pub(super) fn apply_constraint(&mut self, mark: &str, x: &ShardedValue) -> Result<ShardedValue> {
         let words: Vec<&str> = mark.split(' ').collect();
         let rank = x.ty.rank();
         let axes = |names: &[&str]| -> Vec<usize> {
@@ -37,7 +37,7 @@ impl Partitioner<'_> {
         };
         let one_of = |names: &[&str]| axes(names).into_iter().take(1).collect::<Vec<usize>>();
         let last = rank.saturating_sub(1);
-        let mut want = x.layout.clone();
+        let mut want = x.spec.clone();
         // Where a cut is to be, and by which axes; none takes the axes away.
         let (place, by) = match words[..] {
             ["shard", "batch", ..] => (Some(0), axes(&["dp", "fsdp", "ep"])),
@@ -51,11 +51,11 @@ impl Partitioner<'_> {
                 let by = axes(&[if group == "default" { "tp" } else { group }]);
                 let parts: usize = by.iter().map(|&a| self.mesh.axes()[a].size).product();
                 let free = |d: &usize| {
-                    let cut = &x.layout[*d];
+                    let cut = &x.spec[*d];
                     let own = if by.iter().all(|a| cut.axes.contains(a)) { 1 } else { parts };
-                    cut.segments.is_empty() && x.ty.shape[*d].is_multiple_of(cut.parts(self.mesh) * own)
+                    cut.segments.is_empty() && x.ty.shape[*d].is_multiple_of(cut.num_shards(self.mesh) * own)
                 };
-                let now = (0..rank).find(|&d| by.iter().any(|a| x.layout[d].axes.contains(a)));
+                let now = (0..rank).find(|&d| by.iter().any(|a| x.spec[d].axes.contains(a)));
                 match (op, now) {
                     ("reduce_scatter", _) => ([1, 0].into_iter().chain(2..rank).filter(|d| *d < rank).find(free), by),
                     ("all_to_all", Some(1)) => (Some(last), by),
@@ -70,21 +70,21 @@ impl Partitioner<'_> {
         if !by.is_empty() && place.is_none_or(|d| d < rank) {
             for cut in &mut want {
                 if cut.axes.iter().any(|a| by.contains(a)) {
-                    *cut = DimSharding::by(cut.axes.iter().copied().filter(|a| !by.contains(a)).collect());
+                    *cut = DimSharding::over_axes(cut.axes.iter().copied().filter(|a| !by.contains(a)).collect());
                 }
             }
             if let Some(d) = place {
-                let own = DimSharding::by(want[d].axes.iter().chain(&by).copied().collect());
-                if want[d].segments.is_empty() && own.fits(self.mesh, x.ty.shape[d]) {
+                let own = DimSharding::over_axes(want[d].axes.iter().chain(&by).copied().collect());
+                if want[d].segments.is_empty() && own.divides(self.mesh, x.ty.shape[d]) {
                     want[d] = own;
                 } else {
-                    want = x.layout.clone();
+                    want = x.spec.clone();
                 }
             }
             // What could be made in parts anew would count as the same on all ranks.
-            let made = self.made.remove_entry(&x.value);
-            x = self.place(&x, &want)?;
-            self.made.extend(made);
+            let made = self.rematerializable.remove_entry(&x.value);
+            x = self.reshard(&x, &want)?;
+            self.rematerializable.extend(made);
         }
         // Who waits has the result at once.
         if words.last() == Some(&"wait") {

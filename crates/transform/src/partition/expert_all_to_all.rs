@@ -6,7 +6,7 @@
 //! The rows that are read are known on all ranks ([`Support`]), and masks stand on both sides of an exchange, so that backward sends as little.
 
 use super::Partitioner;
-use super::layout::{DimSharding, Placed, used};
+use super::layout::{DimSharding, ShardedValue, used_axes};
 use ir::ops::gather::GatherMode;
 use ir::ops::scatter::{ScatterKind, ScatterMode};
 use ir::ops::{CollectiveKind, Gather, Reduce, ReduceKind};
@@ -14,9 +14,9 @@ use ir::{Compare, DType, GraphBuilder, MeshAxis, Result, Type, Value};
 
 /// Rows that were taken from a value which ranks share by rows.
 #[derive(Clone, Debug)]
-pub(super) struct Taken {
+pub(super) struct GatheredRows {
     /// Whose rows.
-    from: Placed,
+    from: ShardedValue,
     /// Which, as they are on each rank.
     indices: Value,
     /// How.
@@ -26,14 +26,14 @@ pub(super) struct Taken {
 /// Which rows of a summand are not zero on which ranks: i32, with the axes of the summand but for the last, which is one for each
 /// rank. All ranks know it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Support(pub(super) Value);
+pub(super) struct NonzeroRows(pub(super) Value);
 
 /// A value that is a rank's part of a sum over ranks.
 #[derive(Clone, Debug)]
-pub(super) struct Late {
+pub(super) struct ScatteredSum {
     /// What each rank adds.
     part: Value,
-    support: Support,
+    support: NonzeroRows,
     axes: Vec<MeshAxis>,
     /// The axis of the tensor along which ranks have parts of the sum.
     at: usize,
@@ -53,19 +53,19 @@ fn row_axis(g: &Gather, rank: usize) -> Option<usize> {
 
 impl Partitioner<'_> {
     /// Remembers rows that were taken of a value which is cut by rows.
-    pub(super) fn took(&mut self, g: &Gather, from: &Placed, placed: &[DimSharding], indices: &Placed, value: Value) {
+    pub(super) fn record_gathered_rows(&mut self, g: &Gather, from: &ShardedValue, placed: &[DimSharding], indices: &ShardedValue, value: Value) {
         let rank = from.ty.rank();
         let Some(at) = row_axis(g, rank) else { return };
-        let cut = &from.layout[at];
-        let rest = (0..rank).filter(|d| *d != at).all(|d| from.layout[d] == placed[d]);
-        if cut.is_whole() || !cut.segments.is_empty() || !rest || !indices.layout[at].is_whole() {
+        let cut = &from.spec[at];
+        let rest = (0..rank).filter(|d| *d != at).all(|d| from.spec[d] == placed[d]);
+        if cut.is_replicated() || !cut.segments.is_empty() || !rest || !indices.spec[at].is_replicated() {
             return;
         }
-        self.taken.insert(value, Taken { from: from.clone(), indices: indices.value, op: g.clone() });
+        self.gathered_rows.insert(value, GatheredRows { from: from.clone(), indices: indices.value, op: g.clone() });
     }
 
     /// Which rows the groups of each rank read, of so many; offsets rise.
-    pub(super) fn read_by(&mut self, offsets: Value, rows: usize, ranks: usize) -> Result<Support> {
+    pub(super) fn rows_read_by_rank(&mut self, offsets: Value, rows: usize, ranks: usize) -> Result<NonzeroRows> {
         let ty = self.b.ty(offsets);
         let at = ty.rank() - 1;
         let each = (ty.shape[at] - 1) / ranks;
@@ -84,33 +84,33 @@ impl Partitioner<'_> {
         let behind = self.b.compare(Compare::Ge, row, starts)?;
         let before = self.b.compare(Compare::Lt, row, ends)?;
         let (behind, before) = (self.b.cast(behind, DType::I32)?, self.b.cast(before, DType::I32)?);
-        Ok(Support(self.b.mul(behind, before)?))
+        Ok(NonzeroRows(self.b.mul(behind, before)?))
     }
 
     /// The rows of a product's left operand that a rank's own groups read, where they were taken of a value that the ranks of these
     /// groups share by rows: they travel here alone.
-    pub(super) fn travelled(&mut self, x: Value, read: Support, groups: &DimSharding) -> Result<Option<Value>> {
-        let Some(Taken { from, indices, op }) = self.taken.get(&x).cloned() else { return Ok(None) };
+    pub(super) fn all_to_all_rows(&mut self, x: Value, read: NonzeroRows, groups: &DimSharding) -> Result<Option<Value>> {
+        let Some(GatheredRows { from, indices, op }) = self.gathered_rows.get(&x).cloned() else { return Ok(None) };
         let at = from.ty.rank() - 2;
-        if from.layout[at] != *groups {
+        if from.spec[at] != *groups {
             return Ok(None);
         }
         let axes = groups.mesh_axes(self.mesh);
-        let ranks = groups.parts(self.mesh);
+        let ranks = groups.num_shards(self.mesh);
         let own = self.b.ty(from.value);
         // Rows of the operand that a rank's groups read, wherever they were taken to.
         let mut shape = own.shape.clone();
         (shape[at], shape[at + 1]) = (from.ty.shape[at], ranks);
         let none = self.b.zeros(&Type::new(DType::I32, &shape))?;
         let need = self.b.scatter(ScatterKind::Add, op.dims.clone(), ScatterMode::Clip, none, indices, read.0)?;
-        let need = self.b.collective(CollectiveKind::Part { dim: at }, need, &axes)?;
+        let need = self.b.collective(CollectiveKind::ShardSlice { dim: at }, need, &axes)?;
         let mask = self.for_each_rank(need, at, own.shape[at + 1])?;
         let mut shape = own.shape.clone();
         shape.insert(at, ranks);
         let dims: Vec<usize> = (0..at).chain(at + 1..shape.len()).collect();
         let sent = self.b.broadcast(from.value, &shape, &dims)?;
-        let sent = self.b.keep_where(mask, sent)?;
-        self.talked = true;
+        let sent = self.b.zero_unless(mask, sent)?;
+        self.communicated = true;
         let came = self.b.collective(CollectiveKind::AllToAll { split: at, join: at }, sent, &axes)?;
         let mut shape = own.shape.clone();
         shape[at] = from.ty.shape[at];
@@ -131,7 +131,7 @@ impl Partitioner<'_> {
     }
 
     /// What stays known of where a summand is not zero behind an op, and `of` its operand.
-    pub(super) fn supported(&mut self, op: &ir::Op, of: Support, to: &Type) -> Result<Option<Support>> {
+    pub(super) fn propagate_nonzero_rows(&mut self, op: &ir::Op, of: NonzeroRows, to: &Type) -> Result<Option<NonzeroRows>> {
         use ir::{Binary, Op, Unary};
         let ty = self.b.ty(of.0);
         let ranks = ty.shape[ty.rank() - 1];
@@ -141,59 +141,59 @@ impl Partitioner<'_> {
                 let mut shape = to.shape.clone();
                 shape[to.rank() - 1] = ranks;
                 let same = shape.iter().product::<usize>() == ty.numel();
-                if same { Some(Support(self.b.reshape(of.0, &shape)?)) } else { None }
+                if same { Some(NonzeroRows(self.b.reshape(of.0, &shape)?)) } else { None }
             }
             Op::Reduce(Reduce { kind: ReduceKind::Sum, axes }) if !axes.contains(&(ty.rank() - 1)) => {
-                Some(Support(self.b.reduce(ReduceKind::Max, of.0, axes)?))
+                Some(NonzeroRows(self.b.reduce(ReduceKind::Max, of.0, axes)?))
             }
             _ => None,
         })
     }
 
     /// The same where rows are taken.
-    pub(super) fn supported_rows(&mut self, g: &Gather, of: Support, indices: Value) -> Result<Option<Support>> {
+    pub(super) fn gather_nonzero_rows(&mut self, g: &Gather, of: NonzeroRows, indices: Value) -> Result<Option<NonzeroRows>> {
         let ty = self.b.ty(of.0);
         let Some(at) = row_axis(g, ty.rank()) else { return Ok(None) };
         let mut slice_sizes = g.slice_sizes.clone();
         slice_sizes[at + 1] = ty.shape[at + 1];
         let op = Gather { slice_sizes, ..g.clone() };
-        Ok(Some(Support(self.b.one(op.into(), &[of.0, indices])?)))
+        Ok(Some(NonzeroRows(self.b.one(op.into(), &[of.0, indices])?)))
     }
 
     /// A product with what the same ranks share by rows: the factor is small and known to all, so each rank multiplies its summand and
     /// who adds further may do so before anything travels.
-    pub(super) fn later(&mut self, op: &ir::Op, args: &[Placed], outs: &[Placed], types: &[Type]) -> Result<()> {
+    pub(super) fn defer_reduce(&mut self, op: &ir::Op, args: &[ShardedValue], outs: &[ShardedValue], types: &[Type]) -> Result<()> {
         let (ir::Op::Binary(ir::Binary::Mul), [a, b], [out]) = (op, args, outs) else { return Ok(()) };
-        let Some(k) = [a, b].iter().position(|x| self.supports.contains_key(&x.value)) else { return Ok(()) };
+        let Some(k) = [a, b].iter().position(|x| self.nonzero_rows.contains_key(&x.value)) else { return Ok(()) };
         let (sum, factor) = (&args[k], &args[1 - k]);
-        let (support, (part, axes)) = match self.sums.get(&sum.value) {
-            Some(found) => (self.supports[&sum.value], found.clone()),
+        let (support, (part, axes)) = match self.partial_sums.get(&sum.value) {
+            Some(found) => (self.nonzero_rows[&sum.value], found.clone()),
             None => return Ok(()),
         };
         let Ok(over) = self.mesh.set(&axes) else { return Ok(()) };
-        let at = (0..factor.layout.len()).find(|&d| factor.layout[d].mesh_axes(self.mesh) == axes);
-        let (Some(at), true) = (at, self.made.contains_key(&factor.value)) else { return Ok(()) };
-        let uncut = |x: &Placed| used(&x.layout).common(over).is_empty();
-        let mut all = factor.layout.clone();
+        let at = (0..factor.spec.len()).find(|&d| factor.spec[d].mesh_axes(self.mesh) == axes);
+        let (Some(at), true) = (at, self.rematerializable.contains_key(&factor.value)) else { return Ok(()) };
+        let uncut = |x: &ShardedValue| used_axes(&x.spec).intersection(over).is_empty();
+        let mut all = factor.spec.clone();
         all[at] = DimSharding::default();
-        if !uncut(sum) || all != sum.layout || out.layout != factor.layout {
+        if !uncut(sum) || all != sum.spec || out.spec != factor.spec {
             return Ok(());
         }
-        let factor = self.place(factor, &all)?;
-        let mut with = vec![Placed { value: part, ..sum.clone() }, factor];
+        let factor = self.reshard(factor, &all)?;
+        let mut with = vec![ShardedValue { value: part, ..sum.clone() }, factor];
         if k == 1 {
             with.swap(0, 1);
         }
-        let found = self.rule(op, with, types)?;
-        if found[0].layout == all {
-            self.late.insert(out.value, Late { part: found[0].value, support, axes, at });
+        let found = self.partition_op(op, with, types)?;
+        if found[0].spec == all {
+            self.scattered_sums.insert(out.value, ScatteredSum { part: found[0].value, support, axes, at });
         }
         Ok(())
     }
 
     /// A sum over axes of a value that is a part of a sum over ranks: ranks add first, and less travels.
-    pub(super) fn added_first(&mut self, r: &Reduce, x: &Placed, ty: &Type) -> Result<Option<Placed>> {
-        let Some(late) = self.late.get(&x.value).cloned() else { return Ok(None) };
+    pub(super) fn sum_before_reduce(&mut self, r: &Reduce, x: &ShardedValue, ty: &Type) -> Result<Option<ShardedValue>> {
+        let Some(late) = self.scattered_sums.get(&x.value).cloned() else { return Ok(None) };
         let rank = x.ty.rank();
         // Rows are those of the axis in front of the last that stays.
         if r.kind != ReduceKind::Sum
@@ -203,14 +203,14 @@ impl Partitioner<'_> {
             return Ok(None);
         }
         let part = self.b.reduce(ReduceKind::Sum, late.part, &r.axes)?;
-        let Some(support) = self.supported(&r.clone().into(), late.support, ty)? else { return Ok(None) };
-        let value = self.sent_back(part, support, &late.axes, late.at)?;
-        let layout = (0..rank).filter(|d| !r.axes.contains(d)).map(|d| x.layout[d].clone()).collect();
-        Ok(Some(Placed { value, ty: ty.clone(), layout }))
+        let Some(support) = self.propagate_nonzero_rows(&r.clone().into(), late.support, ty)? else { return Ok(None) };
+        let value = self.return_rows(part, support, &late.axes, late.at)?;
+        let layout = (0..rank).filter(|d| !r.axes.contains(d)).map(|d| x.spec[d].clone()).collect();
+        Ok(Some(ShardedValue { value, ty: ty.clone(), spec: layout }))
     }
 
     /// A rank's rows of a sum: each gets those summands that are not zero.
-    fn sent_back(&mut self, part: Value, support: Support, axes: &[MeshAxis], at: usize) -> Result<Value> {
+    fn return_rows(&mut self, part: Value, support: NonzeroRows, axes: &[MeshAxis], at: usize) -> Result<Value> {
         let ty = self.b.ty(part);
         let ranks: usize = axes.iter().map(|a| a.size).product();
         let (rows, width) = (ty.shape[at] / ranks, ty.shape[at + 1]);
@@ -218,19 +218,19 @@ impl Partitioner<'_> {
         by_rank[at] = rows;
         by_rank.insert(at, ranks);
         // Rows that this rank has something for.
-        let own = self.b.collective(CollectiveKind::Part { dim: at + 1 }, support.0, axes)?;
+        let own = self.b.collective(CollectiveKind::ShardSlice { dim: at + 1 }, support.0, axes)?;
         let own = self.b.reshape(own, &by_rank[..at + 2])?;
         let none = self.b.full_like(own, 0.0)?;
         let own = self.b.compare(Compare::Gt, own, none)?;
         let own = self.b.broadcast(own, &by_rank, &(0..at + 2).collect::<Vec<_>>())?;
         let sent = self.b.reshape(part, &by_rank)?;
-        let sent = self.b.keep_where(own, sent)?;
-        self.talked = true;
+        let sent = self.b.zero_unless(own, sent)?;
+        self.communicated = true;
         let came = self.b.collective(CollectiveKind::AllToAll { split: at, join: at }, sent, axes)?;
         // Rows of this rank that each has something for: backward sends those alone.
-        let theirs = self.b.collective(CollectiveKind::Part { dim: at }, support.0, axes)?;
+        let theirs = self.b.collective(CollectiveKind::ShardSlice { dim: at }, support.0, axes)?;
         let theirs = self.for_each_rank(theirs, at, width)?;
-        let came = self.b.keep_where(theirs, came)?;
+        let came = self.b.zero_unless(theirs, came)?;
         self.b.sum(came, &[at])
     }
 }

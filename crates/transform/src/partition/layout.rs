@@ -13,17 +13,17 @@ pub struct DimSharding {
 
 impl DimSharding {
     /// A cut by axes of a mesh.
-    pub fn by(axes: Vec<usize>) -> DimSharding {
+    pub fn over_axes(axes: Vec<usize>) -> DimSharding {
         DimSharding { axes, segments: Vec::new() }
     }
 
     /// Whether it leaves its axis whole.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_replicated(&self) -> bool {
         self.axes.is_empty()
     }
 
     /// How many ranks share the axis.
-    pub fn parts(&self, mesh: &Mesh) -> usize {
+    pub fn num_shards(&self, mesh: &Mesh) -> usize {
         self.axes.iter().map(|&a| mesh.axes()[a].size).product()
     }
 
@@ -37,8 +37,8 @@ impl DimSharding {
     }
 
     /// Whether an axis of this size can be cut so.
-    pub fn fits(&self, mesh: &Mesh, size: usize) -> bool {
-        let n = self.parts(mesh);
+    pub fn divides(&self, mesh: &Mesh, size: usize) -> bool {
+        let n = self.num_shards(mesh);
         match self.segments.is_empty() {
             true => size.is_multiple_of(n),
             false => self.segments.iter().sum::<usize>() == size && self.segments.iter().all(|s| s.is_multiple_of(n)),
@@ -50,24 +50,24 @@ impl DimSharding {
 pub type PartitionSpec = Vec<DimSharding>;
 
 /// A layout without cuts.
-pub(super) fn whole(rank: usize) -> PartitionSpec {
+pub(super) fn replicated(rank: usize) -> PartitionSpec {
     vec![DimSharding::default(); rank]
 }
 
 /// The axes that a layout uses.
-pub(super) fn used(layout: &[DimSharding]) -> AxisSet {
-    layout.iter().fold(AxisSet::default(), |s, c| s.and(c.set()))
+pub(super) fn used_axes(layout: &[DimSharding]) -> AxisSet {
+    layout.iter().fold(AxisSet::default(), |s, c| s.union(c.set()))
 }
 
 /// Whether a cut's axes are free in a set of used ones.
-pub(super) fn is_free(cut: &DimSharding, used: AxisSet) -> bool {
-    cut.set().common(used).is_empty()
+pub(super) fn has_free_axes(cut: &DimSharding, used: AxisSet) -> bool {
+    cut.set().intersection(used).is_empty()
 }
 
 /// The layout that a sharding says.
 pub(super) fn of_spec(mesh: &Mesh, spec: &Spec, rank: usize) -> PartitionSpec {
     let axis = |name: &String| mesh.axes().iter().position(|a| a.name == *name);
-    (0..rank).map(|d| DimSharding::by(spec.names(d).iter().filter_map(axis).collect())).collect()
+    (0..rank).map(|d| DimSharding::over_axes(spec.names(d).iter().filter_map(axis).collect())).collect()
 }
 
 /// The sharding that a layout says; segments are forgotten.
@@ -77,18 +77,18 @@ pub(super) fn to_spec(mesh: &Mesh, layout: &[DimSharding]) -> Spec {
 }
 
 /// The type of a part.
-pub(super) fn local(mesh: &Mesh, ty: &Type, layout: &[DimSharding]) -> Type {
-    let shape: Vec<usize> = ty.shape.iter().zip(layout).map(|(n, c)| n / c.parts(mesh)).collect();
+pub(super) fn local_type(mesh: &Mesh, ty: &Type, layout: &[DimSharding]) -> Type {
+    let shape: Vec<usize> = ty.shape.iter().zip(layout).map(|(n, c)| n / c.num_shards(mesh)).collect();
     ty.with_shape(&shape)
 }
 
 /// A value of the divided graph.
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
+pub(super) struct ShardedValue {
     /// A rank's part.
     pub value: Value,
     /// The type of the whole.
     pub ty: Type,
     /// How it is cut.
-    pub layout: PartitionSpec,
+    pub spec: PartitionSpec,
 }

@@ -7,13 +7,13 @@
 //!   them, and a product of the same groups takes them: nothing is sent between the products of an expert.
 
 use super::Partitioner;
-use super::layout::{DimSharding, Placed, used};
+use super::layout::{DimSharding, ShardedValue, used_axes};
 use ir::ops::ReduceKind;
 use ir::{Binary, Graph, GraphBuilder, MeshAxis, Op, Result, Semantics, Type, Unary, Value};
 
 /// A rank's own rows of a value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rows {
+pub(super) struct OwnedRows {
     /// Where its own rows are right; others are anything.
     pub(super) own: Value,
     /// Which rows those are: where groups begin.
@@ -21,92 +21,92 @@ pub(super) struct Rows {
     /// The axes of the mesh that share the groups.
     pub(super) axes: Vec<usize>,
     /// The axis of the tensor along which rows lie.
-    pub(super) at: usize,
+    pub(super) row_axis: usize,
 }
 
 impl Partitioner<'_> {
     /// A sum over ranks of what each has.
-    pub(super) fn summed(&mut self, part: Value, axes: &[MeshAxis]) -> Result<Value> {
-        self.talked = true;
+    pub(super) fn all_reduce(&mut self, part: Value, axes: &[MeshAxis]) -> Result<Value> {
+        self.communicated = true;
         let value = self.b.psum(part, axes)?;
-        self.sums.insert(value, (part, axes.to_vec()));
+        self.partial_sums.insert(value, (part, axes.to_vec()));
         Ok(value)
     }
 
     /// Writes what follows from the other forms of an op's operands.
-    pub(super) fn follow(&mut self, op: &Op, args: &[Placed], outs: &[Placed], types: &[Type]) -> Result<()> {
-        self.follow_sum(op, args, outs, types)?;
-        self.later(op, args, outs, types)?;
-        self.follow_rows(op, args, outs, types)
+    pub(super) fn propagate(&mut self, op: &Op, args: &[ShardedValue], outs: &[ShardedValue], types: &[Type]) -> Result<()> {
+        self.propagate_sum(op, args, outs, types)?;
+        self.defer_reduce(op, args, outs, types)?;
+        self.propagate_rows(op, args, outs, types)
     }
 
-    fn follow_sum(&mut self, op: &Op, args: &[Placed], outs: &[Placed], types: &[Type]) -> Result<()> {
-        let Some(k) = args.iter().position(|x| self.sums.contains_key(&x.value)) else { return Ok(()) };
-        if !linear_in(op, k) || args.iter().filter(|x| self.sums.contains_key(&x.value)).count() > 1 {
+    fn propagate_sum(&mut self, op: &Op, args: &[ShardedValue], outs: &[ShardedValue], types: &[Type]) -> Result<()> {
+        let Some(k) = args.iter().position(|x| self.partial_sums.contains_key(&x.value)) else { return Ok(()) };
+        if !is_linear_in(op, k) || args.iter().filter(|x| self.partial_sums.contains_key(&x.value)).count() > 1 {
             return Ok(());
         }
-        let (part, axes) = self.sums[&args[k].value].clone();
+        let (part, axes) = self.partial_sums[&args[k].value].clone();
         let Ok(over) = self.mesh.set(&axes) else { return Ok(()) };
-        let uncut = |x: &Placed| used(&x.layout).common(over).is_empty();
+        let uncut = |x: &ShardedValue| used_axes(&x.spec).intersection(over).is_empty();
         if outs.len() != 1 || !args.iter().chain(outs).all(uncut) {
             return Ok(());
         }
-        let mut with: Vec<Placed> = args.to_vec();
+        let mut with: Vec<ShardedValue> = args.to_vec();
         with[k].value = part;
-        let found = self.rule(op, with, types)?;
-        if found[0].layout != outs[0].layout || found[0].value == outs[0].value {
+        let found = self.partition_op(op, with, types)?;
+        if found[0].spec != outs[0].spec || found[0].value == outs[0].value {
             return Ok(());
         }
-        self.sums.insert(outs[0].value, (found[0].value, axes));
-        let Some(support) = self.supports.get(&args[k].value).copied() else { return Ok(()) };
+        self.partial_sums.insert(outs[0].value, (found[0].value, axes));
+        let Some(support) = self.nonzero_rows.get(&args[k].value).copied() else { return Ok(()) };
         let behind = match op {
             Op::Gather(g) => {
                 let mut axes = g.dims.operand_batch.iter().zip(&g.dims.index_batch);
-                let alike = axes.all(|(&x, &i)| args[0].layout[x] == args[1].layout[i]);
-                match alike && args[1].layout.last().is_some_and(DimSharding::is_whole) {
-                    true => self.supported_rows(g, support, args[1].value)?,
+                let alike = axes.all(|(&x, &i)| args[0].spec[x] == args[1].spec[i]);
+                match alike && args[1].spec.last().is_some_and(DimSharding::is_replicated) {
+                    true => self.gather_nonzero_rows(g, support, args[1].value)?,
                     false => None,
                 }
             }
             op => {
                 let to = self.b.ty(found[0].value);
-                self.supported(op, support, &to)?
+                self.propagate_nonzero_rows(op, support, &to)?
             }
         };
-        self.supports.extend(behind.map(|behind| (outs[0].value, behind)));
+        self.nonzero_rows.extend(behind.map(|behind| (outs[0].value, behind)));
         Ok(())
     }
 
-    fn follow_rows(&mut self, op: &Op, args: &[Placed], outs: &[Placed], types: &[Type]) -> Result<()> {
+    fn propagate_rows(&mut self, op: &Op, args: &[ShardedValue], outs: &[ShardedValue], types: &[Type]) -> Result<()> {
         let Some(rows) = args.iter().find_map(|x| self.rows.get(&x.value)).cloned() else { return Ok(()) };
-        let over = used(&[DimSharding::by(rows.axes.clone())]);
-        let as_it_was = |x: &Placed| x.ty.rank() != outs[0].ty.rank() || used(&x.layout) == used(&outs[0].layout);
-        if !row_by_row(op, rows.at, args.iter().map(|x| &x.ty))
+        let over = used_axes(&[DimSharding::over_axes(rows.axes.clone())]);
+        let as_it_was = |x: &ShardedValue| x.ty.rank() != outs[0].ty.rank() || used_axes(&x.spec) == used_axes(&outs[0].spec);
+        if !is_rowwise(op, rows.row_axis, args.iter().map(|x| &x.ty))
             || !args.iter().all(as_it_was)
-            || outs.iter().any(|x| !used(&x.layout).common(over).is_empty())
+            || outs.iter().any(|x| !used_axes(&x.spec).intersection(over).is_empty())
         {
             return Ok(());
         }
-        let mut with: Vec<Placed> = args.to_vec();
+        let mut with: Vec<ShardedValue> = args.to_vec();
         for x in &mut with {
             match self.rows.get(&x.value) {
-                Some(own) if (own.offsets, &own.axes, own.at) == (rows.offsets, &rows.axes, rows.at) => {
+                Some(own) if (own.offsets, &own.axes, own.row_axis) == (rows.offsets, &rows.axes, rows.row_axis) => {
                     x.value = own.own
                 }
                 Some(_) => return Ok(()),
                 None => {}
             }
         }
-        let found = self.rule(op, with, types)?;
-        for (x, own) in outs.iter().zip(found).filter(|(x, own)| x.layout == own.layout && x.value != own.value) {
-            self.rows.insert(x.value, Rows { own: own.value, ..rows.clone() });
+        let found = self.partition_op(op, with, types)?;
+        for (x, own) in outs.iter().zip(found).filter(|(x, own)| x.spec == own.spec && x.value != own.value) {
+            self.rows.insert(x.value, OwnedRows { own: own.value, ..rows.clone() });
         }
         Ok(())
     }
 }
 
 /// Whether an op is linear in an operand while the others stay.
-fn linear_in(op: &Op, k: usize) -> bool {
+fn is_linear_in(op: &Op, k: usize) -> bool {
     match op {
         Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) | Op::Broadcast(_) => true,
         Op::Gather(_) => k == 0,
@@ -118,11 +118,11 @@ fn linear_in(op: &Op, k: usize) -> bool {
 }
 
 /// Whether each row of the results needs the same row of the operands alone.
-fn row_by_row<'t>(op: &Op, at: usize, mut types: impl Iterator<Item = &'t Type>) -> bool {
+fn is_rowwise<'t>(op: &Op, at: usize, mut types: impl Iterator<Item = &'t Type>) -> bool {
     let within = |body: &Graph| {
         body.nodes().iter().all(|n| {
             let types: Vec<&Type> = n.args.iter().map(|a| body.ty(*a)).collect();
-            matches!(n.op, Op::Const(_)) || row_by_row(&n.op, at, types.into_iter())
+            matches!(n.op, Op::Const(_)) || is_rowwise(&n.op, at, types.into_iter())
         })
     };
     match op {

@@ -206,12 +206,12 @@ fn qkv() -> [Literal; 3] {
     [wave(&[4, 2, 4], 0.7), wave(&[2, 3, 4], 0.3), wave(&[2, 3, 2], 1.1)]
 }
 
-fn build(x: &[Literal], options: Attention) -> Composite {
+fn build(x: &[Literal], options: AttentionOptions) -> Composite {
     attention(x[0].ty(), x[1].ty(), x[2].ty(), &options).unwrap()
 }
 
-fn causal() -> Attention {
-    Attention { causal: true, ..Attention::default() }
+fn causal() -> AttentionOptions {
+    AttentionOptions { causal: true, ..AttentionOptions::default() }
 }
 
 fn ints(shape: &[usize], x: &[i32]) -> Literal {
@@ -223,13 +223,13 @@ fn forward_equals_pytorch() {
     let x = qkv();
     let (slopes, bias) = (wave(&[4], 0.2), wave(&[1, 2, 3], 0.6));
     let with = |extra: &[&Literal]| -> Vec<Literal> { x.iter().chain(extra.iter().copied()).cloned().collect() };
-    let rows: [(Attention, Vec<Literal>, &[f64]); 6] = [
-        (Attention::default(), with(&[]), &GQA),
+    let rows: [(AttentionOptions, Vec<Literal>, &[f64]); 6] = [
+        (AttentionOptions::default(), with(&[]), &GQA),
         (causal(), with(&[]), &CAUSAL),
-        (Attention { window: Some(2), ..causal() }, with(&[]), &WINDOW),
-        (Attention { slopes: Some(slopes.ty().clone()), ..causal() }, with(&[&slopes]), &ALIBI),
-        (Attention { softcap: Some(3.0), scale: Some(0.8), ..causal() }, with(&[]), &SOFTCAP),
-        (Attention { mask: Some(bias.ty().clone()), ..Attention::default() }, with(&[&bias]), &BIAS),
+        (AttentionOptions { window: Some(2), ..causal() }, with(&[]), &WINDOW),
+        (AttentionOptions { alibi_slopes: Some(slopes.ty().clone()), ..causal() }, with(&[&slopes]), &ALIBI),
+        (AttentionOptions { softcap: Some(3.0), scale: Some(0.8), ..causal() }, with(&[]), &SOFTCAP),
+        (AttentionOptions { mask: Some(bias.ty().clone()), ..AttentionOptions::default() }, with(&[&bias]), &BIAS),
     ];
     for (options, args, expected) in rows {
         close_to(&run(&build(&args, options), &args)[0], expected, 1e-12);
@@ -242,7 +242,7 @@ fn gradients_equal_pytorch() {
     let (slopes, bias) = (wave(&[4], 0.2), wave(&[1, 2, 3], 0.6));
     let c = build(
         &qkv(),
-        Attention { softcap: Some(3.0), slopes: Some(slopes.ty().clone()), mask: Some(bias.ty().clone()), ..causal() },
+        AttentionOptions { softcap: Some(3.0), alibi_slopes: Some(slopes.ty().clone()), mask: Some(bias.ty().clone()), ..causal() },
     );
     let g = transform::vjp(&graph_of(&c), &[0, 1, 2, 3, 4]).unwrap();
     assert!(holds(&g, "attention") && holds(&g, "attention_backward"), "{g}");
@@ -255,10 +255,10 @@ fn gradients_equal_pytorch() {
 }
 
 /// Every option, alone or with those it is used with, on q [2, 2, 2, 3], k [2, 1, 3, 3], v [2, 1, 3, 2].
-fn options() -> Vec<(Attention, Vec<Literal>)> {
+fn options() -> Vec<(AttentionOptions, Vec<Literal>)> {
     let mut n = Numbers::new(20);
     let ty = |l: &Literal| Some(l.ty().clone());
-    let none = Attention::default();
+    let none = AttentionOptions::default();
     let offset = ints(&[2], &[1, 0]);
     let length = ints(&[2], &[3, 2]);
     let (sq, sk) = (ints(&[2, 2], &[0, 1, 1, 1]), ints(&[2, 3], &[0, 0, 1, 1, 1, 2]));
@@ -269,23 +269,23 @@ fn options() -> Vec<(Attention, Vec<Literal>)> {
     let bools = Literal::new(&[1, 2, 3], &[true, false, true, false, true, true]);
     vec![
         (none.clone(), vec![]),
-        (Attention { causal: true, softcap: Some(2.0), ..none.clone() }, vec![]),
-        (Attention { window: Some(2), q_offset: ty(&offset), ..causal() }, vec![offset.clone()]),
-        (Attention { window: Some(1), lengths: ty(&length), ..none.clone() }, vec![length.clone()]),
-        (Attention { segments: ty(&sq).zip(ty(&sk)), scale: Some(0.7), ..none.clone() }, vec![sq, sk]),
+        (AttentionOptions { causal: true, softcap: Some(2.0), ..none.clone() }, vec![]),
+        (AttentionOptions { window: Some(2), q_offset: ty(&offset), ..causal() }, vec![offset.clone()]),
+        (AttentionOptions { window: Some(1), kv_lengths: ty(&length), ..none.clone() }, vec![length.clone()]),
+        (AttentionOptions { segment_ids: ty(&sq).zip(ty(&sk)), scale: Some(0.7), ..none.clone() }, vec![sq, sk]),
         (
-            Attention {
-                segments: ty(&one_segment.0).zip(ty(&one_segment.1)),
-                slopes: ty(&slopes),
+            AttentionOptions {
+                segment_ids: ty(&one_segment.0).zip(ty(&one_segment.1)),
+                alibi_slopes: ty(&slopes),
                 softcap: Some(1.5),
                 ..causal()
             },
             vec![one_segment.0, one_segment.1, slopes.clone()],
         ),
-        (Attention { mask: ty(&bias), ..none.clone() }, vec![bias]),
-        (Attention { mask: ty(&shared_bias), ..causal() }, vec![shared_bias]),
-        (Attention { mask: ty(&bools), slopes: ty(&slopes), ..none }, vec![slopes, bools]),
-        (Attention { q_offset: ty(&offset), lengths: ty(&length), ..causal() }, vec![offset, length]),
+        (AttentionOptions { mask: ty(&bias), ..none.clone() }, vec![bias]),
+        (AttentionOptions { mask: ty(&shared_bias), ..causal() }, vec![shared_bias]),
+        (AttentionOptions { mask: ty(&bools), alibi_slopes: ty(&slopes), ..none }, vec![slopes, bools]),
+        (AttentionOptions { q_offset: ty(&offset), kv_lengths: ty(&length), ..causal() }, vec![offset, length]),
     ]
 }
 
@@ -328,7 +328,7 @@ fn a_row_that_sees_nothing_gives_zero_and_gradient_zero() {
     // Two queries before the first key, and one sequence without keys.
     let mut n = Numbers::new(22);
     let x = [n.fill(&[2, 1, 3, 2]), n.fill(&[2, 1, 2, 2]), n.fill(&[2, 1, 2, 2]), ints(&[2], &[2, 0])];
-    let c = build(&x, Attention { lengths: Some(x[3].ty().clone()), ..causal() });
+    let c = build(&x, AttentionOptions { kv_lengths: Some(x[3].ty().clone()), ..causal() });
     let outs = run(&c, &x);
     let (o, lse) = (outs[0].to_vec::<f64>(), outs[1].to_vec::<f64>());
     assert!(o[..2].iter().chain(&o[6..]).all(|&v| v == 0.0), "{o:?}");
@@ -339,7 +339,7 @@ fn a_row_that_sees_nothing_gives_zero_and_gradient_zero() {
     let inf = f64::NEG_INFINITY;
     let mask = Literal::new(&[2, 1, 3, 2], &[inf, inf, 0.0, inf, 0.0, 0.0, inf, inf, inf, inf, inf, inf]);
     let y = [x[0].clone(), x[1].clone(), x[2].clone(), mask];
-    let d = build(&y, Attention { mask: Some(y[3].ty().clone()), ..Attention::default() });
+    let d = build(&y, AttentionOptions { mask: Some(y[3].ty().clone()), ..AttentionOptions::default() });
     for (a, b) in run(&d, &y).iter().zip(&outs) {
         close(a, b, 1e-15);
     }
@@ -354,7 +354,7 @@ fn keys_beyond_the_length_are_never_read() {
         Literal::from_fn(x.ty().clone(), |i| if i >= 4 { Scalar::from_f64(F, f64::NAN) } else { x.get(i) })
     };
     let dirty = [clean[0].clone(), spoil(&clean[1]), spoil(&clean[2]), clean[3].clone()];
-    let c = build(&clean, Attention { lengths: Some(Type::scalar(DType::I32)), ..Attention::default() });
+    let c = build(&clean, AttentionOptions { kv_lengths: Some(Type::scalar(DType::I32)), ..AttentionOptions::default() });
     let g = transform::vjp(&graph_of(&c), &[0, 1, 2]).unwrap();
     let cts = [n.fill(&[1, 2, 2]), n.fill(&[1, 2])];
     let expected = interp::run(&g, &[&clean[..], &cts].concat()).unwrap();
@@ -373,7 +373,7 @@ fn decoding_with_an_offset_equals_the_last_rows_of_the_whole() {
         let q = Literal::from_fn(Type::new(F, &[2, 1, 4]), |i| x[0].get(i / 4 * 20 + at * 4 + i % 4));
         let step = [q, x[1].clone(), x[2].clone(), ints(&[], &[at as i32]), ints(&[], &[at as i32 + 1])];
         let scalar = Some(Type::scalar(DType::I32));
-        let c = build(&step, Attention { q_offset: scalar.clone(), lengths: scalar, ..causal() });
+        let c = build(&step, AttentionOptions { q_offset: scalar.clone(), kv_lengths: scalar, ..causal() });
         let expected = Literal::from_fn(Type::new(F, &[2, 1, 4]), |i| whole[0].get(i / 4 * 20 + at * 4 + i % 4));
         close(&run(&c, &step)[0], &expected, 1e-14);
     }
@@ -391,8 +391,8 @@ fn backward_keeps_nothing_of_the_size_of_the_scores() {
 fn misfits_name_what_was_found() {
     let t = |s: &[usize]| Type::new(F, s);
     let (q, k) = (t(&[4, 2, 4]), t(&[2, 3, 4]));
-    let bad = |q: &Type, k: &Type, v: &Type, o: Attention| attention(q, k, v, &o).unwrap_err().to_string();
-    let none = Attention::default;
+    let bad = |q: &Type, k: &Type, v: &Type, o: AttentionOptions| attention(q, k, v, &o).unwrap_err().to_string();
+    let none = AttentionOptions::default;
     assert_eq!(
         bad(&t(&[3, 2, 4]), &k, &k, none()),
         "attention(f64[3,2,4], f64[2,3,4], f64[2,3,4]): needs a number of query heads that 2 key heads divide, got 3"
@@ -401,7 +401,7 @@ fn misfits_name_what_was_found() {
     assert!(bad(&q, &k, &t(&[2, 4, 4]), none()).contains("needs k and v"));
     assert!(bad(&q, &t(&[0, 3, 4]), &t(&[0, 3, 4]), none()).contains("0 key heads"));
     assert!(bad(&t(&[4]), &k, &k, none()).contains("needs q of"));
-    let with = |f: &dyn Fn(&mut Attention)| {
+    let with = |f: &dyn Fn(&mut AttentionOptions)| {
         let mut o = none();
         f(&mut o);
         bad(&q, &k, &k, o)
@@ -409,8 +409,8 @@ fn misfits_name_what_was_found() {
     assert!(with(&|o| o.window = Some(0)).contains("window of 1 or more"));
     assert!(with(&|o| o.softcap = Some(0.0)).contains("positive softcap"));
     assert!(with(&|o| o.scale = Some(f64::NAN)).contains("finite scale"));
-    assert!(with(&|o| o.lengths = Some(t(&[]))).contains("lengths of i32"));
-    assert!(with(&|o| o.slopes = Some(t(&[2]))).contains("slopes of [4]"));
+    assert!(with(&|o| o.kv_lengths = Some(t(&[]))).contains("lengths of i32"));
+    assert!(with(&|o| o.alibi_slopes = Some(t(&[2]))).contains("slopes of [4]"));
     assert!(with(&|o| o.mask = Some(t(&[2, 3]))).contains("mask of [4, 2, 3]"));
-    assert!(with(&|o| o.segments = Some((t(&[2]), t(&[3])))).contains("segments of [2] and [3]"));
+    assert!(with(&|o| o.segment_ids = Some((t(&[2]), t(&[3])))).contains("segments of [2] and [3]"));
 }

@@ -38,7 +38,7 @@ pub(crate) fn graph_of(c: &Composite) -> Graph {
     let mut b = Builder::new();
     let args: Vec<Value> = c.body.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let outs = b.emit(c.clone().into(), &args).unwrap();
-    b.finish(&outs[..c.public])
+    b.finish(&outs[..c.num_public_outputs])
 }
 
 pub(crate) fn run(c: &Composite, x: &[Literal]) -> Vec<Literal> {
@@ -70,13 +70,13 @@ fn loss_of(c: &Composite) -> Graph {
     let args: Vec<Value> = c.body.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let outs = b.emit(c.clone().into(), &args).unwrap();
     let mut total = b.scalar(F, 0.0).unwrap();
-    for &y in &outs[..c.public] {
+    for &y in &outs[..c.num_public_outputs] {
         let ty = b.ty(y);
         if !ty.dtype.is_float() {
             continue;
         }
         let finite = b.unary(ir::Unary::IsFinite, y).unwrap();
-        let y = b.keep_where(finite, y).unwrap();
+        let y = b.zero_unless(finite, y).unwrap();
         let w = b.constant(numbers.fill(&ty.shape)).unwrap();
         let s = b.add(w, y).unwrap();
         let p = b.mul(s, y).unwrap();
@@ -252,7 +252,7 @@ pub(crate) fn check_bf16(c: &Composite, x: &[Literal], tol: f64) {
     let got = interp::run(&back, &[&narrow[..], &cts].concat()).unwrap();
     let wide_cts: Vec<Literal> = cts.iter().map(|l| cast(l, F)).collect();
     let expected = interp::run(&exact, &[&wide[..], &wide_cts].concat()).unwrap();
-    for (a, e) in got[c.public..].iter().zip(&expected[c.public..]) {
+    for (a, e) in got[c.num_public_outputs..].iter().zip(&expected[c.num_public_outputs..]) {
         close_to(a, &e.to_vec::<f64>(), tol);
     }
 }
@@ -269,5 +269,5 @@ pub(crate) fn kept(c: &Composite) -> Vec<String> {
     let wrt: Vec<bool> = (0..c.body.inputs().len()).map(|i| i == 0).collect();
     let l = transform::linearize(&graph_of(c), &wrt).unwrap();
     let types = l.known.output_types();
-    types[c.public..].iter().map(Type::to_string).collect()
+    types[c.num_public_outputs..].iter().map(Type::to_string).collect()
 }

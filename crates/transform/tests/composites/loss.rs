@@ -30,14 +30,14 @@ const SMOOTH_GRAD: [f64; 20] = [
     0.0025833446906301273,
 ];
 
-const PYTORCH: CrossEntropy = CrossEntropy { ignore_index: Some(-100), label_smoothing: 0.0, z_loss: 0.0 };
+const PYTORCH: CrossEntropyOptions = CrossEntropyOptions { ignore_index: Some(-100), label_smoothing: 0.0, z_loss: 0.0 };
 
-fn smooth(label_smoothing: f64) -> CrossEntropy {
-    CrossEntropy { label_smoothing, ..PYTORCH }
+fn smooth(label_smoothing: f64) -> CrossEntropyOptions {
+    CrossEntropyOptions { label_smoothing, ..PYTORCH }
 }
 
-fn z_loss(z_loss: f64) -> CrossEntropy {
-    CrossEntropy { z_loss, ..PYTORCH }
+fn z_loss(z_loss: f64) -> CrossEntropyOptions {
+    CrossEntropyOptions { z_loss, ..PYTORCH }
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn forward_and_gradient_equal_pytorch() {
 fn derivatives_batching_text_and_bf16() {
     let x = Numbers::new(6).fill(&[2, 2, 3]);
     let labels = Literal::new(&[2, 2], &[1i32, 2, -100, 0]);
-    let none = CrossEntropy::default();
+    let none = CrossEntropyOptions::default();
     for options in [PYTORCH, smooth(0.2), z_loss(0.1)] {
         let c = cross_entropy(x.ty(), labels.ty(), options).unwrap();
         check_all(&c, &[x.clone(), labels.clone()], &[]);
@@ -82,10 +82,10 @@ fn backward_keeps_no_one_hot() {
 fn a_wrong_label_gives_nan_and_many_classes_fit_a_small_label() {
     let x = Numbers::new(8).fill(&[3, 300]);
     let labels = Literal::new(&[3], &[44u8, 255, 0]);
-    let c = cross_entropy(x.ty(), labels.ty(), CrossEntropy::default()).unwrap();
+    let c = cross_entropy(x.ty(), labels.ty(), CrossEntropyOptions::default()).unwrap();
     let got = run(&c, &[x.clone(), labels])[0].to_vec::<f64>();
     let wide = Literal::new(&[3], &[44i64, 255, 300]);
-    let c = cross_entropy(x.ty(), wide.ty(), CrossEntropy::default()).unwrap();
+    let c = cross_entropy(x.ty(), wide.ty(), CrossEntropyOptions::default()).unwrap();
     let expected = run(&c, &[x.clone(), wide.clone()])[0].to_vec::<f64>();
     assert_eq!(got[..2], expected[..2]);
     assert!(expected[2].is_nan());

@@ -47,11 +47,11 @@ const INTERLEAVED: [f64; 18] = [
     0.8242369704835132,
 ];
 
-const HALF: Rope = Rope { pairs: Pairs::Halves, heads_inside: false };
-const INTER: Rope = Rope { pairs: Pairs::Interleaved, heads_inside: false };
+const HALF: RopeOptions = RopeOptions { layout: RopeLayout::Halves, has_head_axis: false };
+const INTER: RopeOptions = RopeOptions { layout: RopeLayout::Interleaved, has_head_axis: false };
 
-fn inside(r: Rope) -> Rope {
-    Rope { heads_inside: true, ..r }
+fn inside(r: RopeOptions) -> RopeOptions {
+    RopeOptions { has_head_axis: true, ..r }
 }
 
 #[test]

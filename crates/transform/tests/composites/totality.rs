@@ -2,7 +2,7 @@
 
 use super::check::*;
 use ir::attr::Attr;
-use ir::composites::{FAMILIES, build};
+use ir::composites::{COMPOSITES, build};
 use ir::{DType, Literal, Scalar, Type, interp};
 
 struct Dice(Numbers);
@@ -55,9 +55,9 @@ fn params(dice: &mut Dice) -> Vec<(String, Attr)> {
 #[test]
 fn random_operands_never_panic() {
     let mut dice = Dice(Numbers::new(40));
-    let mut built = vec![0; FAMILIES.len()];
-    for round in 0..FAMILIES.len() * 8000 {
-        let family = &FAMILIES[round % FAMILIES.len()];
+    let mut built = vec![0; COMPOSITES.len()];
+    for round in 0..COMPOSITES.len() * 8000 {
+        let family = &COMPOSITES[round % COMPOSITES.len()];
         let params = params(&mut dice);
         let dtypes =
             [DType::F32, DType::F32, DType::F32, DType::BF16, DType::F8E4M3, DType::I32, DType::U32, DType::Bool];
@@ -80,7 +80,7 @@ fn random_operands_never_panic() {
         let Ok(c) = build(family.name, &params, &types) else {
             continue;
         };
-        built[round % FAMILIES.len()] += 1;
+        built[round % COMPOSITES.len()] += 1;
         let x: Vec<Literal> = types.iter().map(|t| Literal::zeros(t.clone())).collect();
         let f = graph_of(&c);
         ir::verify::verify(&f).unwrap();
@@ -93,7 +93,7 @@ fn random_operands_never_panic() {
         transform::vmap(&f, &batched, &[], 2).unwrap();
         transform::vmap(&g, &vec![true; g.inputs().len()], &[], 0).unwrap();
     }
-    for (f, n) in FAMILIES.iter().zip(&built) {
+    for (f, n) in COMPOSITES.iter().zip(&built) {
         assert!(*n > 0 || f.name == "attention_backward", "{} was never built: {built:?}", f.name);
     }
 }
@@ -104,7 +104,7 @@ fn an_unknown_name_and_a_missing_parameter_are_errors() {
     assert!(build("nothing", &[], &t).unwrap_err().to_string().contains("no composite `nothing`"));
     assert!(build("rmsnorm", &[], &t).unwrap_err().to_string().contains("float parameter `eps`"));
     assert!(build("gelu", &[], &t).unwrap_err().to_string().contains("`form`"));
-    for f in FAMILIES {
+    for f in COMPOSITES {
         assert!(build(f.name, &[], &[]).is_err(), "{}", f.name);
     }
 }

@@ -41,8 +41,8 @@ impl Rng {
         Type::checked(dtype, &shape).unwrap_or(Type::new(dtype, &[2, 2]))
     }
 
-    fn wild_windows(&mut self) -> Windows {
-        Windows {
+    fn wild_windows(&mut self) -> WindowConfig {
+        WindowConfig {
             strides: self.wild_shape(),
             low: self.wild_ints().into(),
             high: self.wild_ints().into(),
@@ -101,9 +101,9 @@ impl Rng {
         (0..rank).map(|_| self.below(below)).collect()
     }
 
-    fn windows(&mut self, rank: usize) -> Windows {
+    fn windows(&mut self, rank: usize) -> WindowConfig {
         let padding = [0, 0, 1, 2, -1];
-        Windows {
+        WindowConfig {
             strides: (0..rank).map(|_| 1 + self.below(3)).collect(),
             low: (0..rank).map(|_| self.pick(&padding)).collect(),
             high: (0..rank).map(|_| self.pick(&padding)).collect(),

@@ -1,7 +1,7 @@
 //! Convolutions.
 
 use crate::check::{check, close, random, value};
-use ir::ops::{Conv, Windows};
+use ir::ops::{Conv, WindowConfig};
 use ir::{DType, GraphBuilder, Literal};
 
 struct Case {
@@ -20,7 +20,7 @@ struct Case {
 
 impl Case {
     fn conv(&self, dtype: DType) -> Conv {
-        let windows = Windows {
+        let windows = WindowConfig {
             strides: self.strides.into(),
             low: self.padding.iter().map(|p| p.0).collect(),
             high: self.padding.iter().map(|p| p.1).collect(),
@@ -134,13 +134,13 @@ fn every_law_holds() {
         check(c.name, &[random(c.x, 1), random(c.kernel, 2)], |b, v| b.one(c.conv(DType::F64).into(), v));
     }
     // Depthwise, two outputs a channel; features that a stride leaves unread; more windows than batches.
-    let rows: [(&[usize], &[usize], Windows, usize); 6] = [
-        (&[2, 3, 4], &[6, 1, 2], Windows::strided(&[1], &[1]), 3),
-        (&[1, 2, 6, 5], &[2, 2, 2, 2], Windows::strided(&[3, 4], &[0, 0]), 1),
-        (&[1, 1, 2, 3, 2], &[1, 1, 2, 2, 1], Windows::plain(3), 1),
-        (&[1, 2, 0], &[3, 2, 2], Windows::strided(&[1], &[2]), 1),
-        (&[1, 2, 3], &[3, 2, 5], Windows::plain(1), 1),
-        (&[0, 2, 3], &[3, 1, 2], Windows::plain(1), 1),
+    let rows: [(&[usize], &[usize], WindowConfig, usize); 6] = [
+        (&[2, 3, 4], &[6, 1, 2], WindowConfig::strided(&[1], &[1]), 3),
+        (&[1, 2, 6, 5], &[2, 2, 2, 2], WindowConfig::strided(&[3, 4], &[0, 0]), 1),
+        (&[1, 1, 2, 3, 2], &[1, 1, 2, 2, 1], WindowConfig::unit_stride(3), 1),
+        (&[1, 2, 0], &[3, 2, 2], WindowConfig::strided(&[1], &[2]), 1),
+        (&[1, 2, 3], &[3, 2, 5], WindowConfig::unit_stride(1), 1),
+        (&[0, 2, 3], &[3, 1, 2], WindowConfig::unit_stride(1), 1),
     ];
     for (i, (x, kernel, windows, groups)) in rows.into_iter().enumerate() {
         let mut x = x.to_vec();

@@ -1,7 +1,7 @@
 //! Pooling, running reductions and the indices of extrema.
 
 use crate::check::{check, close, random, value};
-use ir::ops::{ReduceKind, Windows};
+use ir::ops::{ReduceKind, WindowConfig};
 use ir::{DType, GraphBuilder, Literal};
 
 use ReduceKind::{Max, Min, Prod, Sum};
@@ -13,8 +13,8 @@ fn ramp(shape: &[usize]) -> Literal {
     Literal::new(shape, &(0..n).map(|i| (i * 7 % 11) as f64 - 5.0).collect::<Vec<_>>())
 }
 
-fn windows(strides: &[usize], padding: &[(i64, i64)], base: &[usize], dilation: &[usize]) -> Windows {
-    Windows {
+fn windows(strides: &[usize], padding: &[(i64, i64)], base: &[usize], dilation: &[usize]) -> WindowConfig {
+    WindowConfig {
         strides: strides.into(),
         low: padding.iter().map(|p| p.0).collect(),
         high: padding.iter().map(|p| p.1).collect(),
@@ -24,7 +24,7 @@ fn windows(strides: &[usize], padding: &[(i64, i64)], base: &[usize], dilation: 
 }
 
 /// Shape, window, geometry and result shape, with the values of `lax.reduce_window` for sum, product, maximum and minimum.
-type Case = (&'static [usize], &'static [usize], Windows, &'static [usize], [&'static [f64]; 4]);
+type Case = (&'static [usize], &'static [usize], WindowConfig, &'static [usize], [&'static [f64]; 4]);
 
 fn cases() -> Vec<Case> {
     vec![
@@ -77,12 +77,12 @@ fn windows_reduce_as_in_jax_and_keep_every_law() {
             check(&what, &[random(shape, 3)], |b, v| b.reduce_window(kind, v[0], window, w.clone()));
         }
     }
-    let rows: [(&[usize], &[usize], Windows); 5] = [
-        (&[], &[], Windows::plain(0)),
-        (&[0, 2], &[2, 1], Windows::strided(&[1, 1], &[2, 0])),
-        (&[2], &[5], Windows::plain(1)),
-        (&[3], &[0], Windows::plain(1)),
-        (&[2, 3, 2], &[1, 2, 2], Windows::strided(&[1, 2, 1], &[0, 1, 1])),
+    let rows: [(&[usize], &[usize], WindowConfig); 5] = [
+        (&[], &[], WindowConfig::unit_stride(0)),
+        (&[0, 2], &[2, 1], WindowConfig::strided(&[1, 1], &[2, 0])),
+        (&[2], &[5], WindowConfig::unit_stride(1)),
+        (&[3], &[0], WindowConfig::unit_stride(1)),
+        (&[2, 3, 2], &[1, 2, 2], WindowConfig::strided(&[1, 2, 1], &[0, 1, 1])),
     ];
     for (shape, window, w) in rows {
         for kind in KINDS {
@@ -114,7 +114,7 @@ fn weighted_grad(x: &Literal, f: impl FnOnce(&mut ir::Builder, ir::Value) -> ir:
 #[test]
 fn ties_go_where_jax_and_pytorch_send_them() {
     let x = Literal::new(&[6], &[1.0f64, 3.0, 3.0, 2.0, 2.0, 2.0]);
-    let pooled = weighted_grad(&x, |b, v| b.reduce_window(Max, v, &[3], Windows::plain(1)));
+    let pooled = weighted_grad(&x, |b, v| b.reduce_window(Max, v, &[3], WindowConfig::unit_stride(1)));
     assert_eq!(pooled, [0.0, 3.0, 3.0, 4.0, 0.0, 0.0]);
     // torch.cummax and torch.cummin: the later of equal elements.
     let running = weighted_grad(&x, |b, v| b.cumulative(Max, v, 0, false));
@@ -128,7 +128,7 @@ fn zeros_do_not_hide_the_slope_of_products() {
     let x = Literal::new(&[4], &[2.0f64, 0.0, 3.0, 0.0]);
     let running = weighted_grad(&x, |b, v| b.cumulative(Prod, v, 0, false));
     assert_eq!(running, [1.0, 22.0, 0.0, 0.0]);
-    let pooled = weighted_grad(&x, |b, v| b.reduce_window(Prod, v, &[2], Windows::plain(1)));
+    let pooled = weighted_grad(&x, |b, v| b.reduce_window(Prod, v, &[2], WindowConfig::unit_stride(1)));
     assert_eq!(pooled, [0.0, 8.0, 0.0, 9.0]);
 }
 

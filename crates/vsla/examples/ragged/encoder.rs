@@ -64,7 +64,7 @@ fn build(sizes: &Sizes, lengths: &[usize], marks: bool) -> Result<Program> {
     let (width, tokens) = (sizes.width, lengths.iter().sum());
     let mut b = ProgramBuilder::new();
     // As others compute it: sums of products in f32.
-    b.numerics(Numerics { narrow_products: true, ..Numerics::default() });
+    b.numerics(Numerics { reduced_precision_products: true, ..Numerics::default() });
     let mut x = b.input("x", DType::F32, &[tokens, width])?;
     for layer in 0..sizes.layers {
         let mut p = Vec::new();

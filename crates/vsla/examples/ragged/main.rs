@@ -13,7 +13,7 @@ use vsla::{Backend, Plan, Stream, Tensor};
 fn main() -> vsla::Result<()> {
     let lengths = lengths();
     let program = Arc::new(encoder(&MEASURED, &lengths)?);
-    let backend = Backend::shared();
+    let backend = Backend::global();
     let plan = Plan::new(&program, backend)?;
     let mut bindings = plan.bind()?;
     for (k, v) in program.inputs().iter().chain(program.params()).enumerate() {

@@ -1,14 +1,14 @@
 //! Attention over packed sequences: each meets its own tokens alone, and nothing is padded.
 
-use super::Lowering;
+use super::ProgramLowering;
 use crate::error::Result;
-use ir::composites::attention::{Attention, attention};
+use ir::composites::attention::{AttentionOptions, attention};
 use ir::{Builder, DType, GraphBuilder, Literal, Type, Value};
 
-impl Lowering {
+impl ProgramLowering {
     /// `q`, `k`, `v`: `[tokens, width]`.
     pub(super) fn attention(&mut self, qkv: &[Value], heads: usize, lengths: &[usize]) -> Result<Value> {
-        let wide = !self.numerics.narrow_products;
+        let wide = !self.numerics.reduced_precision_products;
         let b = &mut self.builder;
         let ty = b.ty(qkv[0]);
         if !wide && ty.dtype != DType::F64 {
@@ -44,10 +44,10 @@ fn by_head(b: &mut Builder, qkv: &[Value], heads: usize, segments: Option<(Value
         args.push(b.permute(split, &[1, 0, 2])?);
     }
     let ty = b.ty(args[0]);
-    let mut options = Attention::default();
+    let mut options = AttentionOptions::default();
     if let Some((s, t)) = segments {
         args.extend([s, s]);
-        options.segments = Some((t.clone(), t));
+        options.segment_ids = Some((t.clone(), t));
     }
     let op = attention(&ty, &ty, &ty, &options)?;
     let y = b.emit(op.into(), &args)?[0];

@@ -3,9 +3,9 @@
 //! Both paths compute in f64 and give `y[k] = Σ a[i]·b[k - i]`. The gradient of either operand is the cotangent
 //! correlated with the other, which is again a convolution, with the other operand reversed.
 
-use super::{Lowering, cut, promote};
+use super::{ProgramLowering, slice_leading, promote};
 use crate::error::Result;
-use crate::infer::Signature;
+use crate::infer::ValueSignature;
 use crate::shape::common;
 use cpu::{CONVOLUTION_COSTS as COSTS, convolution_points};
 use ir::composites::convolve::fft_convolve;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// How a convolution is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Path {
+pub enum ConvAlgorithm {
     /// Sums of products.
     Direct,
     /// Through a Fourier transform.
@@ -23,44 +23,44 @@ pub enum Path {
 }
 
 /// Rows of a Toeplitz block; the longer operand is cut into pieces of this length.
-const BLOCK: usize = 64;
+const TOEPLITZ_BLOCK: usize = 64;
 /// Up to so many overlapping blocks are added as shifted lines.
-const FEW_BLOCKS: usize = 6;
+const MAX_SHIFTED_BLOCKS: usize = 6;
 
 /// The cheaper path for lengths `m` and `n`, by the backend's model of both costs.
-pub fn conv_path(m: usize, n: usize) -> Path {
+pub fn conv_path(m: usize, n: usize) -> ConvAlgorithm {
     let (short, long) = (m.min(n), m.max(n));
     if short <= 1 {
-        return Path::Direct;
+        return ConvAlgorithm::Direct;
     }
     let points = convolution_points(m + n - 1) as f64;
     let transform = points * points.log2() * COSTS.transform + COSTS.transform_call;
-    if direct_cost(short, long) <= transform { Path::Direct } else { Path::Fft }
+    if direct_cost(short, long) <= transform { ConvAlgorithm::Direct } else { ConvAlgorithm::Fft }
 }
 
 fn direct_cost(short: usize, long: usize) -> f64 {
     if unrolls(short, long) {
         return COSTS.call + short as f64 * (COSTS.term + long as f64 * COSTS.shifted);
     }
-    let rows = piece(long);
+    let rows = piece_length(long);
     let (pieces, width) = (long.div_ceil(rows) as f64, short + rows - 1);
     let (matrix, blocks) = ((rows * width) as f64, width.div_ceil(rows));
-    let skewed = if blocks > FEW_BLOCKS { pieces * (pieces + blocks as f64) * rows as f64 } else { 0.0 };
+    let skewed = if blocks > MAX_SHIFTED_BLOCKS { pieces * (pieces + blocks as f64) * rows as f64 } else { 0.0 };
     COSTS.call + matrix * (pieces * COSTS.blocked + COSTS.toeplitz) + skewed * COSTS.skewed
 }
 
 /// Whether the shorter operand is written out as shifted products, one for each element.
 fn unrolls(short: usize, long: usize) -> bool {
-    short <= if long < BLOCK { 4 } else { 24 }
+    short <= if long < TOEPLITZ_BLOCK { 4 } else { 24 }
 }
 
 /// Length of the pieces that the longer operand is cut into.
-fn piece(long: usize) -> usize {
-    BLOCK.min(long.next_multiple_of(8))
+fn piece_length(long: usize) -> usize {
+    TOEPLITZ_BLOCK.min(long.next_multiple_of(8))
 }
 
-impl Lowering {
-    pub(super) fn conv(&mut self, x: Value, y: Value, out: &Signature) -> Result<Value> {
+impl ProgramLowering {
+    pub(super) fn conv(&mut self, x: Value, y: Value, out: &ValueSignature) -> Result<Value> {
         let b = &mut self.builder;
         let (xs, ys) = (b.ty(x).shape, b.ty(y).shape);
         let last = xs.len() - 1;
@@ -71,9 +71,9 @@ impl Lowering {
         }
         let rows: usize = batch.iter().product();
         let (m, n) = (xs[last], ys[last]);
-        let x = cut(b, x, &[&batch[..], &[m]].concat())?;
+        let x = slice_leading(b, x, &[&batch[..], &[m]].concat())?;
         let x = b.reshape(x, &[rows, m])?;
-        let y = cut(b, y, &[&batch[..], &[n]].concat())?;
+        let y = slice_leading(b, y, &[&batch[..], &[n]].concat())?;
         let y = b.reshape(y, &[rows, n])?;
         let op = composite(out.dtype, rows, m, n, self.numerics.conv)?;
         let v = b.one(op.into(), &[x, y])?;
@@ -83,7 +83,7 @@ impl Lowering {
 }
 
 /// `[rows, m] * [rows, n] -> [rows, m + n - 1]` with its gradient.
-fn composite(dtype: DType, rows: usize, m: usize, n: usize, path: Option<Path>) -> Result<Composite> {
+fn composite(dtype: DType, rows: usize, m: usize, n: usize, path: Option<ConvAlgorithm>) -> Result<Composite> {
     let (xt, yt) = (Type::new(dtype, &[rows, m]), Type::new(dtype, &[rows, n]));
     let zt = Type::new(dtype, &[rows, m + n - 1]);
     let mut b = Builder::new();
@@ -106,34 +106,34 @@ fn named(body: Graph, vjp: Graph) -> Composite {
         name: "vsla.conv1d".to_string(),
         params: Vec::new(),
         body: Arc::new(body),
-        public: 1,
+        num_public_outputs: 1,
         derivative: Derivative::Vjp(Arc::new(vjp)),
     }
 }
 
 /// The `keep` elements of the correlation of `g` with `y` that have all of `y` under `g`.
-fn correlate(b: &mut Builder, g: Value, y: Value, keep: usize, path: Option<Path>) -> Result<Value> {
+fn correlate(b: &mut Builder, g: Value, y: Value, keep: usize, path: Option<ConvAlgorithm>) -> Result<Value> {
     let n = b.ty(y).shape[1];
     let reversed = b.flip(y, &[1])?;
     let full = product(b, g, reversed, path)?;
     Ok(b.slice_axis(full, 1, n - 1, n - 1 + keep)?)
 }
 
-fn product(b: &mut Builder, x: Value, y: Value, path: Option<Path>) -> Result<Value> {
+fn product(b: &mut Builder, x: Value, y: Value, path: Option<ConvAlgorithm>) -> Result<Value> {
     let dtype = b.ty(x).dtype;
     let (m, n) = (b.ty(x).shape[1], b.ty(y).shape[1]);
-    if path.unwrap_or_else(|| conv_path(m, n)) == Path::Fft {
+    if path.unwrap_or_else(|| conv_path(m, n)) == ConvAlgorithm::Fft {
         let op = fft_convolve(&b.ty(x), &b.ty(y))?;
         return Ok(b.one(op.into(), &[x, y])?);
     }
     let (x, y) = (b.cast(x, DType::F64)?, b.cast(y, DType::F64)?);
     let (short, long) = if m <= n { (x, y) } else { (y, x) };
-    let z = if unrolls(m.min(n), m.max(n)) { unrolled(b, short, long)? } else { blocked(b, short, long)? };
+    let z = if unrolls(m.min(n), m.max(n)) { shifted_products(b, short, long)? } else { toeplitz_blocks(b, short, long)? };
     Ok(b.cast(z, dtype)?)
 }
 
 /// `Σ short[i] · (long shifted by i)`.
-fn unrolled(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
+fn shifted_products(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
     let (s, l) = (b.ty(short).shape[1], b.ty(long).shape[1]);
     let rows = b.ty(short).shape[0];
     let shape = [rows, s + l - 1];
@@ -144,34 +144,34 @@ fn unrolled(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
         let c = b.broadcast(c, &shape, &[0, 1])?;
         let shifted = b.pad(long, zero, &[0, i as i64], &[0, (s - 1 - i) as i64], &[0, 0])?;
         let term = b.mul(c, shifted)?;
-        sum = b.add_opt(sum, Some(term))?;
+        sum = b.add_optional(sum, Some(term))?;
     }
     Ok(sum.expect("the shorter operand is not empty"))
 }
 
 /// The longer operand in pieces of `BLOCK`, each times one Toeplitz matrix of the shorter; pieces overlap and add.
-fn blocked(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
+fn toeplitz_blocks(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
     let (rows, s) = (b.ty(short).shape[0], b.ty(short).shape[1]);
     let l = b.ty(long).shape[1];
-    let p = piece(l);
+    let p = piece_length(l);
     let q = l.div_ceil(p);
     let width = s + p - 1;
     // T[i, k] = short[k - i]: rows of `short` and p zeros, read with a row length that is one less.
     let padded = promote(b, short, &[rows, s + p])?;
     let many = b.broadcast(padded, &[rows, p, s + p], &[0, 2])?;
     let flat = b.reshape(many, &[rows, p * (s + p)])?;
-    let flat = cut(b, flat, &[rows, p * width])?;
+    let flat = slice_leading(b, flat, &[rows, p * width])?;
     let toeplitz = b.reshape(flat, &[rows, p, width])?;
     let pieces = promote(b, long, &[rows, q * p])?;
     let pieces = b.reshape(pieces, &[rows, q, p])?;
     let parts = b.one(Dot::batched_matmul(DType::F64, 1).into(), &[pieces, toeplitz])?;
     let blocks = width.div_ceil(p);
-    let sum = if blocks <= FEW_BLOCKS { overlapped(b, parts, p)? } else { skewed(b, parts, blocks)? };
-    cut(b, sum, &[rows, s + l - 1])
+    let sum = if blocks <= MAX_SHIFTED_BLOCKS { add_overlapping(b, parts, p)? } else { add_overlapping_by_reshape(b, parts, blocks)? };
+    slice_leading(b, sum, &[rows, s + l - 1])
 }
 
 /// Column block `c` of piece `k` belongs at `(k + c)·p`: a sum of shifted lines.
-fn overlapped(b: &mut Builder, parts: Value, p: usize) -> Result<Value> {
+fn add_overlapping(b: &mut Builder, parts: Value, p: usize) -> Result<Value> {
     let shape = b.ty(parts).shape;
     let (rows, q, width) = (shape[0], shape[1], shape[2]);
     let blocks = width.div_ceil(p);
@@ -184,20 +184,20 @@ fn overlapped(b: &mut Builder, parts: Value, p: usize) -> Result<Value> {
         let line = b.reshape(block, &[rows, q * p])?;
         let high = ((blocks - 1 - c) * p) as i64;
         let line = b.pad(line, zero, &[0, (c * p) as i64], &[0, high], &[0, 0])?;
-        sum = b.add_opt(sum, Some(line))?;
+        sum = b.add_optional(sum, Some(line))?;
     }
     Ok(sum.expect("a matrix has columns"))
 }
 
 /// The same for many blocks: rows read with a length that is one block less stand under each other, and are summed.
-fn skewed(b: &mut Builder, parts: Value, blocks: usize) -> Result<Value> {
+fn add_overlapping_by_reshape(b: &mut Builder, parts: Value, blocks: usize) -> Result<Value> {
     let shape = b.ty(parts).shape;
     let (rows, q) = (shape[0], shape[1]);
     let wide = q + blocks;
-    let padded = promote(b, parts, &[rows, q, wide * BLOCK])?;
-    let flat = b.reshape(padded, &[rows, q * wide, BLOCK])?;
-    let flat = cut(b, flat, &[rows, q * (wide - 1), BLOCK])?;
-    let stacked = b.reshape(flat, &[rows, q, wide - 1, BLOCK])?;
+    let padded = promote(b, parts, &[rows, q, wide * TOEPLITZ_BLOCK])?;
+    let flat = b.reshape(padded, &[rows, q * wide, TOEPLITZ_BLOCK])?;
+    let flat = slice_leading(b, flat, &[rows, q * (wide - 1), TOEPLITZ_BLOCK])?;
+    let stacked = b.reshape(flat, &[rows, q, wide - 1, TOEPLITZ_BLOCK])?;
     let sum = b.sum(stacked, &[1])?;
-    Ok(b.reshape(sum, &[rows, (wide - 1) * BLOCK])?)
+    Ok(b.reshape(sum, &[rows, (wide - 1) * TOEPLITZ_BLOCK])?)
 }

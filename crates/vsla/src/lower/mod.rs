@@ -8,27 +8,27 @@ pub(crate) mod conv;
 mod structure;
 
 use crate::error::Result;
-use crate::infer::Signature;
-use crate::op::{Gelu, Op};
+use crate::infer::ValueSignature;
+use crate::op::{GeluForm, Op};
 use crate::shape::{self, common};
 use ir::composites::{activation, norm, softmax};
 use ir::ops::{Dot, StopGradient};
 use ir::{Builder, DType, GraphBuilder, Scalar, Unary, Value};
 
-pub use conv::{Path, conv_path};
+pub use conv::{ConvAlgorithm, conv_path};
 
 /// What is chosen for a whole program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numerics {
     /// Products of matrices and attention of f32, f16 and bf16 accumulate in f32 instead of f64: several times as fast, and
     /// less than §15 asks for.
-    pub narrow_products: bool,
+    pub reduced_precision_products: bool,
     /// Takes one convolution path always, instead of the cheaper one.
-    pub conv: Option<Path>,
+    pub conv: Option<ConvAlgorithm>,
 }
 
 /// A program while it is lowered.
-pub(crate) struct Lowering {
+pub(crate) struct ProgramLowering {
     pub(crate) builder: Builder,
     pub(crate) numerics: Numerics,
     /// The u32[2] input that random masks come from.
@@ -37,9 +37,9 @@ pub(crate) struct Lowering {
     pub(crate) draws: u32,
 }
 
-impl Lowering {
+impl ProgramLowering {
     /// The values of an op's results.
-    pub(crate) fn op(&mut self, op: &Op, args: &[Value], outs: &[Signature]) -> Result<Vec<Value>> {
+    pub(crate) fn op(&mut self, op: &Op, args: &[Value], outs: &[ValueSignature]) -> Result<Vec<Value>> {
         if let Op::Window { size, stride } = op {
             let stacks = outs.iter().enumerate().map(|(k, out)| {
                 let from = k * stride;
@@ -55,7 +55,7 @@ impl Lowering {
         Ok(vec![self.one(op, args, out)?])
     }
 
-    fn one(&mut self, op: &Op, args: &[Value], out: &Signature) -> Result<Value> {
+    fn one(&mut self, op: &Op, args: &[Value], out: &ValueSignature) -> Result<Value> {
         let x = args[0];
         let b = &mut self.builder;
         let xt = b.ty(x);
@@ -78,8 +78,8 @@ impl Lowering {
             Op::Relu => b.one(activation::relu(&xt)?.into(), &[x])?,
             Op::Gelu(form) => {
                 let form = match form {
-                    Gelu::Erf => activation::Gelu::Erf,
-                    Gelu::Tanh => activation::Gelu::Tanh,
+                    GeluForm::Erf => activation::Gelu::Erf,
+                    GeluForm::Tanh => activation::Gelu::Tanh,
                 };
                 b.one(activation::gelu(&xt, form)?.into(), &[x])?
             }
@@ -100,13 +100,13 @@ impl Lowering {
                 b.cast(y, xt.dtype)?
             }
             Op::RmsNorm { eps } => {
-                let wide = widened(b, args)?;
+                let wide = promote_dtypes(b, args)?;
                 let op = norm::rmsnorm(&b.ty(wide[0]), &b.ty(wide[1]), *eps)?;
                 let y = b.emit(op.into(), &wide)?[0];
                 b.cast(y, xt.dtype)?
             }
             Op::LayerNorm { eps } => {
-                let wide = widened(b, args)?;
+                let wide = promote_dtypes(b, args)?;
                 let op = norm::layernorm(&b.ty(wide[0]), Some(&b.ty(wide[1])), Some(&b.ty(wide[2])), *eps)?;
                 let y = b.emit(op.into(), &wide)?[0];
                 b.cast(y, xt.dtype)?
@@ -126,7 +126,7 @@ impl Lowering {
             }
             Op::Dropout { rate } => self.dropout(x, *rate)?,
             Op::Stack | Op::Window { .. } => self.stack(args, out)?,
-            Op::Repeat { count } => b.repeat_front(x, *count)?,
+            Op::Repeat { count } => b.broadcast_leading(x, *count)?,
             Op::Reshape { shape } => b.reshape(x, shape)?,
             Op::Transpose { permutation } => b.permute(x, permutation)?,
             Op::Slice { start, limit } => {
@@ -140,8 +140,8 @@ impl Lowering {
     }
 
     /// Absent rows and columns add no terms: the contraction runs over what both operands have, the rest is zero.
-    fn matmul(&mut self, x: Value, y: Value, out: &Signature) -> Result<Value> {
-        let acc = if self.numerics.narrow_products { out.dtype.accumulator() } else { DType::F64 };
+    fn matmul(&mut self, x: Value, y: Value, out: &ValueSignature) -> Result<Value> {
+        let acc = if self.numerics.reduced_precision_products { out.dtype.accumulator() } else { DType::F64 };
         let b = &mut self.builder;
         let (xs, ys) = (b.ty(x).shape, b.ty(y).shape);
         let (rx, ry) = (xs.len(), ys.len());
@@ -150,9 +150,9 @@ impl Lowering {
         if k == 0 || batch.contains(&0) {
             return Ok(b.zeros(&out.ty())?);
         }
-        let x = cut(b, x, &[&batch[..], &[xs[rx - 2], k]].concat())?;
+        let x = slice_leading(b, x, &[&batch[..], &[xs[rx - 2], k]].concat())?;
         let shared = ry == 2 && rx > 2;
-        let y = cut(b, y, &if shared { vec![k, ys[1]] } else { [&batch[..], &[k, ys[ry - 1]]].concat() })?;
+        let y = slice_leading(b, y, &if shared { vec![k, ys[1]] } else { [&batch[..], &[k, ys[ry - 1]]].concat() })?;
         let v = if shared {
             let rows: usize = xs[..rx - 1].iter().product();
             let flat = b.reshape(x, &[rows, k])?;
@@ -204,7 +204,7 @@ pub(crate) fn promote(b: &mut Builder, x: Value, shape: &[usize]) -> Result<Valu
 }
 
 /// The first elements of a tensor on every axis. A view.
-pub(crate) fn cut(b: &mut Builder, x: Value, shape: &[usize]) -> Result<Value> {
+pub(crate) fn slice_leading(b: &mut Builder, x: Value, shape: &[usize]) -> Result<Value> {
     let ty = b.ty(x);
     if ty.shape.as_slice() == shape {
         return Ok(x);
@@ -212,6 +212,6 @@ pub(crate) fn cut(b: &mut Builder, x: Value, shape: &[usize]) -> Result<Value> {
     Ok(b.slice(x, &vec![0; shape.len()], shape, &vec![1; shape.len()])?)
 }
 
-fn widened(b: &mut Builder, args: &[Value]) -> Result<Vec<Value>> {
+fn promote_dtypes(b: &mut Builder, args: &[Value]) -> Result<Vec<Value>> {
     Ok(args.iter().map(|&v| b.cast(v, DType::F64)).collect::<ir::Result<_>>()?)
 }

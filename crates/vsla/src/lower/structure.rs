@@ -1,14 +1,14 @@
 //! Stacks, Kronecker products, gathers and scatters.
 
-use super::{Lowering, promote};
+use super::{ProgramLowering, promote};
 use crate::error::{Error, Result};
-use crate::infer::Signature;
+use crate::infer::ValueSignature;
 use ir::ops::{Composite, Derivative, GatherMode};
 use ir::{Builder, DType, GraphBuilder, Literal, Scalar, Type, Value};
 use std::sync::Arc;
 
-impl Lowering {
-    pub(super) fn stack(&mut self, args: &[Value], out: &Signature) -> Result<Value> {
+impl ProgramLowering {
+    pub(super) fn stack(&mut self, args: &[Value], out: &ValueSignature) -> Result<Value> {
         let b = &mut self.builder;
         if out.shape.contains(&0) {
             return Ok(b.zeros(&out.ty())?);
@@ -23,7 +23,7 @@ impl Lowering {
     }
 
     /// Axis by axis, `(a ⊗ b)[i·n + j] = a[i]·b[j]`: two broadcasts, a product and a reshape.
-    pub(super) fn kronecker(&mut self, x: Value, y: Value, out: &Signature) -> Result<Value> {
+    pub(super) fn kronecker(&mut self, x: Value, y: Value, out: &ValueSignature) -> Result<Value> {
         let b = &mut self.builder;
         let (xs, ys) = (b.ty(x).shape, b.ty(y).shape);
         let pairs: Vec<usize> = xs.iter().zip(&ys).flat_map(|(a, b)| [*a, *b]).collect();
@@ -67,7 +67,7 @@ fn rows_op(name: &str, x: &Type, indices: &[usize], wide: usize, gather: bool) -
         name: name.to_string(),
         params: Vec::new(),
         body: Arc::new(body),
-        public: 1,
+        num_public_outputs: 1,
         derivative: Derivative::Vjp(Arc::new(b.finish(&[dx]))),
     })
 }
@@ -98,7 +98,7 @@ fn take_sums(b: &mut Builder, x: Value, sources: &[Vec<usize>], rows: usize) -> 
         return Ok(b.zeros(&ty.with_shape(&out))?);
     }
     if rows > i32::MAX as usize {
-        return Err(Error::arg("gather and scatter reach 2³¹ rows at most"));
+        return Err(Error::invalid_arg("gather and scatter reach 2³¹ rows at most"));
     }
     let at = |i: usize| {
         let place = sources[i / depth].get(i % depth).copied().unwrap_or(rows).min(rows);

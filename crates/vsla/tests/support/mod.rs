@@ -1,7 +1,7 @@
 //! What the tests share: a generator, random tensors, closeness as §15 defines it.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate of its own and uses a part")]
 
-use vsla::{DType, Signature, Tensor};
+use vsla::{DType, ValueSignature, Tensor};
 
 /// A 64-bit linear congruential generator, the one of `golden/vsla/make.py`.
 pub struct Rng(pub u64);
@@ -65,7 +65,7 @@ impl Rng {
 
 /// A tensor in another dtype.
 pub fn cast(t: &Tensor, dtype: DType) -> Tensor {
-    let signature = Signature { dtype, ..t.signature().clone() };
+    let signature = ValueSignature { dtype, ..t.signature().clone() };
     let mut bytes = Vec::new();
     for x in t.to_vec::<f64>() {
         let s = ir::Scalar::from_f64(dtype, x);

@@ -2,7 +2,7 @@
 //! with. Nothing here is shared with the crate but the list of ops.
 #![allow(unreachable_pub, reason = "a test file is a crate of its own")]
 
-use vsla::{DType, Gelu, Op};
+use vsla::{DType, GeluForm, Op};
 
 /// A tensor as a function of indices: zero outside its shape.
 #[derive(Clone, Debug)]
@@ -123,10 +123,10 @@ fn one(op: &Op, args: &[&Array]) -> Array {
             x.get(i) / (ms + eps).sqrt() * args[1].get(&i[rank - 1..])
         }),
         Op::Relu => map(x, |v| v.max(0.0)),
-        Op::Gelu(Gelu::Tanh) => {
+        Op::Gelu(GeluForm::Tanh) => {
             map(x, |v| 0.5 * v * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v * v * v)).tanh()))
         }
-        Op::Gelu(Gelu::Erf) => map(x, |v| 0.5 * v * (1.0 + libm::erf(v / 2f64.sqrt()))),
+        Op::Gelu(GeluForm::Erf) => map(x, |v| 0.5 * v * (1.0 + libm::erf(v / 2f64.sqrt()))),
         Op::Sigmoid => map(x, |v| 1.0 / (1.0 + (-v).exp())),
         Op::Tanh => map(x, f64::tanh),
         Op::Exp => map(x, f64::exp),

@@ -1,10 +1,10 @@
 //! Expressions in the loops that are open: each is computed once, in the outermost loop that has what it needs.
 
 use super::{Bind, Emitter};
-use crate::fuse::expr::{Ex, ExId};
-use crate::fuse::index::{AtomKind, Lin};
-use crate::fuse::lower::Role;
-use crate::loops::{self, Atom, Mode, Reg, Size};
+use crate::fuse::expr::{KernelExpr, ExprId};
+use crate::fuse::index::{AtomKind, AffineIndex};
+use crate::fuse::lower::ValueRole;
+use crate::loops::{self, Atom, AccessMode, Reg, Size};
 use ir::{Binary, DType, Scalar};
 
 impl Emitter<'_> {
@@ -13,7 +13,7 @@ impl Emitter<'_> {
         self.scopes.last().is_some_and(|s| s.regs.values().any(|&x| x == r))
     }
 
-    pub(in crate::fuse) fn find(&self, e: ExId) -> Option<Reg> {
+    pub(in crate::fuse) fn find(&self, e: ExprId) -> Option<Reg> {
         self.scopes.iter().rev().find_map(|s| s.regs.get(&e).copied())
     }
 
@@ -21,35 +21,35 @@ impl Emitter<'_> {
     pub(in crate::fuse) fn hoist_all(&mut self) {
         // Where rows have no elements, what would be computed of them must not be computed before them: it may not be there.
         let empty = self.shape.cols.iter().any(|&v| self.shape.extents[v] == 0);
-        let stores = self.stores.iter().filter(|s| !(empty && s.1 == Role::Full));
-        let mut targets: Vec<ExId> = stores.map(|s| s.2).collect();
+        let stores = self.stores.iter().filter(|s| !(empty && s.1 == ValueRole::Full));
+        let mut targets: Vec<ExprId> = stores.map(|s| s.2).collect();
         targets.extend(self.reductions.iter().filter(|_| !empty).map(|r| r.operand));
         let mut seen = rustc_hash::FxHashSet::default();
         for t in targets {
             self.hoist(t, &mut seen);
         }
-        let forms: Vec<Lin> = self.stores.iter().map(|s| s.3.clone()).collect();
+        let forms: Vec<AffineIndex> = self.stores.iter().map(|s| s.3.clone()).collect();
         for f in forms {
             self.hoist_atoms(&f);
         }
     }
 
-    pub(in crate::fuse) fn ready(&self, e: ExId) -> bool {
+    pub(in crate::fuse) fn ready(&self, e: ExprId) -> bool {
         let info = self.g.exprs.info(e);
         info.vars & !self.bound == 0 && info.level <= self.level && !info.carried
     }
 
-    pub(in crate::fuse) fn hoist(&mut self, e: ExId, seen: &mut rustc_hash::FxHashSet<ExId>) {
+    pub(in crate::fuse) fn hoist(&mut self, e: ExprId, seen: &mut rustc_hash::FxHashSet<ExprId>) {
         if !seen.insert(e) {
             return;
         }
         if self.ready(e) {
-            if !matches!(self.g.exprs.get(e), Ex::Const(_)) && self.find(e).is_none() {
+            if !matches!(self.g.exprs.get(e), KernelExpr::Const(_)) && self.find(e).is_none() {
                 self.reg(e);
             }
             return;
         }
-        if let Ex::Load { at, .. } | Ex::Index(at) = self.g.exprs.get(e) {
+        if let KernelExpr::Load { at, .. } | KernelExpr::Index(at) = self.g.exprs.get(e) {
             let at = at.clone();
             self.hoist_atoms(&at);
         }
@@ -58,7 +58,7 @@ impl Emitter<'_> {
         }
     }
 
-    pub(in crate::fuse) fn hoist_atoms(&mut self, lin: &Lin) {
+    pub(in crate::fuse) fn hoist_atoms(&mut self, lin: &AffineIndex) {
         for (a, _) in lin.terms.clone() {
             let atom = self.g.atoms.get(a);
             let plain = matches!(atom.kind, AtomKind::Var(_));
@@ -72,7 +72,7 @@ impl Emitter<'_> {
         }
     }
 
-    pub(in crate::fuse) fn reg(&mut self, e: ExId) -> Reg {
+    pub(in crate::fuse) fn reg(&mut self, e: ExprId) -> Reg {
         if let Some(r) = self.find(e) {
             return r;
         }
@@ -87,34 +87,34 @@ impl Emitter<'_> {
         let dtype = self.g.exprs.info(e).dtype;
         let ex = self.g.exprs.get(e).clone();
         let op = match ex {
-            Ex::Const(s) => loops::Op::Const(s),
-            Ex::Index(l) => loops::Op::Index(self.index(&l)),
-            Ex::Carry(_) if self.tile.is_some() => {
+            KernelExpr::Const(s) => loops::Op::Const(s),
+            KernelExpr::Index(l) => loops::Op::Index(self.index(&l)),
+            KernelExpr::Carry(_) if self.tile.is_some() => {
                 let (buf, r, col, stride) = self.tile.expect("just seen");
-                let mut index = loops::Index::default().term(Atom::Var(r), stride);
+                let mut index = loops::Index::default().add_atom(Atom::Var(r), stride);
                 if let Some(Bind::Block(_, c) | Bind::Var(c)) = col.map(|v| self.bind[v]) {
-                    index = index.plus(c, 1);
+                    index = index.add_var(c, 1);
                 }
                 let acc = self.b.load(buf, index);
                 let out = if self.b.dtype(acc) == dtype { acc } else { self.b.cast(dtype, acc) };
                 self.scopes.last_mut().expect("a scope is open").regs.insert(e, out);
                 return out;
             }
-            Ex::Load { from, at, mask } => {
+            KernelExpr::Load { from, at, mask } => {
                 let mask = mask.map(|(m, s)| (self.reg(m), s));
-                let buf = self.buffer(from, dtype, Mode::Read);
+                let buf = self.buffer(from, dtype, AccessMode::Read);
                 loops::Op::Load { buf, index: self.index(&at), mask }
             }
-            Ex::Unary(op, a) => loops::Op::Unary(op, self.reg(a)),
-            Ex::Binary(op, a, b) => loops::Op::Binary(op, self.reg(a), self.reg(b)),
-            Ex::Compare(op, a, b) => loops::Op::Compare(op, self.reg(a), self.reg(b)),
-            Ex::Select(c, a, b) => loops::Op::Select(self.reg(c), self.reg(a), self.reg(b)),
-            Ex::Fma(a, b, c) => loops::Op::Fma(self.reg(a), self.reg(b), self.reg(c)),
-            Ex::Cast(d, a) => loops::Op::Cast(d, self.reg(a)),
-            Ex::Quantize(d, a) => loops::Op::Quantize(d, self.reg(a)),
-            Ex::Bitcast(d, a) => loops::Op::Bitcast(d, self.reg(a)),
-            Ex::Carry(k) if !self.carries.is_empty() => return self.carries[k],
-            Ex::Reduced(_) | Ex::Carry(_) => unreachable!("defined by its loop before it is used"),
+            KernelExpr::Unary(op, a) => loops::Op::Unary(op, self.reg(a)),
+            KernelExpr::Binary(op, a, b) => loops::Op::Binary(op, self.reg(a), self.reg(b)),
+            KernelExpr::Compare(op, a, b) => loops::Op::Compare(op, self.reg(a), self.reg(b)),
+            KernelExpr::Select(c, a, b) => loops::Op::Select(self.reg(c), self.reg(a), self.reg(b)),
+            KernelExpr::Fma(a, b, c) => loops::Op::Fma(self.reg(a), self.reg(b), self.reg(c)),
+            KernelExpr::Cast(d, a) => loops::Op::Cast(d, self.reg(a)),
+            KernelExpr::Quantize(d, a) => loops::Op::Quantize(d, self.reg(a)),
+            KernelExpr::Bitcast(d, a) => loops::Op::Bitcast(d, self.reg(a)),
+            KernelExpr::Carry(k) if !self.carries.is_empty() => return self.carries[k],
+            KernelExpr::Reduced(_) | KernelExpr::Carry(_) => unreachable!("defined by its loop before it is used"),
         };
         let r = self.b.let_(dtype, op);
         self.scopes.last_mut().expect("a scope is open").regs.insert(e, r);
@@ -131,7 +131,7 @@ impl Emitter<'_> {
                 Bind::Reg(r) => return r,
                 Bind::Var(var) => self.b.index(var),
                 Bind::Block(start, var) => {
-                    let i = loops::Index::from(start).plus(var, 1);
+                    let i = loops::Index::from(start).add_var(var, 1);
                     self.b.index(i)
                 }
                 Bind::Unbound => unreachable!("a loop variable is used inside its loop"),
@@ -152,7 +152,7 @@ impl Emitter<'_> {
         r
     }
 
-    pub(in crate::fuse) fn index(&mut self, lin: &Lin) -> loops::Index {
+    pub(in crate::fuse) fn index(&mut self, lin: &AffineIndex) -> loops::Index {
         let mut out = loops::Index { offset: lin.c, ..loops::Index::default() };
         for &(a, k) in &lin.terms {
             let atom = match self.g.atoms.get(a).kind {

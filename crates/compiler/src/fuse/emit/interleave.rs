@@ -10,24 +10,24 @@
 //! are zero or noise.
 
 use super::{Bind, Emitter, Scope};
-use crate::fuse::expr::{Ex, ExId};
+use crate::fuse::expr::{KernelExpr, ExprId};
 use crate::fuse::generate::Generator;
-use crate::fuse::index::{AtomKind, Lin};
-use crate::fuse::lower::{Group, Lowered, Param, Role, kernel_name};
-use crate::loops::{self, Buf, Extent, LoopKind, Mode, Reg, Size, Stmt, Var};
+use crate::fuse::index::{AtomKind, AffineIndex};
+use crate::fuse::lower::{Group, Lowered, Param, ValueRole, kernel_name};
+use crate::loops::{self, Buf, Extent, LoopKind, AccessMode, Reg, Size, Stmt, Var};
 use crate::target::CpuSchedule;
 use ir::ops::ReduceKind;
 use ir::{Binary, DType, Scalar, Value};
 
 /// Rows of a block are a multiple of this.
-const GRAIN: i64 = 64;
+const ROW_MULTIPLE: i64 = 64;
 
 /// Operands and results of a kernel, at most.
-const MOST: usize = 10;
+const MAX_BUFFERS: usize = 10;
 
 /// Rows that run side by side.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::fuse) struct Abreast {
+pub(in crate::fuse) struct InterleavedRows {
     /// Rows of a block.
     pub(in crate::fuse) rows: i64,
     /// Lanes of the vector that would run along a row.
@@ -37,25 +37,25 @@ pub(in crate::fuse) struct Abreast {
 /// The lanes of a vector along the rows: those of eight bytes are half as many, as soon as a value is one.
 fn lanes(g: &Generator<'_>, column: usize, w: CpuSchedule) -> i64 {
     let wide = |e: usize| {
-        let info = g.exprs.info(e as ExId);
+        let info = g.exprs.info(e as ExprId);
         info.dtype.size() == 8 && info.vars >> column & 1 == 1
     };
-    if (0..g.exprs.iter().count()).any(wide) { w.row_vector / 2 } else { w.row_vector }
+    if (0..g.exprs.iter().count()).any(wide) { w.vector_width / 2 } else { w.vector_width }
 }
 
 /// How a form runs over rows and columns.
 #[derive(PartialEq)]
-enum Runs {
+enum AccessPattern {
     /// Row after row without gaps.
     Dense,
     /// With the columns alone, or with neither.
     Columns,
     /// One element a row, one after the other.
     Rows,
-    Otherwise,
+    Irregular,
 }
 
-fn runs(g: &Generator<'_>, form: &Lin, (row, column): (usize, usize), extents: &[i64]) -> Runs {
+fn access_pattern(g: &Generator<'_>, form: &AffineIndex, (row, column): (usize, usize), extents: &[i64]) -> AccessPattern {
     let (mut of_row, mut of_column) = (0, 0);
     for &(a, k) in &form.terms {
         let atom = g.atoms.get(a);
@@ -64,36 +64,36 @@ fn runs(g: &Generator<'_>, form: &Lin, (row, column): (usize, usize), extents: &
             AtomKind::Var(v) if v == column => of_column = k,
             AtomKind::Var(_) => {}
             _ if atom.vars == 0 => {}
-            _ => return Runs::Otherwise,
+            _ => return AccessPattern::Irregular,
         }
     }
     match (of_row, of_column) {
-        (0, _) => Runs::Columns,
-        (1, 0) => Runs::Rows,
-        (k, 1) if k == extents[column] => Runs::Dense,
-        _ => Runs::Otherwise,
+        (0, _) => AccessPattern::Columns,
+        (1, 0) => AccessPattern::Rows,
+        (k, 1) if k == extents[column] => AccessPattern::Dense,
+        _ => AccessPattern::Irregular,
     }
 }
 
 /// How rows run side by side, if they are short, many, and lie as they must; they are reduced so many times one after the
 /// other, and give so many results.
-pub(in crate::fuse) fn abreast(
+pub(in crate::fuse) fn plan_interleaving(
     g: &Generator<'_>,
-    forms: &[&Lin],
+    forms: &[&AffineIndex],
     (row, column): (usize, usize),
     extents: &[i64],
     (levels, results): (u32, usize),
     w: CpuSchedule,
-) -> Option<Abreast> {
+) -> Option<InterleavedRows> {
     let (n, lanes) = (extents[column], lanes(g, column, w));
-    let loads = || g.exprs.iter().filter(|e| matches!(e, Ex::Load { .. }));
+    let loads = || g.exprs.iter().filter(|e| matches!(e, KernelExpr::Load { .. }));
     let function = |e: usize| {
-        let costs = match g.exprs.get(e as ExId) {
-            Ex::Unary(op, _) => op.cost(),
-            Ex::Binary(op, ..) => op.cost(),
+        let costs = match g.exprs.get(e as ExprId) {
+            KernelExpr::Unary(op, _) => op.cost(),
+            KernelExpr::Binary(op, ..) => op.cost(),
             _ => 0,
         };
-        costs > 6 && g.exprs.info(e as ExId).vars >> column & 1 == 1
+        costs > 6 && g.exprs.info(e as ExprId).vars >> column & 1 == 1
     };
     // Functions of elements are computed for empty lanes too; sums lose less, and rows that fill a vector hardly anything. Longer rows run through several
     // vectors, whose number and order are the code generator's.
@@ -103,20 +103,20 @@ pub(in crate::fuse) fn abreast(
         && wasteful()
         && extents[row] >= w.interleaved_rows.0
         // Each has scratch of its own.
-        && loads().count() + results <= MOST
-        && forms.iter().all(|l| runs(g, l, (row, column), extents) != Runs::Otherwise)
-        && g.exprs.iter().all(|e| !matches!(e, Ex::Load { mask: Some(_), .. }));
-    pays.then(|| Abreast { rows: (w.interleaved_rows.1 / n / GRAIN * GRAIN).max(GRAIN), lanes })
+        && loads().count() + results <= MAX_BUFFERS
+        && forms.iter().all(|l| access_pattern(g, l, (row, column), extents) != AccessPattern::Irregular)
+        && g.exprs.iter().all(|e| !matches!(e, KernelExpr::Load { mask: Some(_), .. }));
+    pays.then(|| InterleavedRows { rows: (w.interleaved_rows.1 / n / ROW_MULTIPLE * ROW_MULTIPLE).max(ROW_MULTIPLE), lanes })
 }
 
 /// An index so many elements further.
-fn beyond(index: loops::Index, elements: i64) -> loops::Index {
+fn offset_by(index: loops::Index, elements: i64) -> loops::Index {
     loops::Index { offset: index.offset + elements, ..index }
 }
 
 impl Emitter<'_> {
     /// The kernel of rows that run side by side: in parallel blocks of so many, the last of which may have fewer.
-    pub(super) fn side_by_side(mut self, group: &Group, Abreast { rows, .. }: Abreast) -> Lowered {
+    pub(super) fn lower_interleaved(mut self, group: &Group, InterleavedRows { rows, .. }: InterleavedRows) -> Lowered {
         let (Some(v), &[column]) = (self.shape.vector, &self.shape.cols[..]) else {
             unreachable!("rows have one variable and their elements another")
         };
@@ -126,7 +126,7 @@ impl Emitter<'_> {
         let var = self.b.var();
         self.b.begin();
         self.scopes.push(Scope::default());
-        let start = self.b.index(loops::Index::default().plus(var, rows));
+        let start = self.b.index(loops::Index::default().add_var(var, rows));
         let (end, most) = (self.number(all), self.number(rows));
         let left = self.b.binary(Binary::Sub, end, start);
         let here = self.b.binary(Binary::Min, left, most);
@@ -137,27 +137,27 @@ impl Emitter<'_> {
         let here = Extent::Bounded { bound: Size::Const(rows), buf: count, index: loops::Index::default() };
 
         for e in self.dense_loads(v, column) {
-            let Ex::Load { from, at, .. } = self.g.exprs.get(e).clone() else { continue };
+            let KernelExpr::Load { from, at, .. } = self.g.exprs.get(e).clone() else { continue };
             let dtype = self.g.exprs.info(e).dtype;
-            let (buf, kept) = (self.buffer(from, dtype, Mode::Read), self.scratch(dtype, elements * rows));
-            self.turn(&here, &at, |b, outside, inside| {
+            let (buf, kept) = (self.buffer(from, dtype, AccessMode::Read), self.scratch(dtype, elements * rows));
+            self.transpose_block(&here, &at, |b, outside, inside| {
                 let x = b.load(buf, outside);
                 b.store(kept, inside, x);
             });
             self.cached.insert(e, kept);
             self.written.push(e);
         }
-        let results: Vec<(Value, Lin)> =
-            self.stores.iter().filter(|s| s.1 == Role::Full).map(|s| (s.0, s.3.clone())).collect();
+        let results: Vec<(Value, AffineIndex)> =
+            self.stores.iter().filter(|s| s.1 == ValueRole::Full).map(|s| (s.0, s.3.clone())).collect();
         for (value, _) in &results {
             let kept = self.scratch(self.g.graph.ty(*value).dtype, elements * rows);
             self.kept.insert(*value, kept);
         }
-        self.looped(v, &here, LoopKind::Vector, Some(start), |e, _| e.row());
+        self.looped(v, &here, LoopKind::Vector, Some(start), |e, _| e.emit_row());
         for (value, at) in &results {
             let (kept, dtype) = (self.kept[value], self.g.graph.ty(*value).dtype);
-            let buf = self.buffer(*value, dtype, Mode::Write);
-            self.turn(&here, at, |b, outside, inside| {
+            let buf = self.buffer(*value, dtype, AccessMode::Write);
+            self.transpose_block(&here, at, |b, outside, inside| {
                 let x = b.load(kept, inside);
                 b.store(buf, outside, x);
             });
@@ -177,7 +177,7 @@ impl Emitter<'_> {
 
     fn scratch(&mut self, dtype: DType, elements: i64) -> Buf {
         self.params.push(Param::Scratch(elements as usize * dtype.size()));
-        self.b.buffer(dtype, Mode::Scratch(elements as usize))
+        self.b.buffer(dtype, AccessMode::Scratch(elements as usize))
     }
 
     /// A loop over a variable, from `start` on.
@@ -202,7 +202,7 @@ impl Emitter<'_> {
     }
 
     /// Copies the elements of a block, given where each is outside and in scratch.
-    fn turn(&mut self, here: &Extent, at: &Lin, copy: impl FnOnce(&mut loops::Builder, loops::Index, loops::Index)) {
+    fn transpose_block(&mut self, here: &Extent, at: &AffineIndex, copy: impl FnOnce(&mut loops::KernelBuilder, loops::Index, loops::Index)) {
         let (Some(v), column) = (self.shape.vector, self.shape.cols[0]) else { return };
         let columns = Extent::Exact(Size::Const(self.shape.extents[column]));
         self.looped(v, here, LoopKind::Vector, self.block_start, |e, _| {
@@ -214,7 +214,7 @@ impl Emitter<'_> {
     }
 
     /// Whether the order in which a reduction takes its elements shows in its result.
-    pub(super) fn order_shows(&self, reduction: usize) -> bool {
+    pub(super) fn depends_on_order(&self, reduction: usize) -> bool {
         let r = &self.reductions[reduction];
         r.acc.is_float() && matches!(r.kind, ReduceKind::Sum | ReduceKind::Prod)
     }
@@ -223,7 +223,7 @@ impl Emitter<'_> {
     /// joined by halves. Those whose order does not show are carried along.
     pub(super) fn reduce_in_order(
         &mut self,
-        Abreast { rows, lanes }: Abreast,
+        InterleavedRows { rows, lanes }: InterleavedRows,
         accs: &[(Reg, Binary)],
         here: &[usize],
     ) -> Vec<Reg> {
@@ -233,7 +233,7 @@ impl Emitter<'_> {
         let mut partial: Vec<Option<Buf>> = Vec::with_capacity(here.len());
         for &k in here {
             let acc = self.reductions[k].acc;
-            partial.push(self.order_shows(k).then(|| self.scratch(acc, first * rows)));
+            partial.push(self.depends_on_order(k).then(|| self.scratch(acc, first * rows)));
         }
         let mut outs: Vec<Reg> = accs.iter().map(|a| a.0).collect();
         let written = self.written.clone();
@@ -251,7 +251,7 @@ impl Emitter<'_> {
                     let mut x = if e.b.dtype(x) == dtype { x } else { e.b.cast(dtype, x) };
                     match (partial, e.lane()) {
                         (&Some(buf), Some((row, var))) => {
-                            let at = loops::Index::from(row).plus(var, rows);
+                            let at = loops::Index::from(row).add_var(var, rows);
                             if start > 0 {
                                 let before = e.b.load(buf, at.clone());
                                 x = e.b.binary(op, before, x);
@@ -277,8 +277,8 @@ impl Emitter<'_> {
             let var = self.b.var();
             self.b.begin();
             for &(buf, op) in &joined {
-                let at = loops::Index::from(row).plus(var, rows);
-                let (low, high) = (self.b.load(buf, at.clone()), self.b.load(buf, beyond(at.clone(), half * rows)));
+                let at = loops::Index::from(row).add_var(var, rows);
+                let (low, high) = (self.b.load(buf, at.clone()), self.b.load(buf, offset_by(at.clone(), half * rows)));
                 let x = self.b.binary(op, low, high);
                 self.b.store(buf, at, x);
             }
@@ -290,7 +290,7 @@ impl Emitter<'_> {
         for ((out, partial), &(init, op)) in outs.iter_mut().zip(&partial).zip(accs) {
             if let Some(buf) = *partial {
                 let at = loops::Index::from(row);
-                let (low, high) = (self.b.load(buf, at.clone()), self.b.load(buf, beyond(at, rows)));
+                let (low, high) = (self.b.load(buf, at.clone()), self.b.load(buf, offset_by(at, rows)));
                 let x = self.b.binary(op, low, high);
                 *out = self.b.binary(op, init, x);
             }
@@ -308,16 +308,16 @@ impl Emitter<'_> {
     }
 
     /// Loads that run over rows without gaps.
-    fn dense_loads(&self, row: usize, column: usize) -> Vec<ExId> {
-        let mut stack: Vec<ExId> = self.reductions.iter().map(|r| r.operand).collect();
+    fn dense_loads(&self, row: usize, column: usize) -> Vec<ExprId> {
+        let mut stack: Vec<ExprId> = self.reductions.iter().map(|r| r.operand).collect();
         stack.extend(self.stores.iter().map(|s| s.2));
         let (mut seen, mut found) = (rustc_hash::FxHashSet::default(), Vec::new());
         while let Some(e) = stack.pop() {
             if !seen.insert(e) {
                 continue;
             }
-            if let Ex::Load { at, .. } = self.g.exprs.get(e)
-                && runs(&self.g, at, (row, column), &self.shape.extents) == Runs::Dense
+            if let KernelExpr::Load { at, .. } = self.g.exprs.get(e)
+                && access_pattern(&self.g, at, (row, column), &self.shape.extents) == AccessPattern::Dense
             {
                 found.push(e);
             }

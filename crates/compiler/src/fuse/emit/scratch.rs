@@ -1,9 +1,9 @@
 //! Scratch between the loops of a row: costly values that a later loop needs again.
 
 use super::{Bind, Emitter};
-use crate::fuse::expr::ExId;
-use crate::fuse::lower::{Param, Role};
-use crate::loops::{self, Buf, Mode};
+use crate::fuse::expr::ExprId;
+use crate::fuse::lower::{Param, ValueRole};
+use crate::loops::{self, Buf, AccessMode};
 use rustc_hash::FxHashMap;
 
 impl Emitter<'_> {
@@ -11,20 +11,20 @@ impl Emitter<'_> {
     pub(in crate::fuse) fn plan_cache(&mut self, levels: u32) {
         let row: i64 = self.shape.cols.iter().map(|&v| self.shape.extents[v]).product();
         let in_row = self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v));
-        let kept = row * self.shape.abreast.map_or(1, |a| a.rows);
+        let kept = row * self.shape.interleaved_rows.map_or(1, |a| a.rows);
         if self.tile.is_some()
             || levels == 0
-            || !(in_row || self.shape.abreast.is_some())
+            || !(in_row || self.shape.interleaved_rows.is_some())
             || self.shape.cols.len() != 1
             || kept as usize * 8 > self.row_scratch
         {
             return;
         }
         let col_vars = self.shape.cols.iter().fold(0u64, |m, v| m | 1 << v) | self.merged_into_cols();
-        let mut phases: Vec<Vec<ExId>> = (1..=levels)
+        let mut phases: Vec<Vec<ExprId>> = (1..=levels)
             .map(|l| self.reductions.iter().filter(|r| r.level == l).map(|r| r.operand).collect())
             .collect();
-        phases.push(self.stores.iter().filter(|s| s.1 == Role::Full).map(|s| s.2).collect());
+        phases.push(self.stores.iter().filter(|s| s.1 == ValueRole::Full).map(|s| s.2).collect());
         let mut first = FxHashMap::default();
         let mut shared = Vec::new();
         for (p, targets) in phases.iter().enumerate() {
@@ -55,7 +55,7 @@ impl Emitter<'_> {
         }
         for e in shared.into_iter().take(4) {
             let dtype = self.g.exprs.info(e).dtype;
-            let buf = self.b.buffer(dtype, Mode::Scratch(kept as usize));
+            let buf = self.b.buffer(dtype, AccessMode::Scratch(kept as usize));
             self.params.push(Param::Scratch(kept as usize * dtype.size()));
             self.cached.insert(e, buf);
         }
@@ -77,7 +77,7 @@ impl Emitter<'_> {
 
     /// Stores what the loop just computed and later loops need.
     pub(in crate::fuse) fn write_cache(&mut self, _here: &[usize]) {
-        let mut todo: Vec<(ExId, Buf)> = self.cached.iter().map(|(e, b)| (*e, *b)).collect();
+        let mut todo: Vec<(ExprId, Buf)> = self.cached.iter().map(|(e, b)| (*e, *b)).collect();
         todo.sort();
         for (e, buf) in todo {
             if self.written.contains(&e) {
@@ -94,20 +94,20 @@ impl Emitter<'_> {
     /// Where the innermost loop of a row is, as an index of its scratch.
     pub(super) fn column(&self) -> Option<loops::Index> {
         let column = self.bind[*self.shape.cols.last()?];
-        if let (Some(a), Some(v)) = (self.shape.abreast, self.shape.vector) {
+        if let (Some(a), Some(v)) = (self.shape.interleaved_rows, self.shape.vector) {
             let Bind::Block(_, row) = self.bind[v] else { return None };
             let row = loops::Index::from(row);
             return match column {
-                Bind::Var(column) => Some(row.plus(column, a.rows)),
+                Bind::Var(column) => Some(row.add_var(column, a.rows)),
                 Bind::Block(start, column) => {
-                    Some(row.term(loops::Atom::Reg(start), loops::Size::Const(a.rows)).plus(column, a.rows))
+                    Some(row.add_atom(loops::Atom::Reg(start), loops::Size::Const(a.rows)).add_var(column, a.rows))
                 }
                 Bind::Unbound | Bind::Reg(_) => None,
             };
         }
         match column {
             Bind::Var(var) => Some(var.into()),
-            Bind::Block(start, var) => Some(loops::Index::from(start).plus(var, 1)),
+            Bind::Block(start, var) => Some(loops::Index::from(start).add_var(var, 1)),
             Bind::Unbound | Bind::Reg(_) => None,
         }
     }

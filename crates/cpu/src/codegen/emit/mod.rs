@@ -207,7 +207,7 @@ impl Emitter<'_> {
                 }
                 self.write_back(dst, d, slot);
             }
-            Inst::Pick { enc: e, w, dst, index, b } => {
+            Inst::Permute { enc: e, w, dst, index, b } => {
                 let (d, slot) = match self.loc(dst) {
                     Loc::Slot(off) => {
                         self.plain(&enc::MOVUPS, self.full, s1, 0, PRm::M(Self::slot(off)));

@@ -55,7 +55,7 @@ impl Lower<'_> {
             {
                 mem.index = Some(match bytes {
                     Some(s @ (1 | 2 | 4 | 8)) => (self.loops[cur].iv, s as u8),
-                    _ => (self.derived(cur, stride, esize), 1),
+                    _ => (self.induction_multiple(cur, stride, esize), 1),
                 });
                 continue;
             }
@@ -206,7 +206,7 @@ impl Lower<'_> {
     }
 
     /// A running multiple of the variable of the loop at `level`, in bytes.
-    fn derived(&mut self, level: usize, stride: Size, esize: usize) -> V {
+    fn induction_multiple(&mut self, level: usize, stride: Size, esize: usize) -> V {
         if let Some(&(_, _, v)) = self.loops[level].derived.iter().find(|d| d.0 == stride && d.1 == esize) {
             return v;
         }

@@ -6,11 +6,11 @@ use super::super::inst::{Inst, Mem, Rm, V};
 use super::super::math;
 use super::Lower;
 use compiler::loops::{Op, Reg};
-use ir::{Binary, Class, Compare, DType, Unary};
+use ir::{Binary, DTypeKind, Compare, DType, Unary};
 
 /// How lanes of a dtype are held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Held {
+pub(crate) enum LaneRepr {
     Mask,
     F32,
     F64,
@@ -18,13 +18,13 @@ pub(crate) enum Held {
     I64,
 }
 
-pub(crate) fn held(d: DType) -> Held {
-    match (d.class(), d.size()) {
-        (Class::Bool, _) => Held::Mask,
-        (Class::Float, 8) => Held::F64,
-        (Class::Float, _) => Held::F32,
-        (_, 8) => Held::I64,
-        _ => Held::I32,
+pub(crate) fn lane_repr(d: DType) -> LaneRepr {
+    match (d.kind(), d.size()) {
+        (DTypeKind::Bool, _) => LaneRepr::Mask,
+        (DTypeKind::Float, 8) => LaneRepr::F64,
+        (DTypeKind::Float, _) => LaneRepr::F32,
+        (_, 8) => LaneRepr::I64,
+        _ => LaneRepr::I32,
     }
 }
 
@@ -41,7 +41,7 @@ impl Lower<'_> {
             }
             Op::Binary(f, a, b) => {
                 let d = self.dtype(a);
-                if held(d) == Held::I64 && self.l == 1 && matches!(f, Binary::Div | Binary::Rem) {
+                if lane_repr(d) == LaneRepr::I64 && self.l == 1 && matches!(f, Binary::Div | Binary::Rem) {
                     return self.divide_scalar(dst, d, a, b, f == Binary::Rem);
                 }
                 // A constant goes second where that does not matter.
@@ -71,11 +71,11 @@ impl Lower<'_> {
                 let swap = self.consts[a.0 as usize].is_some();
                 let (a, b) = if swap { (b, a) } else { (a, b) };
                 let (x, y, z) = (self.get(a, u), self.get_rm(b, u), self.get_rm(c, u));
-                if held(d) == Held::I32 || held(d) == Held::I64 {
+                if lane_repr(d) == LaneRepr::I32 || lane_repr(d) == LaneRepr::I64 {
                     let p = self.binary(Binary::Mul, d, x, y);
                     return self.binary(Binary::Add, d, p, z);
                 }
-                let v = self.fma(held(d) == Held::F64, x, y, z);
+                let v = self.fma(lane_repr(d) == LaneRepr::F64, x, y, z);
                 self.round_to(d, v)
             }
             Op::Cast(to, x) => {
@@ -103,13 +103,13 @@ impl Lower<'_> {
 
     pub(crate) fn binary(&mut self, op: Binary, d: DType, a: V, b: Rm) -> V {
         let w = self.w(d);
-        match held(d) {
-            Held::Mask => {
+        match lane_repr(d) {
+            LaneRepr::Mask => {
                 let Rm::R(b) = b else { return a };
                 self.mask_logic(op, a, b)
             }
-            Held::F32 | Held::F64 => {
-                let pick = |s, x| if held(d) == Held::F64 { x } else { s };
+            LaneRepr::F32 | LaneRepr::F64 => {
+                let pick = |s, x| if lane_repr(d) == LaneRepr::F64 { x } else { s };
                 let enc = match op {
                     Binary::Add => pick(&enc::ADDPS, &enc::ADDPD),
                     Binary::Sub => pick(&enc::SUBPS, &enc::SUBPD),
@@ -120,11 +120,11 @@ impl Lower<'_> {
                         let max = op == Binary::Max;
                         let enc = if max { pick(&enc::MAXPS, &enc::MAXPD) } else { pick(&enc::MINPS, &enc::MINPD) };
                         let r = self.v3(enc, w, a, b);
-                        let nan = self.cmp_float(held(d) == Held::F64, 3, a, a);
+                        let nan = self.cmp_float(lane_repr(d) == LaneRepr::F64, 3, a, a);
                         return self.select(d, nan, a, r);
                     }
                     Binary::Pow | Binary::Rem | Binary::Atan2 => {
-                        let wide = held(d) == Held::F64;
+                        let wide = lane_repr(d) == LaneRepr::F64;
                         let b = self.rm_reg(b, wide);
                         let v = match op {
                             Binary::Pow => math::pow(self, wide, a, b),
@@ -133,7 +133,7 @@ impl Lower<'_> {
                         };
                         return self.round_to(d, v);
                     }
-                    Binary::Zeta if held(d) == Held::F32 => {
+                    Binary::Zeta if lane_repr(d) == LaneRepr::F32 => {
                         let b = self.rm_reg(b, false);
                         let v = math::zeta(self, a, b);
                         return self.round_to(d, v);
@@ -146,26 +146,26 @@ impl Lower<'_> {
                 let v = self.v3(enc, w, a, b);
                 self.round_to(d, v)
             }
-            Held::I32 => self.binary32(op, d, a, b),
-            Held::I64 => self.binary64(op, d, a, b),
+            LaneRepr::I32 => self.binary32(op, d, a, b),
+            LaneRepr::I64 => self.binary64(op, d, a, b),
         }
     }
 
     pub(crate) fn unary(&mut self, op: Unary, d: DType, v: V) -> V {
         let whole = Op::Unary(op, Reg(0));
-        match held(d) {
-            Held::Mask => self.mask_not(v),
-            Held::F32 | Held::F64 => match self.unary_float(op, d, v) {
+        match lane_repr(d) {
+            LaneRepr::Mask => self.mask_not(v),
+            LaneRepr::F32 | LaneRepr::F64 => match self.unary_float(op, d, v) {
                 Some(r) => r,
                 None => self.call(&whole, d, op.result(d), &[v]),
             },
-            Held::I32 => self.unary32(op, d, v),
-            Held::I64 => self.unary64(op, d, v),
+            LaneRepr::I32 => self.unary32(op, d, v),
+            LaneRepr::I64 => self.unary64(op, d, v),
         }
     }
 
     fn unary_float(&mut self, op: Unary, d: DType, v: V) -> Option<V> {
-        let wide = held(d) == Held::F64;
+        let wide = lane_repr(d) == LaneRepr::F64;
         let w = self.w(d);
         let pick = |s, x| if wide { x } else { s };
         let (sign, magnitude) =
@@ -220,8 +220,8 @@ impl Lower<'_> {
     }
 
     pub(crate) fn compare(&mut self, op: Compare, d: DType, a: V, b: Rm) -> V {
-        match held(d) {
-            Held::F32 | Held::F64 => {
+        match lane_repr(d) {
+            LaneRepr::F32 | LaneRepr::F64 => {
                 let predicate = match op {
                     Compare::Eq => 0x00,
                     Compare::Ne => 0x04,
@@ -230,11 +230,11 @@ impl Lower<'_> {
                     Compare::Ge => 0x1d,
                     Compare::Gt => 0x1e,
                 };
-                self.cmp_float(held(d) == Held::F64, predicate, a, b)
+                self.cmp_float(lane_repr(d) == LaneRepr::F64, predicate, a, b)
             }
-            Held::I32 => self.cmp_int(false, d == DType::U32, op, a, b),
-            Held::I64 => self.cmp_int(true, d == DType::U64, op, a, b),
-            Held::Mask => {
+            LaneRepr::I32 => self.cmp_int(false, d == DType::U32, op, a, b),
+            LaneRepr::I64 => self.cmp_int(true, d == DType::U64, op, a, b),
+            LaneRepr::Mask => {
                 let Rm::R(b) = b else { return a };
                 let (na, nb) = (self.mask_not(a), self.mask_not(b));
                 match op {
@@ -259,7 +259,7 @@ impl Lower<'_> {
         for (i, &v) in args.iter().enumerate() {
             store(self, v, from, 64 * i);
         }
-        if let Some(code) = helper::code(op, from, self.l) {
+        if let Some(code) = helper::op_code(op, from, self.l) {
             self.emit(Inst::Call { code });
         }
         let out = self.v2(&enc::MOVUPS, self.w(to), Rm::M(Mem::frame(helper::OUT as i32)));

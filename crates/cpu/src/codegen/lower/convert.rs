@@ -4,9 +4,9 @@ use super::super::asm::W;
 use super::super::enc;
 use super::super::inst::{Inst, Rm, V};
 use super::Lower;
-use super::arith::{Held, held};
+use super::arith::{LaneRepr, lane_repr};
 use compiler::loops::{Op, Reg};
-use ir::{Class, Compare, DType, scalar::finite_max};
+use ir::{DTypeKind, Compare, DType, scalar::finite_max};
 
 impl Lower<'_> {
     /// An f32 result rounded to what a small float can represent.
@@ -39,59 +39,59 @@ impl Lower<'_> {
             return v;
         }
         let helper = |lo: &mut Self| lo.call(&Op::Cast(to, Reg(0)), from, to, &[v]);
-        let unsigned = from.class() == Class::Unsigned;
-        match (held(from), held(to)) {
-            (h, Held::Mask) => match h {
-                Held::F32 | Held::F64 => {
-                    let zero = if h == Held::F64 { self.c64(0) } else { self.c32(0) };
-                    self.cmp_float(h == Held::F64, 4, v, zero)
+        let unsigned = from.kind() == DTypeKind::Unsigned;
+        match (lane_repr(from), lane_repr(to)) {
+            (h, LaneRepr::Mask) => match h {
+                LaneRepr::F32 | LaneRepr::F64 => {
+                    let zero = if h == LaneRepr::F64 { self.c64(0) } else { self.c32(0) };
+                    self.cmp_float(h == LaneRepr::F64, 4, v, zero)
                 }
                 _ => {
-                    let zero = if h == Held::I64 { self.c64(0) } else { self.c32(0) };
-                    self.cmp_int(h == Held::I64, false, Compare::Ne, v, zero)
+                    let zero = if h == LaneRepr::I64 { self.c64(0) } else { self.c32(0) };
+                    self.cmp_int(h == LaneRepr::I64, false, Compare::Ne, v, zero)
                 }
             },
-            (Held::Mask, _) => self.mask_to_number(to, v),
-            (Held::F32, Held::F32) => self.round_to(to, v),
-            (Held::F32, Held::F64) => self.v2(&enc::CVTPS2PD, self.w64(), v),
-            (Held::F64, Held::F32) if to == DType::F32 => self.v2(&enc::CVTPD2PS, self.w64(), v),
-            (Held::F64, Held::F32) => {
+            (LaneRepr::Mask, _) => self.mask_to_number(to, v),
+            (LaneRepr::F32, LaneRepr::F32) => self.round_to(to, v),
+            (LaneRepr::F32, LaneRepr::F64) => self.v2(&enc::CVTPS2PD, self.w64(), v),
+            (LaneRepr::F64, LaneRepr::F32) if to == DType::F32 => self.v2(&enc::CVTPD2PS, self.w64(), v),
+            (LaneRepr::F64, LaneRepr::F32) => {
                 let odd = self.double_to_odd(to, v);
                 self.round_to(to, odd)
             }
-            (Held::I32, Held::F32) if from == DType::U32 => {
+            (LaneRepr::I32, LaneRepr::F32) if from == DType::U32 => {
                 if self.wide_target() && to == DType::F32 {
                     self.v2(&enc::CVTUDQ2PS, self.w32(), v)
                 } else {
                     helper(self)
                 }
             }
-            (Held::I32, Held::F32) => {
+            (LaneRepr::I32, LaneRepr::F32) => {
                 // A 32-bit integer would round twice on its way to a small float.
                 let v = if from == DType::I32 && to != DType::F32 { self.int_to_odd(v) } else { v };
                 let f = self.v2(&enc::CVTDQ2PS, self.w32(), v);
                 self.round_to(to, f)
             }
-            (Held::I32, Held::F64) if from != DType::U32 => self.v2(&enc::CVTDQ2PD, self.w64(), v),
-            (Held::I32, Held::F64) if self.wide_target() => self.v2(&enc::CVTUDQ2PD, self.w64(), v),
-            (Held::F32, Held::I32) => self.float_to_int(to, v),
-            (Held::F64, Held::I32) if to != DType::U32 => self.double_to_int(to, v),
-            (Held::I32, Held::I32) => self.wrap(to, v),
-            (Held::I32, Held::I64) => self.v2(if unsigned { &enc::PMOVZXDQ } else { &enc::PMOVSXDQ }, self.w64(), v),
-            (Held::I64, Held::I32) => {
+            (LaneRepr::I32, LaneRepr::F64) if from != DType::U32 => self.v2(&enc::CVTDQ2PD, self.w64(), v),
+            (LaneRepr::I32, LaneRepr::F64) if self.wide_target() => self.v2(&enc::CVTUDQ2PD, self.w64(), v),
+            (LaneRepr::F32, LaneRepr::I32) => self.float_to_int(to, v),
+            (LaneRepr::F64, LaneRepr::I32) if to != DType::U32 => self.double_to_int(to, v),
+            (LaneRepr::I32, LaneRepr::I32) => self.wrap(to, v),
+            (LaneRepr::I32, LaneRepr::I64) => self.v2(if unsigned { &enc::PMOVZXDQ } else { &enc::PMOVSXDQ }, self.w64(), v),
+            (LaneRepr::I64, LaneRepr::I32) => {
                 let low = self.low_halves(v);
                 self.wrap(to, low)
             }
-            (Held::I64, Held::I64) => v,
-            (Held::I64, Held::F64) if self.wide_target() => {
+            (LaneRepr::I64, LaneRepr::I64) => v,
+            (LaneRepr::I64, LaneRepr::F64) if self.wide_target() => {
                 self.v2(if unsigned { &enc::CVTUQQ2PD } else { &enc::CVTQQ2PD }, self.w64(), v)
             }
-            (Held::I64, Held::F32) if self.wide_target() && to == DType::F32 => {
+            (LaneRepr::I64, LaneRepr::F32) if self.wide_target() && to == DType::F32 => {
                 self.v2(if unsigned { &enc::CVTUQQ2PS } else { &enc::CVTQQ2PS }, self.w64(), v)
             }
-            (Held::F32 | Held::F64, Held::I64) if self.wide_target() && to == DType::I64 => {
+            (LaneRepr::F32 | LaneRepr::F64, LaneRepr::I64) if self.wide_target() && to == DType::I64 => {
                 // Beyond the range the instruction gives the smallest integer.
-                let wide = held(from) == Held::F64;
+                let wide = lane_repr(from) == LaneRepr::F64;
                 let enc = if wide { &enc::CVTTPD2QQ } else { &enc::CVTTPS2QQ };
                 let t = self.v2(enc, self.w64(), v);
                 let limit = if wide { self.c64(2f64.powi(63).to_bits()) } else { self.c32(2f32.powi(63).to_bits()) };
@@ -102,12 +102,12 @@ impl Lower<'_> {
                 let zero = self.c64(0);
                 self.select(to, nan, zero, t)
             }
-            (Held::F32 | Held::F64, Held::I64) if to == DType::I64 => {
-                let v = if held(from) == Held::F32 { self.v2(&enc::CVTPS2PD, self.w64(), v) } else { v };
+            (LaneRepr::F32 | LaneRepr::F64, LaneRepr::I64) if to == DType::I64 => {
+                let v = if lane_repr(from) == LaneRepr::F32 { self.v2(&enc::CVTPS2PD, self.w64(), v) } else { v };
                 self.double_to_long(v)
             }
-            (Held::I64, Held::F64) => self.long_to_double(unsigned, v),
-            (Held::I64, Held::F32) if !unsigned => {
+            (LaneRepr::I64, LaneRepr::F64) => self.long_to_double(unsigned, v),
+            (LaneRepr::I64, LaneRepr::F32) if !unsigned => {
                 let odd = self.long_to_odd(v);
                 let f = self.long_to_double(false, odd);
                 if to == DType::F32 {
@@ -311,7 +311,7 @@ impl Lower<'_> {
         if !to.is_float() || !from.is_float() {
             return self.cast(to, from, v);
         }
-        let inline = held(to) == Held::F32 && held(from) == Held::F32;
+        let inline = lane_repr(to) == LaneRepr::F32 && lane_repr(from) == LaneRepr::F32;
         if !inline {
             return self.call(&Op::Quantize(to, Reg(0)), from, to, &[v]);
         }

@@ -5,12 +5,12 @@ use super::super::enc;
 use super::super::inst::{Inst, Rm, V};
 use super::Lower;
 use compiler::loops::{Op, Reg};
-use ir::{Binary, Class, Compare, DType, Unary};
+use ir::{Binary, DTypeKind, Compare, DType, Unary};
 
 impl Lower<'_> {
     pub(super) fn binary32(&mut self, op: Binary, d: DType, a: V, b: Rm) -> V {
         let w = self.w32();
-        let unsigned = d.class() == Class::Unsigned;
+        let unsigned = d.kind() == DTypeKind::Unsigned;
         let (enc, wraps) = match op {
             Binary::Add => (&enc::PADDD, true),
             Binary::Sub => (&enc::PSUBD, true),
@@ -144,7 +144,7 @@ impl Lower<'_> {
         self.test(any);
         self.branch(Cc::Ne, begin);
         self.emit(Inst::LoopEnd);
-        if d.class() == Class::Unsigned {
+        if d.kind() == DTypeKind::Unsigned {
             return if wide { result } else { self.wrap(d, result) };
         }
         // Negative powers of anything but 1 and -1 are 0; those two only need the exponent's last bit.
@@ -217,7 +217,7 @@ impl Lower<'_> {
     pub(super) fn unary32(&mut self, op: Unary, d: DType, v: V) -> V {
         let whole = Op::Unary(op, Reg(0));
         let w = self.w32();
-        let unsigned = d.class() == Class::Unsigned;
+        let unsigned = d.kind() == DTypeKind::Unsigned;
         let r = match op {
             Unary::Neg => {
                 let zero = self.r32(0);

@@ -109,14 +109,14 @@ impl Lower<'_> {
                 let mem = mem.plus((u * self.lanes) as i32 * esize);
                 if self.masks_natively(d) || on.is_none() {
                     self.unit_load(d, mem, on)
-                } else if let Some(n) = self.few(on) {
-                    self.few_load(d, mem, n)
+                } else if let Some(n) = self.active_lanes(on) {
+                    self.load_partial(d, mem, n)
                 } else {
                     let p = self.pointer(mem);
                     self.load_by_lane(d, p, Step::Const(esize as i64), on)
                 }
             }
-            Access::Stride(s) if on.is_none() && self.picks(d, s) => {
+            Access::Stride(s) if on.is_none() && self.uses_permute(d, s) => {
                 let first = (u * self.lanes) as i64 * s * esize as i64;
                 let p = self.pointer(mem);
                 let p = self.offset_pointer(p, first);
@@ -199,7 +199,7 @@ impl Lower<'_> {
     }
 
     /// Whether lanes so many elements apart are picked from whole vectors, which beats gathering them.
-    fn picks(&self, d: DType, stride: i64) -> bool {
+    fn uses_permute(&self, d: DType, stride: i64) -> bool {
         let fills = match d.size() {
             1 => false,
             2 => self.l >= 8,
@@ -245,7 +245,7 @@ impl Lower<'_> {
                 bytes[at..at + n].copy_from_slice(&lane(i).to_le_bytes()[..n]);
             }
             let index = self.const_reg(Const::Whole(bytes));
-            self.emit(Inst::Pick { enc: pick, w, dst, index, b: at(k) });
+            self.emit(Inst::Permute { enc: pick, w, dst, index, b: at(k) });
         }
         if esize == 2 { self.widened(d, dst) } else { dst }
     }
@@ -283,8 +283,8 @@ impl Lower<'_> {
         let mem = self.address(Some(buf), index);
         let native = self.masks_natively(d) || on.is_none();
         let access = self.access(index);
-        if let (Access::Stride(1), Some(n)) = (access, self.few(on)) {
-            return self.few_store(d, v, mem.plus((u * self.lanes) as i32 * esize), n);
+        if let (Access::Stride(1), Some(n)) = (access, self.active_lanes(on)) {
+            return self.store_partial(d, v, mem.plus((u * self.lanes) as i32 * esize), n);
         }
         if let Some((step, lanes)) = self.known_lanes(d, access, on) {
             let p = self.pointer(mem);

@@ -264,7 +264,7 @@ impl Lower<'_> {
                     }
                 }
                 Stmt::Store { buf, index, value, mask } => self.store(*buf, index, *value, *mask),
-                Stmt::Loop(l) if self.turn(l) => {}
+                Stmt::Loop(l) if self.lower_transpose(l) => {}
                 Stmt::Loop(l) if lanes::is_vector(l) => self.vector_loop(l),
                 Stmt::Loop(l) => self.serial_loop(l),
             }

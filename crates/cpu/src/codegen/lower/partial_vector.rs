@@ -16,12 +16,12 @@ fn piece(bytes: usize) -> usize {
 
 impl Lower<'_> {
     /// How many lanes are on, if that is known and they are those of the loop's last, partial iteration.
-    pub(super) fn few(&self, on: Option<V>) -> Option<usize> {
+    pub(super) fn active_lanes(&self, on: Option<V>) -> Option<usize> {
         self.tail_lanes.filter(|_| on.is_some() && on == self.tail && !self.wide_target())
     }
 
     /// `n` adjacent elements of 1 or 2 bytes into lanes, zeros behind them.
-    pub(super) fn few_load(&mut self, d: DType, mem: Mem, n: usize) -> V {
+    pub(super) fn load_partial(&mut self, d: DType, mem: Mem, n: usize) -> V {
         let bytes = n * d.size();
         let whole = piece(bytes);
         let low = self.gpr();
@@ -54,7 +54,7 @@ impl Lower<'_> {
     }
 
     /// The first `n` lanes to adjacent elements.
-    pub(super) fn few_store(&mut self, d: DType, v: V, mem: Mem, n: usize) {
+    pub(super) fn store_partial(&mut self, d: DType, v: V, mem: Mem, n: usize) {
         if d.size() >= 4 {
             return self.few_lanes(v, mem, n * d.size());
         }

@@ -32,7 +32,7 @@ fn copy(l: &Loop) -> Option<Copy<'_>> {
 }
 
 /// The index without two variables, and their strides.
-fn apart(index: &Index, vars: [Var; 2]) -> Option<(Index, [Size; 2])> {
+fn split_strides(index: &Index, vars: [Var; 2]) -> Option<(Index, [Size; 2])> {
     let (mut rest, mut strides) = (index.clone(), [None; 2]);
     rest.terms.retain(|(atom, _)| !vars.iter().any(|v| *atom == Atom::Var(*v)));
     for (atom, stride) in &index.terms {
@@ -48,9 +48,9 @@ fn apart(index: &Index, vars: [Var; 2]) -> Option<(Index, [Size; 2])> {
 
 impl Lower<'_> {
     /// Emits the call for loops that only turn rows into columns or back; whether these are such loops.
-    pub(super) fn turn(&mut self, l: &Loop) -> bool {
+    pub(super) fn lower_transpose(&mut self, l: &Loop) -> bool {
         let Some(copy) = copy(l) else { return false };
-        let ends = (apart(copy.from.1, copy.vars), apart(copy.to.1, copy.vars));
+        let ends = (split_strides(copy.from.1, copy.vars), split_strides(copy.to.1, copy.vars));
         let (Some((read, [row_read, column_read])), Some((written, [row_written, column_written]))) = ends else {
             return false;
         };
@@ -81,7 +81,7 @@ impl Lower<'_> {
             self.hand_over(k, s);
         }
         let bytes = self.k.buffers[copy.from.0.0 as usize].dtype.size();
-        self.emit(Inst::Call { code: helper::turn_code(bytes, back, self.wide_target()) });
+        self.emit(Inst::Call { code: helper::transpose_code(bytes, back, self.wide_target()) });
         true
     }
 

@@ -6,7 +6,7 @@ use super::super::inst::{Class, Inst, Rm, Src, V};
 use super::super::pool::Const;
 use super::Lower;
 use compiler::loops::Reg;
-use ir::{Class as Kind, DType, Scalar};
+use ir::{DTypeKind as Kind, DType, Scalar};
 
 /// The bits of a constant in a lane: narrow types as they are held in registers.
 pub(crate) fn lane_const(s: Scalar) -> Const {
@@ -14,7 +14,7 @@ pub(crate) fn lane_const(s: Scalar) -> Const {
     if d.size() == 8 {
         return Const::Lane64(s.bits());
     }
-    Const::Lane32(match d.class() {
+    Const::Lane32(match d.kind() {
         Kind::Float => (s.to_f64() as f32).to_bits(),
         Kind::Bool => 0u32.wrapping_sub(s.bits() as u32),
         _ => s.to_i64() as u32,

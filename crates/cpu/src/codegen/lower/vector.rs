@@ -251,7 +251,7 @@ fn weight(body: &[Stmt], k: &compiler::loops::Kernel) -> usize {
         .map(|s| match s {
             Stmt::Let { op, .. } => match op {
                 Op::Const(_) => 0,
-                Op::Unary(u, x) => super::super::math::weight(*u, k.regs[x.0 as usize]),
+                Op::Unary(u, x) => super::super::math::instruction_count(*u, k.regs[x.0 as usize]),
                 Op::Binary(Binary::Pow, ..) => 120,
                 Op::Binary(Binary::Atan2 | Binary::Zeta | Binary::Rem, ..) => 40,
                 _ => 2,

@@ -39,7 +39,7 @@ const LOG: [f64; 7] = [
 
 /// A function of f64 lanes, if it has an inline form.
 pub(super) fn unary(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
-    let mut d = Double(lo);
+    let mut d = F64Ops(lo);
     Some(match op {
         Unary::Exp => d.exp(x),
         Unary::Expm1 => d.expm1(x),
@@ -54,9 +54,9 @@ pub(super) fn unary(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
 }
 
 /// f64 instructions by short names.
-pub(super) struct Double<'a, 'b>(pub(super) &'a mut Lower<'b>);
+pub(super) struct F64Ops<'a, 'b>(pub(super) &'a mut Lower<'b>);
 
-impl Double<'_, '_> {
+impl F64Ops<'_, '_> {
     fn k(&mut self, x: f64) -> Rm {
         self.0.c64(x.to_bits())
     }
@@ -109,7 +109,7 @@ impl Double<'_, '_> {
     }
 
     /// 2ⁿ times a power of two, for n in the low bits of a float and a normal result.
-    fn power(&mut self, shifted: V, times: f64) -> V {
+    fn scale_by_power_of_two(&mut self, shifted: V, times: f64) -> V {
         let e = self.shl(shifted, 52);
         let times = self.k(times);
         self.pd(&enc::PADDQ, e, times)
@@ -118,7 +118,7 @@ impl Double<'_, '_> {
     /// (eʳ - 1, 2ⁿ⁻²) of x = n ln 2 + r, for n from -1020 to 1025.
     pub(super) fn exp_quarter(&mut self, x: V) -> (V, V) {
         let (shifted, em1) = self.reduce(x);
-        (em1, self.power(shifted, 0.25))
+        (em1, self.scale_by_power_of_two(shifted, 0.25))
     }
 
     pub(super) fn exp(&mut self, x: V) -> V {
@@ -155,10 +155,10 @@ impl Double<'_, '_> {
     }
 
     /// For results that become f32: beyond its range by far they stay inside of f64's.
-    pub(super) fn exp_narrow(&mut self, x: V) -> V {
+    pub(super) fn exp_for_f32(&mut self, x: V) -> V {
         let x = self.clamp(x, -200.0, 200.0);
         let (shifted, em1) = self.reduce(x);
-        let s = self.power(shifted, 1.0);
+        let s = self.scale_by_power_of_two(shifted, 1.0);
         self.mad(em1, s, s)
     }
 
@@ -202,7 +202,7 @@ impl Double<'_, '_> {
         let bias = self.0.c64(1024);
         let half = self.pd(&enc::PSUBQ, half, bias);
         let rest = self.pd(&enc::PSUBQ, i, half);
-        let (a, b) = (self.power(half, 1.0), self.power(rest, 1.0));
+        let (a, b) = (self.scale_by_power_of_two(half, 1.0), self.scale_by_power_of_two(rest, 1.0));
         let p = self.pd(&enc::MULPD, p, a);
         self.pd(&enc::MULPD, p, b)
     }
@@ -210,14 +210,14 @@ impl Double<'_, '_> {
     fn expm1(&mut self, given: V) -> V {
         let x = self.clamp(given, -50.0, 709.8);
         let (shifted, p) = self.reduce(x);
-        let s = self.power(shifted, 0.5);
+        let s = self.scale_by_power_of_two(shifted, 0.5);
         let half = self.k(0.5);
         let t = self.pd(&enc::SUBPD, s, half);
         let y = self.mad(p, s, t);
         let y = self.pd(&enc::ADDPD, y, y);
         let mut f = Float::new(self.0, true);
         let size = f.abs(given);
-        let y = f.tiny_itself(size, y);
+        let y = f.keep_tiny(size, y);
         self.with_sign(y, given)
     }
 
@@ -239,7 +239,7 @@ impl Double<'_, '_> {
         let q = self.poly(r, &EXP);
         let square = self.pd(&enc::MULPD, r, r);
         let curve = self.mad(square, q, left);
-        let s = self.power(shifted, 1.0);
+        let s = self.scale_by_power_of_two(shifted, 1.0);
         let (one, two) = (self.k(1.0), self.k(2.0));
         let base = self.pd(&enc::SUBPD, s, one);
         let first = self.mad(r, s, base);
@@ -266,7 +266,7 @@ impl Double<'_, '_> {
         let bit = self.0.c64(1 << 63);
         let minus = self.pd(&enc::PXORQ, x, bit);
         let (shifted, em1) = self.reduce(minus);
-        let s = self.power(shifted, small);
+        let s = self.scale_by_power_of_two(shifted, small);
         let add = self.k(small);
         let both = self.pd(&enc::ADDPD, s, add);
         let d = self.mad(em1, s, both);
@@ -335,19 +335,19 @@ impl Double<'_, '_> {
     }
 
     /// Of a number that is neither zero, negative, subnormal nor infinite.
-    pub(super) fn log_usual(&mut self, x: V) -> V {
+    pub(super) fn log_normal(&mut self, x: V) -> V {
         let parts = self.split_normal(x);
         self.log_joined(parts)
     }
 
     /// A function of a number by its parts; those of zero, subnormal, negative and infinite numbers are worked out only where there are any.
-    fn log_of(&mut self, x: V, usual: fn(&mut Double<'_, '_>, (V, V, V)) -> V) -> V {
+    fn log_of(&mut self, x: V, usual: fn(&mut F64Ops<'_, '_>, (V, V, V)) -> V) -> V {
         let parts = self.split_normal(x);
         let y = usual(self, parts);
         let mut f = Float::new(self.0, true);
-        let unusual = f.unusual(x);
-        f.rarely(unusual, y, |f| {
-            let mut d = Double(f.lo);
+        let unusual = f.is_special(x);
+        f.if_any_lane(unusual, y, |f| {
+            let mut d = F64Ops(f.lo);
             let parts = d.split(x);
             let y = usual(&mut d, parts);
             d.log_specials(x, y)
@@ -376,11 +376,11 @@ impl Double<'_, '_> {
         let back = self.pd(&enc::SUBPD, u, one);
         let c = self.pd(&enc::SUBPD, x, back);
         let c = self.pd(&enc::DIVPD, c, u);
-        let y = self.log_usual(u);
+        let y = self.log_normal(u);
         let y = self.pd(&enc::ADDPD, y, c);
         let mut f = Float::new(self.0, true);
-        let unusual = f.unusual(u);
-        let y = f.rarely(unusual, y, |f| Double(f.lo).log_specials(u, y));
+        let unusual = f.is_special(u);
+        let y = f.if_any_lane(unusual, y, |f| F64Ops(f.lo).log_specials(u, y));
         self.with_sign(y, x)
     }
 

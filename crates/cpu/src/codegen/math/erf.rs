@@ -3,7 +3,7 @@
 use super::super::enc;
 use super::super::inst::V;
 use super::super::lower::Lower;
-use super::double::Double;
+use super::double::F64Ops;
 use super::erf_table;
 use super::exp::{exp_of_minus, one_minus_exp};
 use super::float::Float;
@@ -95,7 +95,7 @@ pub(super) fn erf_inv(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, false);
     let limit = f.k(5.0);
     let outside = f.not_less(w, limit);
-    f.rarely(outside, y, |f| {
+    f.if_any_lane(outside, y, |f| {
         let root = f.sqrt(w);
         let offset = f.k(3.0);
         let t = f.sub(root, offset);
@@ -137,13 +137,13 @@ const TAIL: [f32; 9] = [
 ];
 
 /// The same in f64. At most 8 ulp.
-pub(super) fn erf_inv_wide(lo: &mut Lower<'_>, x: V) -> V {
+pub(super) fn erf_inv_f64(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
     let a = f.abs(x);
     let one = f.kr(1.0);
     let (above, below) = (f.add(a, one), f.sub(one, a));
     let product = f.mul(above, below);
-    let log = Double(f.lo).log(product);
+    let log = F64Ops(f.lo).log(product);
     let w = f.neg(log);
     let offset = f.k(3.125);
     let t = f.sub(w, offset);
@@ -151,7 +151,7 @@ pub(super) fn erf_inv_wide(lo: &mut Lower<'_>, x: V) -> V {
     let y = f.mul(near, x);
     let limit = f.k(6.25);
     let outside = f.not_less(w, limit);
-    f.rarely(outside, y, |f| {
+    f.if_any_lane(outside, y, |f| {
         let root = f.sqrt(w);
         let offset = f.k(3.25);
         let t = f.sub(root, offset);
@@ -241,7 +241,7 @@ impl Lower<'_> {
 }
 
 /// erf r + erf' r · d · (1 - r d + ..), with r the nearest place of a table and d = |x| - r. At most 2 ulp.
-pub(super) fn erf_wide(lo: &mut Lower<'_>, x: V) -> V {
+pub(super) fn erf_f64(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
     let a = f.abs(x);
     let top = f.kr(erf_table::TOP);
@@ -292,7 +292,7 @@ pub(super) fn erf_wide(lo: &mut Lower<'_>, x: V) -> V {
 const MAGIC: f64 = 6_755_399_441_055_744.0;
 
 /// erfc in f64. At most 6 ulp.
-pub(super) fn erfc_wide(lo: &mut Lower<'_>, x: V) -> V {
+pub(super) fn erfc_f64(lo: &mut Lower<'_>, x: V) -> V {
     let a = Float::new(lo, true).abs(x);
     let right = erfc_right(lo, a);
     let mut f = Float::new(lo, true);
@@ -319,7 +319,7 @@ fn erfc_right(lo: &mut Lower<'_>, a: V) -> V {
     let rest = f.nmad(a, a, square);
     let q = f.mad(q, rest, q);
     let minus = f.neg(square);
-    let e = Double(f.lo).exp(minus);
+    let e = F64Ops(f.lo).exp(minus);
     Float::new(lo, true).mul(e, q)
 }
 

@@ -140,7 +140,7 @@ pub(super) fn expm1(lo: &mut Lower<'_>, given: V) -> V {
     let y = lo.mad(p, s, t);
     let y = lo.add(y, y);
     let size = lo.abs(given);
-    let y = Float::new(lo, false).tiny_itself(size, y);
+    let y = Float::new(lo, false).keep_tiny(size, y);
     lo.with_sign(y, given)
 }
 

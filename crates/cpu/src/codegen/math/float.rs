@@ -77,7 +77,7 @@ impl<'a, 'b> Float<'a, 'b> {
     }
 
     /// Rounds to a whole number: 8 is to nearest, 11 towards zero.
-    pub(super) fn whole(&mut self, x: V, how: u8) -> V {
+    pub(super) fn round_to_integer(&mut self, x: V, how: u8) -> V {
         let e = match (self.wide, self.lo.wide_target()) {
             (false, false) => &enc::ROUNDPS,
             (true, false) => &enc::ROUNDPD,
@@ -178,7 +178,7 @@ impl<'a, 'b> Float<'a, 'b> {
     }
 
     /// Whether a number is none of the usual: subnormal, zero, negative, infinite or NaN.
-    pub(super) fn unusual(&mut self, x: V) -> V {
+    pub(super) fn is_special(&mut self, x: V) -> V {
         let w = self.lo.w(self.dtype());
         if self.wide {
             let (least, span) = (self.lo.c64(1 << 52), self.lo.c64(0x7fe0 << 48));
@@ -214,20 +214,20 @@ impl<'a, 'b> Float<'a, 'b> {
     }
 
     /// `y`, but `size` itself where that is tiny: half of a subnormal number loses its last bit.
-    pub(super) fn tiny_itself(&mut self, size: V, y: V) -> V {
+    pub(super) fn keep_tiny(&mut self, size: V, y: V) -> V {
         let limit = self.k(self.pick(1.0 / (1u64 << 50) as f64, 1.0 / (1u128 << 100) as f64));
         let tiny = self.compare(Compare::Lt, size, limit);
         self.select(tiny, size, y)
     }
 
     /// `y`, but where `m` is on what the lane helper finds; it is called only if some lane needs it.
-    pub(super) fn mend(&mut self, m: V, y: V, op: &Op, args: &[V]) -> V {
+    pub(super) fn fix_lanes(&mut self, m: V, y: V, op: &Op, args: &[V]) -> V {
         let d = self.dtype();
-        self.rarely(m, y, |f| f.lo.call(op, d, d, args))
+        self.if_any_lane(m, y, |f| f.lo.call(op, d, d, args))
     }
 
     /// `y`, but where `m` is on what `f` computes; its instructions run only if some lane needs them.
-    pub(super) fn rarely(&mut self, m: V, y: V, f: impl FnOnce(&mut Self) -> V) -> V {
+    pub(super) fn if_any_lane(&mut self, m: V, y: V, f: impl FnOnce(&mut Self) -> V) -> V {
         let out = self.lo.vec();
         self.lo.mov(out, y);
         let done = self.lo.label();

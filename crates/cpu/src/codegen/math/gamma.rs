@@ -4,7 +4,7 @@
 use super::super::enc;
 use super::super::inst::V;
 use super::super::lower::Lower;
-use super::double::Double;
+use super::double::F64Ops;
 use super::float::Float;
 use compiler::loops::{Op, Reg};
 use ir::special::DIGAMMA;
@@ -60,13 +60,13 @@ pub(super) fn digamma(lo: &mut Lower<'_>, x: V) -> V {
 }
 
 /// At most 3 ulp.
-pub(super) fn lgamma_wide(lo: &mut Lower<'_>, x: V) -> V {
+pub(super) fn lgamma_f64(lo: &mut Lower<'_>, x: V) -> V {
     let y = lgamma_exact(lo, x);
     outside(lo, true, Unary::Lgamma, x, y)
 }
 
 /// At most 4 ulp of the larger of the result and 1.
-pub(super) fn digamma_wide(lo: &mut Lower<'_>, x: V) -> V {
+pub(super) fn digamma_f64(lo: &mut Lower<'_>, x: V) -> V {
     let y = digamma_right(lo, x);
     outside(lo, true, Unary::Digamma, x, y)
 }
@@ -82,7 +82,7 @@ pub(crate) fn zeta(lo: &mut Lower<'_>, s: V, x: V) -> V {
     let inside = f.and_mask(right, finite);
     let inside = f.and_mask(inside, square);
     let odd = f.not_mask(inside);
-    f.mend(odd, y, &Op::Binary(Binary::Zeta, Reg(0), Reg(0)), &[s, x])
+    f.fix_lanes(odd, y, &Op::Binary(Binary::Zeta, Reg(0), Reg(0)), &[s, x])
 }
 
 fn halves(lo: &mut Lower<'_>, x: V, f: fn(&mut Lower<'_>, V) -> V) -> V {
@@ -112,7 +112,7 @@ fn outside(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V, y: V) -> V {
     let finite = f.compare(Compare::Lt, x, top);
     let inside = f.and_mask(right, finite);
     let odd = f.not_mask(inside);
-    f.mend(odd, y, &Op::Unary(op, Reg(0)), &[x])
+    f.fix_lanes(odd, y, &Op::Unary(op, Reg(0)), &[x])
 }
 
 /// x + `by` where x is small, x elsewhere; and which is which.
@@ -135,8 +135,8 @@ fn lgamma_right(lo: &mut Lower<'_>, x: V) -> V {
     }
     let one = f.kr(1.0);
     let product = f.select(small, product, one);
-    let log = Double(f.lo).log(y);
-    let less = Double(f.lo).log(product);
+    let log = F64Ops(f.lo).log(y);
+    let less = F64Ops(f.lo).log(product);
     let r = f.div(one, y);
     let z = f.mul(r, r);
     let series = f.poly(
@@ -179,7 +179,7 @@ fn lgamma_exact(lo: &mut Lower<'_>, x: V) -> V {
     // One logarithm serves all.
     let of = f.select(low, x, product);
     let of = f.select(high, x, of);
-    let log = Double(f.lo).log(of);
+    let log = F64Ops(f.lo).log(of);
     let negative = f.neg(log);
     let add = f.select(low, negative, log);
     let inside = f.mad(uv, near, add);
@@ -213,7 +213,7 @@ fn digamma_right(lo: &mut Lower<'_>, x: V) -> V {
     let both = f.div(one, both);
     let r = f.mul(both, next);
     let w = f.mul(r, r);
-    let log = Double(f.lo).log(s);
+    let log = F64Ops(f.lo).log(s);
     let series = f.poly(w, &DIGAMMA);
     let y = f.mad(series, w, log);
     let step = f.mul(both, s);

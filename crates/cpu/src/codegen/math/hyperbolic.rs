@@ -1,7 +1,7 @@
 //! sinh, cosh, asinh, acosh and atanh on lanes of either width.
 
 use super::super::inst::V;
-use super::double::Double;
+use super::double::F64Ops;
 use super::float::Float;
 use super::{exp, log};
 use ir::Compare;
@@ -13,7 +13,7 @@ impl Float<'_, '_> {
         let top = self.kr(self.pick(89.7, 710.8));
         let a = self.min(top, a);
         match self.wide {
-            true => Double(self.lo).exp_quarter(a),
+            true => F64Ops(self.lo).exp_quarter(a),
             false => exp::exp_quarter(self.lo, a),
         }
     }
@@ -50,7 +50,7 @@ impl Float<'_, '_> {
 
     fn log1p(&mut self, x: V) -> V {
         match self.wide {
-            true => Double(self.lo).log1p(x),
+            true => F64Ops(self.lo).log1p(x),
             false => log::log1p(self.lo, x),
         }
     }

@@ -81,8 +81,8 @@ fn by_parts(lo: &mut Lower<'_>, x: V, join: fn(&mut Lower<'_>, Parts) -> V) -> V
     let own = normal_parts(lo, x);
     let y = join(lo, own);
     let mut f = Float::new(lo, false);
-    let unusual = f.unusual(x);
-    f.rarely(unusual, y, |f| {
+    let unusual = f.is_special(x);
+    f.if_any_lane(unusual, y, |f| {
         let own = parts(f.lo, x);
         let y = join(f.lo, own);
         specials(f.lo, x, y)
@@ -126,8 +126,8 @@ pub(super) fn log1p(lo: &mut Lower<'_>, x: V) -> V {
     let y = joined(lo, own);
     let y = lo.add(y, c);
     let mut f = Float::new(lo, false);
-    let unusual = f.unusual(u);
-    let y = f.rarely(unusual, y, |f| specials(f.lo, u, y));
+    let unusual = f.is_special(u);
+    let y = f.if_any_lane(unusual, y, |f| specials(f.lo, u, y));
     // log1p has its argument's sign, also at zero.
     lo.with_sign(y, x)
 }

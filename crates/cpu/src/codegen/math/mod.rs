@@ -29,7 +29,7 @@ use float::Float;
 use ir::{DType, Unary};
 
 /// About how many instructions a function takes.
-pub(crate) fn weight(op: Unary, d: DType) -> usize {
+pub(crate) fn instruction_count(op: Unary, d: DType) -> usize {
     match op {
         Unary::Neg | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc | Unary::Not => 1,
         Unary::Sqrt | Unary::Reciprocal | Unary::Rsqrt | Unary::Sign | Unary::IsFinite => 3,
@@ -52,19 +52,19 @@ pub(crate) fn unary_f32(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
         Unary::Tanh => exp::tanh(lo, x),
         Unary::Log => log::log(lo, x),
         Unary::Log2 => log::log2(lo, x),
-        Unary::Log10 => pow::log10_narrow(lo, x),
+        Unary::Log10 => pow::log10_f32(lo, x),
         Unary::Log1p => log::log1p(lo, x),
         Unary::Erf => erf::erf(lo, x),
         Unary::Erfc => erf::erfc(lo, x),
         Unary::ErfInv => erf::erf_inv(lo, x),
         Unary::Lgamma => gamma::lgamma(lo, x),
         Unary::Digamma => gamma::digamma(lo, x),
-        _ => return either(lo, false, op, x),
+        _ => return dispatch_width(lo, false, op, x),
     })
 }
 
 /// A function that is written once for both widths.
-fn either(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V) -> Option<V> {
+fn dispatch_width(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V) -> Option<V> {
     Some(match op {
         Unary::Sin => trig::sin(lo, wide, x),
         Unary::Cos => trig::cos(lo, wide, x),
@@ -89,13 +89,13 @@ pub(crate) fn atan2(lo: &mut Lower<'_>, wide: bool, y: V, x: V) -> V {
 /// A function of f64 lanes, if it has an inline form.
 pub(crate) fn unary_f64(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
     match op {
-        Unary::Erf => Some(erf::erf_wide(lo, x)),
-        Unary::Erfc => Some(erf::erfc_wide(lo, x)),
-        Unary::ErfInv => Some(erf::erf_inv_wide(lo, x)),
-        Unary::Lgamma => Some(gamma::lgamma_wide(lo, x)),
-        Unary::Digamma => Some(gamma::digamma_wide(lo, x)),
-        Unary::Log10 => Some(pow::log10_wide(lo, x)),
-        _ => double::unary(lo, op, x).or_else(|| either(lo, true, op, x)),
+        Unary::Erf => Some(erf::erf_f64(lo, x)),
+        Unary::Erfc => Some(erf::erfc_f64(lo, x)),
+        Unary::ErfInv => Some(erf::erf_inv_f64(lo, x)),
+        Unary::Lgamma => Some(gamma::lgamma_f64(lo, x)),
+        Unary::Digamma => Some(gamma::digamma_f64(lo, x)),
+        Unary::Log10 => Some(pow::log10_f64(lo, x)),
+        _ => double::unary(lo, op, x).or_else(|| dispatch_width(lo, true, op, x)),
     }
 }
 

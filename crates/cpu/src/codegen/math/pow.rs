@@ -5,7 +5,7 @@
 use super::super::enc;
 use super::super::inst::V;
 use super::super::lower::Lower;
-use super::double::{Double, LN2_HI, LN2_LO};
+use super::double::{F64Ops, LN2_HI, LN2_LO};
 use super::float::Float;
 use ir::Compare;
 use std::f64::consts::LOG10_E;
@@ -17,12 +17,12 @@ pub(crate) fn pow(lo: &mut Lower<'_>, wide: bool, x: V, y: V) -> V {
     let usual = magnitude(lo, wide, x, y, false);
     let mut f = Float::new(lo, wide);
     // A base that is positive and no special number, and a finite power, are all that most lanes ever see.
-    let odd_base = f.unusual(x);
+    let odd_base = f.is_special(x);
     let b = f.abs(y);
     let inf = f.k(f64::INFINITY);
     let odd_power = f.not_less(b, inf);
     let odd = f.or_mask(odd_base, odd_power);
-    f.rarely(odd, usual, |f| of_any(f.lo, wide, x, y))
+    f.if_any_lane(odd, usual, |f| of_any(f.lo, wide, x, y))
 }
 
 /// |x| to the power y: in f64, by halves where f32 lanes fill a register.
@@ -79,17 +79,17 @@ fn of_any(lo: &mut Lower<'_>, wide: bool, x: V, y: V) -> V {
 }
 
 fn is_whole(f: &mut Float<'_, '_>, y: V) -> V {
-    let rounded = f.whole(y, 11);
+    let rounded = f.round_to_integer(y, 11);
     f.compare(Compare::Eq, y, rounded)
 }
 
 fn positive(lo: &mut Lower<'_>, a: V, y: V, any: bool) -> V {
     let w = lo.w64();
     let (a, y) = (lo.v2(&enc::CVTPS2PD, w, a), lo.v2(&enc::CVTPS2PD, w, y));
-    let mut d = Double(lo);
-    let log = if any { d.log(a) } else { d.log_usual(a) };
+    let mut d = F64Ops(lo);
+    let log = if any { d.log(a) } else { d.log_normal(a) };
     let t = lo.v3(&enc::MULPD, w, log, y);
-    let e = Double(lo).exp_narrow(t);
+    let e = F64Ops(lo).exp_for_f32(t);
     lo.v2(&enc::CVTPD2PS, w, e)
 }
 
@@ -106,17 +106,17 @@ fn wide_magnitude(lo: &mut Lower<'_>, a: V, y: V, any: bool) -> V {
     let usual = f.compare(Compare::Lt, size, limit);
     let zero = f.kr(0.0);
     let rest = f.select(usual, rest, zero);
-    Double(f.lo).exp_sum(t, rest)
+    F64Ops(f.lo).exp_sum(t, rest)
 }
 
 /// log x / log 10 in f64, by a logarithm of two parts. At most 1 ulp, and exact where it is representable.
-pub(super) fn log10_wide(lo: &mut Lower<'_>, x: V) -> V {
+pub(super) fn log10_f64(lo: &mut Lower<'_>, x: V) -> V {
     let usual = tenth_logarithm(lo, x, false);
     let mut f = Float::new(lo, true);
-    let unusual = f.unusual(x);
-    f.rarely(unusual, usual, |f| {
+    let unusual = f.is_special(x);
+    f.if_any_lane(unusual, usual, |f| {
         let y = tenth_logarithm(f.lo, x, true);
-        Double(f.lo).log_specials(x, y)
+        F64Ops(f.lo).log_specials(x, y)
     })
 }
 
@@ -132,7 +132,7 @@ fn tenth_logarithm(lo: &mut Lower<'_>, x: V, any: bool) -> V {
 }
 
 /// The same of f32 lanes, which go through f64. At most 1 ulp.
-pub(super) fn log10_narrow(lo: &mut Lower<'_>, x: V) -> V {
+pub(super) fn log10_f32(lo: &mut Lower<'_>, x: V) -> V {
     let lanes = lo.l;
     if 8 * lanes <= lo.full().bytes() {
         return log10_by_double(lo, x);
@@ -147,7 +147,7 @@ pub(super) fn log10_narrow(lo: &mut Lower<'_>, x: V) -> V {
 fn log10_by_double(lo: &mut Lower<'_>, x: V) -> V {
     let w = lo.w64();
     let x = lo.v2(&enc::CVTPS2PD, w, x);
-    let y = Double(lo).log(x);
+    let y = F64Ops(lo).log(x);
     let mut f = Float::new(lo, true);
     let by = f.k(LOG10_E);
     let y = f.mul(y, by);
@@ -156,7 +156,7 @@ fn log10_by_double(lo: &mut Lower<'_>, x: V) -> V {
 
 /// log a as a sum, with a relative error near 2⁻⁶⁵: 2s + s z (2/3 + z Q(z)) with s = f / (2 + f) and z = s².
 fn log(lo: &mut Lower<'_>, a: V, any: bool) -> (V, V) {
-    let mut d = Double(lo);
+    let mut d = F64Ops(lo);
     let (e, frac, _) = if any { d.split(a) } else { d.split_normal(a) };
     let mut f = Float::new(lo, true);
     let (one, two) = (f.kr(1.0), f.k(2.0));
@@ -205,7 +205,7 @@ fn log(lo: &mut Lower<'_>, a: V, any: bool) -> (V, V) {
     let high = f.add(sum, low);
     let back = f.sub(high, sum);
     let low = f.sub(low, back);
-    let high = if any { Double(f.lo).log_specials(a, high) } else { high };
+    let high = if any { F64Ops(f.lo).log_specials(a, high) } else { high };
     (high, low)
 }
 

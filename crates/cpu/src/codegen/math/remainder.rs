@@ -19,12 +19,12 @@ pub(crate) fn rem(lo: &mut Lower<'_>, wide: bool, x: V, y: V) -> V {
     let top = f.k(f64::INFINITY);
     let infinite = f.compare(Compare::Eq, ay, top);
     odd = f.or_mask(odd, infinite);
-    let whole = f.whole(q, 11);
+    let whole = f.round_to_integer(q, 11);
     let r = f.nmad(whole, ay, ax);
     let more = f.add(r, ay);
     let zero = f.k(0.0);
     let under = f.compare(Compare::Lt, r, zero);
     let r = f.select(under, more, r);
     let r = f.with_sign(r, x);
-    f.mend(odd, r, &Op::Binary(Binary::Rem, Reg(0), Reg(0)), &[x, y])
+    f.fix_lanes(odd, r, &Op::Binary(Binary::Rem, Reg(0), Reg(0)), &[x, y])
 }

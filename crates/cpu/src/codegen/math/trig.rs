@@ -74,10 +74,10 @@ fn is_odd(f: &mut Float<'_, '_>, quadrant: V) -> V {
 }
 
 /// The helper evaluates lanes with large arguments.
-fn mend(f: &mut Float<'_, '_>, op: Unary, x: V, a: V, y: V) -> V {
+fn fix_large_arguments(f: &mut Float<'_, '_>, op: Unary, x: V, a: V, y: V) -> V {
     let limit = f.k(f.pick(71_476.0, (1u64 << 30) as f64));
     let large = f.compare(Compare::Gt, a, limit);
-    f.mend(large, y, &Op::Unary(op, Reg(0)), &[x])
+    f.fix_lanes(large, y, &Op::Unary(op, Reg(0)), &[x])
 }
 
 fn sin_cos(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V) -> V {
@@ -104,7 +104,7 @@ fn sin_cos(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V) -> V {
     } else {
         y
     };
-    mend(f, op, x, a, y)
+    fix_large_arguments(f, op, x, a, y)
 }
 
 /// At most 2 ulp.
@@ -131,5 +131,5 @@ pub(super) fn tan(lo: &mut Lower<'_>, wide: bool, x: V) -> V {
     let y = f.xor(y, sign);
     let own = f.sign(x);
     let y = f.xor(y, own);
-    mend(f, Unary::Tan, x, a, y)
+    fix_large_arguments(f, Unary::Tan, x, a, y)
 }

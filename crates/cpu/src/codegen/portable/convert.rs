@@ -5,12 +5,12 @@ use super::vector::{HIGH_FIRST, LOW_LOW, lane_type};
 use super::word;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
-use ir::{Class, DType};
+use ir::{DTypeKind, DType};
 
 impl Writer<'_> {
     pub(super) fn vector_cast(&mut self, from: DType, to: DType, x: &[Value]) -> Option<Parts> {
         use DType::*;
-        let signed = from.class() == Class::Signed;
+        let signed = from.kind() == DTypeKind::Signed;
         Some(match (from, to) {
             (a, b) if a == b => x.to_vec(),
             (F32 | BF16, F32 | BF16) => x.to_vec(),
@@ -24,7 +24,7 @@ impl Writer<'_> {
                 let zero = self.b.ins().splat(types::F32X4, zero);
                 self.each(x, |w, v| w.b.ins().fcmp(FloatCC::NotEqual, v, zero))
             }
-            (d, Bool) if word(d) => self.each(x, Self::truths),
+            (d, Bool) if word(d) => self.each(x, Self::nonzero_lanes),
             (F32 | BF16, I32) => self.each(x, |w, v| w.b.ins().fcvt_to_sint_sat(types::I32X4, v)),
             (F32 | BF16, U32) => self.each(x, |w, v| w.b.ins().fcvt_to_uint_sat(types::I32X4, v)),
             (Bool, F32 | BF16) => {
@@ -39,7 +39,7 @@ impl Writer<'_> {
                 self.each(x, |w, v| w.b.ins().band(v, one))
             }
             (Bool, I64 | U64) => {
-                let masks = self.spread(x);
+                let masks = self.mask32_to_mask64(x);
                 self.each(&masks, |w, v| w.b.ins().ineg(v))
             }
             (U32, F32) => self.each(x, |w, v| w.b.ins().fcvt_from_uint(types::F32X4, v)),
@@ -50,10 +50,10 @@ impl Writer<'_> {
             }),
             (d, t) if word(d) && word(t) => x.to_vec(),
             (d, I64 | U64) if word(d) => match signed {
-                true => self.spread(x),
+                true => self.mask32_to_mask64(x),
                 false => x.iter().flat_map(|&v| [self.b.ins().uwiden_low(v), self.b.ins().uwiden_high(v)]).collect(),
             },
-            (I64 | U64, t) if word(t) => self.gathered(x),
+            (I64 | U64, t) if word(t) => self.pack_low_halves(x),
             (I64 | U64, I64 | U64) => x.to_vec(),
             // Lane by lane.
             (I64 | U64, F32 | F64 | Bool) | (F32 | BF16, I64 | U64) | (F64, I32 | U32 | I64 | U64) | (U32, F64) => {

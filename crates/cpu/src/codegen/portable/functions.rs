@@ -13,7 +13,7 @@ use std::f64::consts::{LN_2, LOG2_E};
 type Forms = [*const (); 3];
 
 /// The functions that are called.
-fn forms(f: Unary) -> Option<Forms> {
+fn function_table(f: Unary) -> Option<Forms> {
     macro_rules! table {
         ($($name:ident => $single:expr, $double:expr;)*) => {
             match f {
@@ -102,7 +102,7 @@ fn tanh(x: f64) -> f64 {
 impl Writer<'_> {
     /// A function of one number, if there is one to call.
     pub(super) fn function(&mut self, f: Unary, d: DType, x: Value) -> Option<Value> {
-        let [one, _, double] = forms(f)?;
+        let [one, _, double] = function_table(f)?;
         let (address, signature) = if d == DType::F64 { (double, 2) } else { (one, 1) };
         let address = self.b.ins().iconst(self.pointer, address as i64);
         let call = self.b.ins().call_indirect(self.signatures[signature], address, &[x]);
@@ -111,7 +111,7 @@ impl Writer<'_> {
 
     /// The same of lanes.
     pub(super) fn functions(&mut self, f: Unary, d: DType, x: &[Value]) -> Option<Parts> {
-        let [_, many, _] = forms(f)?;
+        let [_, many, _] = function_table(f)?;
         if d == DType::F64 {
             return Some(self.lane_by_lane((d, d), x, |w, v| w.function(f, d, v).expect("there is one")));
         }

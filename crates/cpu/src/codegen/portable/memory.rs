@@ -1,10 +1,10 @@
 //! Addresses, loads and stores.
 
-use super::held;
+use super::register_type;
 use super::kernel::{LANES, Parts, Writer};
 use super::vector::{EVEN_HALVES, HIGH_HALVES, lane_type};
 use compiler::loops::lanes::index_varies;
-use compiler::loops::{Atom, Buf, Index, Mode, Op, Reg, Size};
+use compiler::loops::{Atom, Buf, Index, AccessMode, Op, Reg, Size};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
 use ir::{DType, Scalar};
 
@@ -16,7 +16,7 @@ impl Writer<'_> {
     /// Memory that other arguments may share, aligned to its elements.
     fn memory(&self, buf: Buf) -> MemFlagsData {
         match self.k.buffers[buf.0 as usize].mode {
-            Mode::Scratch(_) => MemFlagsData::new(),
+            AccessMode::Scratch(_) => MemFlagsData::new(),
             _ => MemFlagsData::new().with_notrap(),
         }
     }
@@ -120,7 +120,7 @@ impl Writer<'_> {
         let (d, flags) = (self.element(buf), self.memory(buf));
         match d {
             DType::F32 | DType::F64 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {
-                self.b.ins().load(held(d), flags, at, 0)
+                self.b.ins().load(register_type(d), flags, at, 0)
             }
             DType::I8 => self.b.ins().sload8(types::I32, flags, at, 0),
             DType::I16 => self.b.ins().sload16(types::I32, flags, at, 0),
@@ -142,7 +142,7 @@ impl Writer<'_> {
                     2 => self.b.ins().uload16(types::I32, flags, at, 0),
                     _ => self.b.ins().uload8(types::I32, flags, at, 0),
                 };
-                self.helped(&Op::Bitcast(d, Reg(0)), like, d, &[bits])
+                self.call_helper_scalar(&Op::Bitcast(d, Reg(0)), like, d, &[bits])
             }
         }
     }
@@ -162,7 +162,7 @@ impl Writer<'_> {
                 self.b.ins().istore16(flags, bits, at, 0)
             }
             d => {
-                let bits = self.helped(&Op::Bitcast(bits_of(d), Reg(0)), d, bits_of(d), &[value]);
+                let bits = self.call_helper_scalar(&Op::Bitcast(bits_of(d), Reg(0)), d, bits_of(d), &[value]);
                 match d.size() {
                     2 => self.b.ins().istore16(flags, bits, at, 0),
                     _ => self.b.ins().istore8(flags, bits, at, 0),
@@ -291,7 +291,7 @@ impl Writer<'_> {
                 } else {
                     let v = self.b.ins().uwiden_low(v);
                     let v = self.b.ins().uwiden_low(v);
-                    if d == DType::U8 { v } else { self.truths(v) }
+                    if d == DType::U8 { v } else { self.nonzero_lanes(v) }
                 }
             }
             d => {
@@ -306,7 +306,7 @@ impl Writer<'_> {
                         self.b.ins().uwiden_low(v)
                     }
                 };
-                return self.helped_lanes(&Op::Bitcast(d, Reg(0)), like, d, &[&[v]], 1);
+                return self.call_helper_lanes(&Op::Bitcast(d, Reg(0)), like, d, &[&[v]], 1);
             }
         };
         vec![v]
@@ -332,7 +332,7 @@ impl Writer<'_> {
                 let v = self.shuffle(parts[0], parts[0], HIGH_HALVES);
                 return self.store_low(flags, v, at, offset, 8);
             }
-            d => self.helped_lanes(&Op::Bitcast(bits_of(d), Reg(0)), d, bits_of(d), &[parts], 1)[0],
+            d => self.call_helper_lanes(&Op::Bitcast(bits_of(d), Reg(0)), d, bits_of(d), &[parts], 1)[0],
         };
         if d.size() == 2 {
             let v = self.shuffle(v, v, EVEN_HALVES);

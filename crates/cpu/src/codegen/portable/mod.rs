@@ -122,7 +122,7 @@ pub(super) fn compile(kernel: &Kernel) -> Result<CompiledKernel, CodegenError> {
 }
 
 /// How a register of a dtype is held.
-fn held(d: DType) -> Type {
+fn register_type(d: DType) -> Type {
     match d {
         DType::F64 => types::F64,
         d if d.is_float() => types::F32,
@@ -137,7 +137,7 @@ fn word(d: DType) -> bool {
 }
 
 /// How signed integers compare.
-fn ordered(c: ir::Compare) -> condcodes::IntCC {
+fn int_predicate(c: ir::Compare) -> condcodes::IntCC {
     use condcodes::IntCC;
     match c {
         ir::Compare::Eq => IntCC::Equal,

@@ -1,12 +1,12 @@
 //! Arithmetic on one number at a time, and the road through the helper.
 
 use super::kernel::Writer;
-use super::{held, ordered, ordered_float, word};
+use super::{register_type, int_predicate, ordered_float, word};
 use crate::codegen::helper;
 use compiler::loops::Op;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
-use ir::{Binary, Class, DType, Scalar, Unary};
+use ir::{Binary, DTypeKind, DType, Scalar, Unary};
 
 impl Writer<'_> {
     pub(super) fn truth(&mut self, v: Value) -> Value {
@@ -16,7 +16,7 @@ impl Writer<'_> {
 
     pub(super) fn constant(&mut self, s: Scalar) -> Value {
         let d = s.dtype();
-        match held(d) {
+        match register_type(d) {
             types::F64 => {
                 let bits = self.b.ins().iconst(types::I64, s.bits() as i64);
                 self.b.ins().bitcast(types::F64, MemFlagsData::new(), bits)
@@ -67,7 +67,7 @@ impl Writer<'_> {
     }
 
     pub(super) fn divided(&mut self, kind: Binary, d: DType, a: Value, b: Value) -> Value {
-        match (kind, d.class() == Class::Signed) {
+        match (kind, d.kind() == DTypeKind::Signed) {
             (Binary::Div, true) => self.b.ins().sdiv(a, b),
             (Binary::Div, false) => self.b.ins().udiv(a, b),
             (_, true) => self.b.ins().srem(a, b),
@@ -84,7 +84,7 @@ impl Writer<'_> {
     /// A number or its lanes, shifted.
     pub(super) fn shifted(&mut self, kind: Binary, d: DType, v: Value, n: i64) -> Value {
         let n = self.b.ins().iconst(types::I32, n);
-        match (kind, d.class() == Class::Signed) {
+        match (kind, d.kind() == DTypeKind::Signed) {
             (Binary::Shl, _) => self.b.ins().ishl(v, n),
             (_, true) => self.b.ins().sshr(v, n),
             (_, false) => self.b.ins().ushr(v, n),
@@ -93,16 +93,16 @@ impl Writer<'_> {
 
     pub(super) fn scalar_op(&mut self, op: &Op, from: DType, out: DType, x: &[Value]) -> Value {
         match self.scalar_inline(op, from, out, x) {
-            Some(v) if out == DType::BF16 && rounds(op) => self.rounded(v),
+            Some(v) if out == DType::BF16 && needs_bf16_rounding(op) => self.rounded(v),
             Some(v) => self.wrapped(out, op, v),
-            None => self.helped(op, from, out, x),
+            None => self.call_helper_scalar(op, from, out, x),
         }
     }
 
     /// The op as instructions, where that is short.
     fn scalar_inline(&mut self, op: &Op, from: DType, out: DType, x: &[Value]) -> Option<Value> {
         let float = matches!(from, DType::F32 | DType::F64 | DType::BF16);
-        let signed = from.class() == Class::Signed;
+        let signed = from.kind() == DTypeKind::Signed;
         if from.is_float() && !float && matches!(op, Op::Unary(..) | Op::Binary(..) | Op::Fma(..)) {
             return None;
         }
@@ -118,7 +118,7 @@ impl Writer<'_> {
             Op::Unary(Unary::Reciprocal | Unary::Rsqrt, _) if float => {
                 let root = matches!(op, Op::Unary(Unary::Rsqrt, _));
                 let v = if root { ins.sqrt(x[0]) } else { x[0] };
-                let one = match held(from) {
+                let one = match register_type(from) {
                     types::F64 => self.b.ins().f64const(1.0),
                     _ => self.b.ins().f32const(1.0),
                 };
@@ -164,15 +164,15 @@ impl Writer<'_> {
             Op::Compare(c, ..) => {
                 let c = match (from.is_float(), signed) {
                     (true, _) => ins.fcmp(ordered_float(c), x[0], x[1]),
-                    (false, true) => ins.icmp(ordered(c), x[0], x[1]),
-                    (false, false) => ins.icmp(ordered(c).unsigned(), x[0], x[1]),
+                    (false, true) => ins.icmp(int_predicate(c), x[0], x[1]),
+                    (false, false) => ins.icmp(int_predicate(c).unsigned(), x[0], x[1]),
                 };
                 self.b.ins().uextend(types::I32, c)
             }
             Op::Cast(to, _) => return self.scalar_cast(from, to, x[0]),
-            Op::Bitcast(to, _) if from.size() >= 4 => match held(from) == held(to) {
+            Op::Bitcast(to, _) if from.size() >= 4 => match register_type(from) == register_type(to) {
                 true => x[0],
-                false => ins.bitcast(held(out), MemFlagsData::new(), x[0]),
+                false => ins.bitcast(register_type(out), MemFlagsData::new(), x[0]),
             },
             _ => return None,
         })
@@ -180,7 +180,7 @@ impl Writer<'_> {
 
     pub(super) fn scalar_cast(&mut self, from: DType, to: DType, x: Value) -> Option<Value> {
         use DType::*;
-        let signed = from.class() == Class::Signed;
+        let signed = from.kind() == DTypeKind::Signed;
         let ins = self.b.ins();
         Some(match (from, to) {
             (a, b) if a == b => x,
@@ -193,8 +193,8 @@ impl Writer<'_> {
             (F32 | BF16 | F64, U64) => ins.fcvt_to_uint_sat(types::I64, x),
             (Bool, F32 | BF16) => ins.fcvt_from_uint(types::F32, x),
             (d, F32 | F64) if d.is_int() || d == Bool => match signed {
-                true => ins.fcvt_from_sint(held(to), x),
-                false => ins.fcvt_from_uint(held(to), x),
+                true => ins.fcvt_from_sint(register_type(to), x),
+                false => ins.fcvt_from_uint(register_type(to), x),
             },
             (d, Bool) if d.is_int() => {
                 let c = ins.icmp_imm_s(IntCC::NotEqual, x, 0);
@@ -241,12 +241,12 @@ impl Writer<'_> {
     }
 
     /// The op through the helper.
-    pub(super) fn helped(&mut self, op: &Op, from: DType, out: DType, args: &[Value]) -> Value {
+    pub(super) fn call_helper_scalar(&mut self, op: &Op, from: DType, out: DType, args: &[Value]) -> Value {
         for (i, v) in args.iter().enumerate() {
             self.b.ins().stack_store(self.pointer, *v, self.area, 64 * i as i32);
         }
-        self.call_helper(helper::code(op, from, 1).expect("an arithmetic op"));
-        let v = self.b.ins().stack_load(self.pointer, held(out), self.area, helper::OUT as i32);
+        self.call_helper(helper::op_code(op, from, 1).expect("an arithmetic op"));
+        let v = self.b.ins().stack_load(self.pointer, register_type(out), self.area, helper::OUT as i32);
         if out == DType::Bool { self.truth(v) } else { v }
     }
 
@@ -266,6 +266,6 @@ impl Writer<'_> {
 }
 
 /// Whether a bf16 result of an op has to be rounded: selections and bits are as they were.
-pub(super) fn rounds(op: &Op) -> bool {
+pub(super) fn needs_bf16_rounding(op: &Op) -> bool {
     !matches!(op, Op::Select(..) | Op::Bitcast(..))
 }

@@ -3,12 +3,12 @@
 //! Bool is a mask of 32 bits a lane. Lanes of 64 bits are two vectors; comparisons of them are brought back to one mask.
 
 use super::kernel::{LANES, Parts, Writer};
-use super::{held, ordered, ordered_float};
+use super::{register_type, int_predicate, ordered_float};
 use crate::codegen::helper;
 use compiler::loops::{Atom, Index, Op, Size};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{ConstantData, Endianness, InstBuilder, MemFlagsData, Type, Value, types};
-use ir::{Binary, Class, DType, Scalar, Unary};
+use ir::{Binary, DTypeKind, DType, Scalar, Unary};
 
 /// Bytes of two vectors: the low halves of all lanes of 64 bits; those of 32 bits, and their high halves; even bytes.
 pub(super) const LOW_WORDS: u128 = 0x1b1a1918_13121110_0b0a0908_03020100;
@@ -21,7 +21,7 @@ pub(super) const HIGH_FIRST: u128 = 0x17161514_13121110_0f0e0d0c_0b0a0908;
 
 /// The vector of a dtype's lanes.
 pub(super) fn lane_type(d: DType) -> Type {
-    match held(d) {
+    match register_type(d) {
         types::F32 => types::F32X4,
         types::F64 => types::F64X2,
         types::I64 => types::I64X2,
@@ -58,7 +58,7 @@ impl Writer<'_> {
     }
 
     /// Which lanes are not zero.
-    pub(super) fn truths(&mut self, v: Value) -> Value {
+    pub(super) fn nonzero_lanes(&mut self, v: Value) -> Value {
         let zero = self.words(0);
         self.b.ins().icmp(IntCC::NotEqual, v, zero)
     }
@@ -204,12 +204,12 @@ impl Writer<'_> {
     pub(super) fn vector_op(&mut self, op: &Op, from: DType, out: DType, x: &[Parts]) -> Parts {
         if let Some(v) = self.vector_inline(op, from, x) {
             return match out {
-                DType::BF16 if super::scalar::rounds(op) => self.each(&v, Self::rounded_lanes),
+                DType::BF16 if super::scalar::needs_bf16_rounding(op) => self.each(&v, Self::rounded_lanes),
                 _ => self.wrapped_lanes(out, op, v),
             };
         }
         let args: Vec<&[Value]> = x.iter().map(Vec::as_slice).collect();
-        self.helped_lanes(op, from, out, &args, self.copies())
+        self.call_helper_lanes(op, from, out, &args, self.copies())
     }
 
     pub(super) fn each(&mut self, x: &[Value], mut f: impl FnMut(&mut Self, Value) -> Value) -> Parts {
@@ -236,13 +236,13 @@ impl Writer<'_> {
         let single = matches!(from, DType::F32 | DType::BF16);
         let float = single || from == DType::F64;
         let wide = from.size() == 8;
-        let signed = from.class() == Class::Signed;
+        let signed = from.kind() == DTypeKind::Signed;
         if from.is_float() && !float && matches!(op, Op::Unary(..) | Op::Binary(..) | Op::Fma(..)) {
             return None;
         }
         Some(match *op {
             Op::Select(..) => {
-                let masks = if wide { self.spread(&x[0]) } else { x[0].clone() };
+                let masks = if wide { self.mask32_to_mask64(&x[0]) } else { x[0].clone() };
                 (0..masks.len()).map(|i| self.choose(masks[i], x[1][i], x[2][i])).collect()
             }
             Op::Unary(f, _) if float => return self.float_unary(f, from, &x[0]),
@@ -288,7 +288,7 @@ impl Writer<'_> {
             }
             Op::Compare(c, ..) => {
                 let masks = self.both(&x[0], &x[1], |w, a, b| w.compared(c, from, a, b));
-                if wide { self.gathered(&masks) } else { masks }
+                if wide { self.pack_low_halves(&masks) } else { masks }
             }
             Op::Cast(to, _) => return self.vector_cast(from, to, &x[0]),
             Op::Bitcast(to, _) if from.size() >= 4 => self.each(&x[0], |w, v| w.like(lane_type(to), v)),
@@ -300,8 +300,8 @@ impl Writer<'_> {
         if d.is_float() {
             return self.b.ins().fcmp(ordered_float(c), a, b);
         }
-        let cc = ordered(c);
-        match (d.class() == Class::Signed, d.size() == 8) {
+        let cc = int_predicate(c);
+        match (d.kind() == DTypeKind::Signed, d.size() == 8) {
             (true, _) => self.b.ins().icmp(cc, a, b),
             (false, false) => self.b.ins().icmp(cc.unsigned(), a, b),
             // Not every machine compares these: the order is that of signed ones with the first bit changed.
@@ -360,19 +360,19 @@ impl Writer<'_> {
                     let a = w.b.ins().fabs(v);
                     w.b.ins().fcmp(FloatCC::LessThan, a, inf)
                 });
-                if d.size() == 8 { self.gathered(&masks) } else { masks }
+                if d.size() == 8 { self.pack_low_halves(&masks) } else { masks }
             }
             _ => return self.functions(f, d, x),
         })
     }
 
     /// Masks of 64 bits from masks of 32.
-    pub(super) fn spread(&mut self, masks: &[Value]) -> Parts {
+    pub(super) fn mask32_to_mask64(&mut self, masks: &[Value]) -> Parts {
         masks.iter().flat_map(|&m| [self.b.ins().swiden_low(m), self.b.ins().swiden_high(m)]).collect()
     }
 
     /// Lanes of 32 bits from the low halves of lanes of 64.
-    pub(super) fn gathered(&mut self, parts: &[Value]) -> Parts {
+    pub(super) fn pack_low_halves(&mut self, parts: &[Value]) -> Parts {
         parts
             .chunks(2)
             .map(|p| {
@@ -420,7 +420,7 @@ impl Writer<'_> {
     }
 
     /// The op through the helper, as many lanes in a call as it takes.
-    pub(super) fn helped_lanes(&mut self, op: &Op, from: DType, out: DType, args: &[&[Value]], copies: usize) -> Parts {
+    pub(super) fn call_helper_lanes(&mut self, op: &Op, from: DType, out: DType, args: &[&[Value]], copies: usize) -> Parts {
         let at_once = if from.size() == 8 || out.size() == 8 { 2 } else { 4 };
         let each = if out.size() == 8 { 2 } else { 1 };
         let mut all = Parts::new();
@@ -432,7 +432,7 @@ impl Writer<'_> {
                     self.b.ins().stack_store(self.pointer, v, self.area, (64 * i + 16 * j) as i32);
                 }
             }
-            self.call_helper(helper::code(op, from, n * LANES).expect("an arithmetic op"));
+            self.call_helper(helper::op_code(op, from, n * LANES).expect("an arithmetic op"));
             let t = lane_type(out);
             for j in 0..n * each {
                 all.push(self.b.ins().stack_load(self.pointer, t, self.area, (helper::OUT + 16 * j) as i32));

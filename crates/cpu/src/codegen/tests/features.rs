@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::codegen::KernelCache;
-use compiler::loops::{Atom, Builder, Extent, Index, Mode, Op, Reg, Size};
+use compiler::loops::{Atom, KernelBuilder, Extent, Index, AccessMode, Op, Reg, Size};
 use ir::{Binary, Compare, Unary};
 
 const F: DType = DType::F32;
@@ -11,13 +11,13 @@ const F: DType = DType::F32;
 fn elementwise_add_with_every_tail() {
     for n in 0..70 {
         for runtime in [false, true] {
-            let mut b = Builder::new("add");
-            let x = b.buffer(F, Mode::Read);
-            let y = b.buffer(F, Mode::Write);
+            let mut b = KernelBuilder::new("add");
+            let x = b.buffer(F, AccessMode::Read);
+            let y = b.buffer(F, AccessMode::Write);
             let size = if runtime { b.size() } else { Size::Const(n) };
-            b.each(LoopKind::Vector, size, |b, i| {
+            b.for_loop(LoopKind::Vector, size, |b, i| {
                 let v = b.load(x, i);
-                let c = b.number(F, 1.5);
+                let c = b.constant_from_f64(F, 1.5);
                 let w = b.binary(Binary::Add, v, c);
                 b.store(y, i, w);
             });
@@ -30,12 +30,12 @@ fn elementwise_add_with_every_tail() {
 }
 
 /// `y[i] = op(x[i])` for one op over a dtype, in a vector loop and as scalars.
-fn map(from: DType, to: DType, n: usize, make: impl Fn(&mut Builder, Reg) -> Reg) -> [Kernel; 2] {
+fn map(from: DType, to: DType, n: usize, make: impl Fn(&mut KernelBuilder, Reg) -> Reg) -> [Kernel; 2] {
     [LoopKind::Vector, LoopKind::Serial].map(|kind| {
-        let mut b = Builder::new("map");
-        let x = b.buffer(from, Mode::Read);
-        let y = b.buffer(to, Mode::Write);
-        b.each(kind, Size::Const(n as i64), |b, i| {
+        let mut b = KernelBuilder::new("map");
+        let x = b.buffer(from, AccessMode::Read);
+        let y = b.buffer(to, AccessMode::Write);
+        b.for_loop(kind, Size::Const(n as i64), |b, i| {
             let v = b.load(x, i);
             let w = make(b, v);
             b.store(y, i, w);
@@ -82,11 +82,11 @@ fn every_binary_and_comparison_of_every_dtype() {
         let data = [samples(&mut rng, d, n), samples(&mut rng, d, n), vec![0; n * 8]];
         for kind in [LoopKind::Vector, LoopKind::Serial] {
             for swap in 0..3 {
-                let kernel = |out: DType, f: &dyn Fn(&mut Builder, Reg, Reg) -> Reg| {
-                    let mut b = Builder::new("map2");
-                    let (x, y) = (b.buffer(d, Mode::Read), b.buffer(d, Mode::Read));
-                    let z = b.buffer(out, Mode::Write);
-                    b.each(kind, Size::Const(n as i64), |b, i| {
+                let kernel = |out: DType, f: &dyn Fn(&mut KernelBuilder, Reg, Reg) -> Reg| {
+                    let mut b = KernelBuilder::new("map2");
+                    let (x, y) = (b.buffer(d, AccessMode::Read), b.buffer(d, AccessMode::Read));
+                    let z = b.buffer(out, AccessMode::Write);
+                    b.for_loop(kind, Size::Const(n as i64), |b, i| {
                         let (v, w) = (b.load(x, i), b.load(y, i));
                         let k = b.constant(c);
                         let (v, w) = [(v, w), (v, k), (k, w)][swap];
@@ -141,15 +141,15 @@ fn runtime_strides_of_one_zero_and_more() {
         for stride in [0i64, 1, 2, -1] {
             for out_stride in [1i64, 3] {
                 let n = 45;
-                let mut b = Builder::new("strided");
-                let x = b.buffer(d, Mode::Read);
-                let y = b.buffer(d, Mode::Write);
+                let mut b = KernelBuilder::new("strided");
+                let x = b.buffer(d, AccessMode::Read);
+                let y = b.buffer(d, AccessMode::Write);
                 let (size, sx, sy) = (b.size(), b.size(), b.size());
                 let Size::Arg(offset) = b.size() else { unreachable!() };
-                b.each(LoopKind::Vector, size, |b, i| {
-                    let index = Index { offset_args: vec![offset], ..Index::default().term(Atom::Var(i), sx) };
+                b.for_loop(LoopKind::Vector, size, |b, i| {
+                    let index = Index { offset_args: vec![offset], ..Index::default().add_atom(Atom::Var(i), sx) };
                     let v = b.load(x, index);
-                    b.store(y, Index::default().term(Atom::Var(i), sy), v);
+                    b.store(y, Index::default().add_atom(Atom::Var(i), sy), v);
                 });
                 let mut rng = Rng(9);
                 let data = [samples(&mut rng, d, 2 * n), vec![0; 3 * n * d.size()]];
@@ -163,10 +163,10 @@ fn runtime_strides_of_one_zero_and_more() {
 #[test]
 fn sums_come_near_and_repeat_exactly() {
     for n in [1usize, 5, 16, 100, 1000, 4099] {
-        let mut b = Builder::new("sum");
-        let x = b.buffer(F, Mode::Read);
-        let y = b.buffer(F, Mode::Write);
-        let zero = b.number(F, 0.25);
+        let mut b = KernelBuilder::new("sum");
+        let x = b.buffer(F, AccessMode::Read);
+        let y = b.buffer(F, AccessMode::Write);
+        let zero = b.constant_from_f64(F, 0.25);
         let e = Extent::Exact(Size::Const(n as i64));
         let s = b.loop_(LoopKind::Vector, e, &[(zero, Some(Binary::Add))], |b, i, p| {
             let v = b.load(x, i);
@@ -181,15 +181,15 @@ fn sums_come_near_and_repeat_exactly() {
 #[test]
 fn scans_keep_lanes_in_registers() {
     for n in [1i64, 3, 4, 16, 33, 70] {
-        let mut b = Builder::new("scan");
-        let x = b.buffer(F, Mode::Read);
-        let y = b.buffer(F, Mode::Write);
-        let last = b.buffer(F, Mode::Write);
-        b.each(LoopKind::Vector, Size::Const(n), |b, i| {
-            let (zero, one) = (b.number(F, 0.0), b.number(F, 1.0));
+        let mut b = KernelBuilder::new("scan");
+        let x = b.buffer(F, AccessMode::Read);
+        let y = b.buffer(F, AccessMode::Write);
+        let last = b.buffer(F, AccessMode::Write);
+        b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| {
+            let (zero, one) = (b.constant_from_f64(F, 0.0), b.constant_from_f64(F, 1.0));
             let steps = Extent::Exact(Size::Const(9));
             let out = b.loop_(LoopKind::Serial, steps, &[(zero, None), (one, None)], |b, t, p| {
-                let index = Index::from(i).plus(t, n);
+                let index = Index::from(i).add_var(t, n);
                 let v = b.load(x, index.clone());
                 let c = b.binary(Binary::Add, p[0], v);
                 b.store(y, index, c);
@@ -208,18 +208,18 @@ fn scans_keep_lanes_in_registers() {
 #[test]
 fn scratch_and_in_place_buffers() {
     let n = 37;
-    let mut b = Builder::new("scratch");
-    let x = b.buffer(F, Mode::ReadWrite);
-    let t = b.buffer(F, Mode::Scratch(n));
-    b.each(LoopKind::Parallel, Size::Const(3), |b, r| {
-        b.each(LoopKind::Vector, Size::Const(n as i64), |b, i| {
-            let v = b.load(x, Index::from(i).plus(r, n as i64));
+    let mut b = KernelBuilder::new("scratch");
+    let x = b.buffer(F, AccessMode::ReadWrite);
+    let t = b.buffer(F, AccessMode::Scratch(n));
+    b.for_loop(LoopKind::Parallel, Size::Const(3), |b, r| {
+        b.for_loop(LoopKind::Vector, Size::Const(n as i64), |b, i| {
+            let v = b.load(x, Index::from(i).add_var(r, n as i64));
             let v = b.binary(Binary::Mul, v, v);
             b.store(t, i, v);
         });
-        b.each(LoopKind::Vector, Size::Const(n as i64), |b, i| {
-            let v = b.load(t, Index { offset: n as i64 - 1, ..Index::default() }.plus(i, -1));
-            b.store(x, Index::from(i).plus(r, n as i64), v);
+        b.for_loop(LoopKind::Vector, Size::Const(n as i64), |b, i| {
+            let v = b.load(t, Index { offset: n as i64 - 1, ..Index::default() }.add_var(i, -1));
+            b.store(x, Index::from(i).add_var(r, n as i64), v);
         });
     });
     let mut rng = Rng(4);
@@ -230,10 +230,10 @@ fn scratch_and_in_place_buffers() {
 #[test]
 fn colliding_stores_happen_in_lane_order() {
     let n = 50;
-    let mut b = Builder::new("scatter");
-    let at = b.buffer(DType::I64, Mode::Read);
-    let y = b.buffer(F, Mode::Write);
-    b.each(LoopKind::Vector, Size::Const(n), |b, i| {
+    let mut b = KernelBuilder::new("scatter");
+    let at = b.buffer(DType::I64, AccessMode::Read);
+    let y = b.buffer(F, AccessMode::Write);
+    b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| {
         let place = b.load(at, i);
         let v = b.index(i);
         let v = b.cast(F, v);
@@ -284,25 +284,25 @@ fn masked_and_partial_vectors_do_not_touch_memory_beyond() {
         for stride in [1i64, 2] {
             for n in 1..40i64 {
                 // Runs to 64, loads and stores only below n.
-                let mut b = Builder::new("guarded");
-                let x = b.buffer(d, Mode::Read);
-                let y = b.buffer(d, Mode::Write);
+                let mut b = KernelBuilder::new("guarded");
+                let x = b.buffer(d, AccessMode::Read);
+                let y = b.buffer(d, AccessMode::Write);
                 let size = b.size();
-                b.each(LoopKind::Vector, Size::Const(64), |b, i| {
+                b.for_loop(LoopKind::Vector, Size::Const(64), |b, i| {
                     let at = b.index(i);
                     let limit = b.index(Index { offset_args: vec![0], ..Index::default() });
                     let on = b.compare(Compare::Lt, at, limit);
-                    let index = Index::default().plus(i, stride);
+                    let index = Index::default().add_var(i, stride);
                     let v = b.load_masked(x, index.clone(), on, Scalar::one(d));
                     b.store_masked(y, index, v, on);
                 });
                 // And a plain loop of exactly n.
-                let mut c = Builder::new("tail");
-                let p = c.buffer(d, Mode::Read);
-                let q = c.buffer(d, Mode::Write);
+                let mut c = KernelBuilder::new("tail");
+                let p = c.buffer(d, AccessMode::Read);
+                let q = c.buffer(d, AccessMode::Write);
                 let m = c.size();
-                c.each(LoopKind::Vector, m, |b, i| {
-                    let index = Index::default().plus(i, stride);
+                c.for_loop(LoopKind::Vector, m, |b, i| {
+                    let index = Index::default().add_var(i, stride);
                     let v = b.load(p, index.clone());
                     b.store(q, index, v);
                 });
@@ -331,10 +331,10 @@ fn the_cache_knows_structure_and_forgets_the_oldest() {
     let Some(target) = Target::detect() else { return };
     let cache = KernelCache::new(target, 8);
     let make = |name: &str, n: i64| {
-        let mut b = Builder::new(name);
-        let y = b.buffer(F, Mode::Write);
-        b.each(LoopKind::Vector, Size::Const(n), |b, i| {
-            let c = b.number(F, 1.0);
+        let mut b = KernelBuilder::new(name);
+        let y = b.buffer(F, AccessMode::Write);
+        b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| {
+            let c = b.constant_from_f64(F, 1.0);
             b.store(y, i, c);
         });
         b.finish()
@@ -357,9 +357,9 @@ fn powers_of_special_numbers() {
     let values: Vec<f64> = special.into_iter().chain(more).collect();
     let pairs: Vec<(f64, f64)> = values.iter().flat_map(|&x| values.iter().map(move |&y| (x, y))).collect();
     let n = pairs.len();
-    let mut b = Builder::new("pow");
-    let (x, y, z) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
-    b.each(LoopKind::Vector, Size::Const(n as i64), |b, i| {
+    let mut b = KernelBuilder::new("pow");
+    let (x, y, z) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Write));
+    b.for_loop(LoopKind::Vector, Size::Const(n as i64), |b, i| {
         let (v, w) = (b.load(x, i), b.load(y, i));
         let r = b.binary(Binary::Pow, v, w);
         b.store(z, i, r);
@@ -373,18 +373,18 @@ fn powers_of_special_numbers() {
 #[test]
 fn more_buffers_than_registers() {
     let (rows, n, count) = (3i64, 19i64, 30usize);
-    let mut b = Builder::new("wide");
-    let inputs: Vec<_> = (0..count).map(|_| b.buffer(DType::I32, Mode::Read)).collect();
-    let y = b.buffer(DType::I32, Mode::Write);
-    b.each(LoopKind::Parallel, Size::Const(rows), |b, r| {
-        b.each(LoopKind::Vector, Size::Const(n), |b, i| {
-            let mut sum = b.number(DType::I32, 1.0);
+    let mut b = KernelBuilder::new("wide");
+    let inputs: Vec<_> = (0..count).map(|_| b.buffer(DType::I32, AccessMode::Read)).collect();
+    let y = b.buffer(DType::I32, AccessMode::Write);
+    b.for_loop(LoopKind::Parallel, Size::Const(rows), |b, r| {
+        b.for_loop(LoopKind::Vector, Size::Const(n), |b, i| {
+            let mut sum = b.constant_from_f64(DType::I32, 1.0);
             for (k, &x) in inputs.iter().enumerate() {
                 // Different row strides, so that no two addresses share a base.
-                let v = b.load(x, Index::from(i).plus(r, n + k as i64));
+                let v = b.load(x, Index::from(i).add_var(r, n + k as i64));
                 sum = b.binary(Binary::Sub, sum, v);
             }
-            b.store(y, Index::from(i).plus(r, n), sum);
+            b.store(y, Index::from(i).add_var(r, n), sum);
         });
     });
     let mut rng = Rng(5);
@@ -395,15 +395,15 @@ fn more_buffers_than_registers() {
 
 #[test]
 fn offsets_and_strides_beyond_32_bits() {
-    let mut b = Builder::new("far");
-    let x = b.buffer(F, Mode::Read);
-    let y = b.buffer(F, Mode::Write);
+    let mut b = KernelBuilder::new("far");
+    let x = b.buffer(F, AccessMode::Read);
+    let y = b.buffer(F, AccessMode::Write);
     let Size::Arg(back) = b.size() else { unreachable!() };
     let far = 1i64 << 40;
-    b.each(LoopKind::Serial, Size::Const(1), |b, t| {
-        b.each(LoopKind::Vector, Size::Const(21), |b, i| {
+    b.for_loop(LoopKind::Serial, Size::Const(1), |b, t| {
+        b.for_loop(LoopKind::Vector, Size::Const(21), |b, i| {
             let index = Index { offset: far, offset_args: vec![back], terms: vec![] };
-            let v = b.load(x, index.plus(i, 1).plus(t, far));
+            let v = b.load(x, index.add_var(i, 1).add_var(t, far));
             b.store(y, i, v);
         });
     });

@@ -96,7 +96,7 @@ fn check(k: &Kernel, bufs: &[Vec<u8>], sizes: &[i64], how: Match) {
                 }
             }
             for (b, buffer) in k.buffers.iter().enumerate() {
-                if matches!(buffer.mode, compiler::loops::Mode::Scratch(_)) {
+                if matches!(buffer.mode, compiler::loops::AccessMode::Scratch(_)) {
                     continue;
                 }
                 for i in 0..got[b].len() / buffer.dtype.size() {

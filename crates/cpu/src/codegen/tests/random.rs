@@ -1,7 +1,7 @@
 //! Random kernels: all exact ops and dtypes, masks, strides, loop nests, reductions, run-time sizes, tails of 0 to 40.
 
 use super::*;
-use compiler::loops::{Atom, Buf, Builder, Extent, Index, Mode, Op, Reg, Size, Var};
+use compiler::loops::{Atom, Buf, KernelBuilder, Extent, Index, AccessMode, Op, Reg, Size, Var};
 use ir::{Binary, Compare, Unary};
 
 /// Ops whose inline form differs from the reference in the last place.
@@ -12,7 +12,7 @@ pub(super) fn inexact(u: Unary) -> bool {
 
 struct Gen {
     rng: Rng,
-    b: Builder,
+    b: KernelBuilder,
     /// Open loop variables and their extents.
     vars: Vec<(Var, i64)>,
     values: Vec<Reg>,
@@ -34,7 +34,7 @@ impl Gen {
         self.b.size()
     }
 
-    fn buffer(&mut self, d: DType, mode: Mode) -> Buf {
+    fn buffer(&mut self, d: DType, mode: AccessMode) -> Buf {
         self.bufs.push((d, 0));
         self.data.push(vec![]);
         self.b.buffer(d, mode)
@@ -66,7 +66,7 @@ impl Gen {
             let wide: Vec<Reg> = self.values.iter().copied().filter(|&r| self.b.dtype(r) == DType::I64).collect();
             if !wide.is_empty() {
                 let r = self.rng.pick(&wide);
-                let seven = self.b.number(DType::I64, 7.0);
+                let seven = self.b.constant_from_f64(DType::I64, 7.0);
                 let r = self.b.binary(Binary::And, r, seven);
                 index.terms.push((Atom::Reg(r), Size::Const(2)));
                 high += 14;
@@ -105,7 +105,7 @@ impl Gen {
         let d = self.rng.pick(&self.dtypes.clone());
         let r = match self.rng.below(12) {
             0 | 1 => {
-                let buf = self.buffer(d, Mode::Read);
+                let buf = self.buffer(d, AccessMode::Read);
                 let index = self.index(buf, false);
                 if self.rng.below(3) == 0 {
                     let m = self.mask();
@@ -170,7 +170,7 @@ impl Gen {
 
     fn store(&mut self) {
         let Some(&r) = self.values.last() else { return };
-        let buf = self.buffer(self.b.dtype(r), Mode::Write);
+        let buf = self.buffer(self.b.dtype(r), AccessMode::Write);
         let index = self.index(buf, true);
         if self.rng.below(4) == 0 {
             let m = self.mask();
@@ -184,7 +184,7 @@ impl Gen {
         if self.rng.below(4) > 0 {
             return Extent::Exact(self.size(n));
         }
-        let buf = self.b.buffer(DType::I32, Mode::Read);
+        let buf = self.b.buffer(DType::I32, AccessMode::Read);
         self.bufs.push((DType::I32, 0));
         let bound = n + self.rng.below(3) as i64;
         let bound = if bound > n { n.max(0) } else { n };
@@ -232,7 +232,7 @@ impl Gen {
             init.push((r, combine));
         }
         // The builder wants a closure; the generator moves in and out of it.
-        let mut inner = std::mem::replace(&mut self.b, Builder::new(""));
+        let mut inner = std::mem::replace(&mut self.b, KernelBuilder::new(""));
         let outs = inner.loop_(kind, extent, &init, |b, v, phis| {
             std::mem::swap(&mut self.b, b);
             self.vars.push((v, n));
@@ -277,7 +277,7 @@ fn run(seed: u64) {
     let parallel = rng.below(2) == 0;
     let mut g = Gen {
         rng,
-        b: Builder::new("random"),
+        b: KernelBuilder::new("random"),
         vars: vec![],
         values: vec![],
         bufs: vec![],
@@ -290,7 +290,7 @@ fn run(seed: u64) {
     if parallel {
         let n = 1 + g.rng.below(3) as i64;
         let extent = g.extent(n);
-        let mut inner = std::mem::replace(&mut g.b, Builder::new(""));
+        let mut inner = std::mem::replace(&mut g.b, KernelBuilder::new(""));
         inner.loop_(LoopKind::Parallel, extent, &[], |b, v, _| {
             std::mem::swap(&mut g.b, b);
             g.vars.push((v, n));

@@ -4,11 +4,11 @@
 //! too few heads for the threads, keys and queries go separately (seven products, more parts). Both add the same pairs of
 //! blocks in the same order, so the bits are the same.
 
-use super::super::{Machine, Pointers, Raw, Routine};
-use super::block::{Blocks, Pieces, Queries, balanced};
+use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine};
+use super::block::{BlockPlan, ScratchLayout, QueryBlock, balanced_block};
 use super::lanes::{PerLane, Scores};
-use super::problem::Problem;
-use crate::pool::Pool;
+use super::problem::AttentionProblem;
+use crate::pool::ThreadPool;
 use compiler::Result;
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ pub(super) const KEYS: usize = 64;
 
 /// The backward of attention.
 pub(super) struct Backward {
-    blocks: Blocks,
-    place: Place,
+    blocks: BlockPlan,
+    place: ScratchOffsets,
     /// f32 of scratch for each worker.
     each: usize,
     threads: usize,
@@ -27,7 +27,7 @@ pub(super) struct Backward {
 }
 
 /// Where a worker's scratch has what.
-struct Place {
+struct ScratchOffsets {
     qt: usize,
     dot: usize,
     scores: usize,
@@ -45,7 +45,7 @@ struct Place {
 
 /// What a part computes.
 #[derive(Clone)]
-struct Part {
+struct BackwardTask {
     head: usize,
     key_blocks: Range<usize>,
     query_blocks: Range<usize>,
@@ -56,15 +56,15 @@ struct Part {
 }
 
 impl Backward {
-    pub(super) fn new(problem: Problem, machine: Machine) -> Backward {
-        let blocks = Blocks::new(problem, 2, KEYS, machine.isa);
+    pub(super) fn new(problem: AttentionProblem, machine: CpuContext) -> Backward {
+        let blocks = BlockPlan::new(problem, 2, KEYS, machine.isa);
         let (p, w) = (&blocks.problem, blocks.width);
         let (heads, threads) = (p.heads(), machine.threads);
         let whole = threads <= 1 || heads * 4 >= heads.div_ceil(threads) * threads * 3;
         let narrow = usize::from(!blocks.is_f32());
         let (kept, rows) = (if whole { p.tk } else { KEYS }, p.d.max(p.dv));
-        let mut pieces = Pieces::default();
-        let place = Place {
+        let mut pieces = ScratchLayout::default();
+        let place = ScratchOffsets {
             qt: pieces.take(w * p.d),
             dot: pieces.take(w * p.dv),
             scores: pieces.take(w * KEYS),
@@ -82,7 +82,7 @@ impl Backward {
         Backward { each: pieces.floats(), blocks, place, threads, whole }
     }
 
-    unsafe fn part(&self, args: &[*const u8], outs: &[*mut u8], part: &Part, scratch: *mut f32) {
+    unsafe fn part(&self, args: &[*const u8], outs: &[*mut u8], part: &BackwardTask, scratch: *mut f32) {
         let (b, p) = (&self.blocks, &self.blocks.problem);
         let first = part.key_blocks.start * KEYS;
         let keys = (part.key_blocks.end * KEYS).min(p.tk).saturating_sub(first);
@@ -107,8 +107,8 @@ impl Backward {
                 }
             }
             if part.keys && !b.is_f32() {
-                b.narrow(dk, outs[1], row * p.d, keys * p.d);
-                b.narrow(dv, outs[2], row * p.dv, keys * p.dv);
+                b.store_rounded(dk, outs[1], row * p.d, keys * p.d);
+                b.store_rounded(dv, outs[2], row * p.dv, keys * p.dv);
             }
         }
     }
@@ -119,8 +119,8 @@ impl Backward {
         &self,
         args: &[*const u8],
         outs: &[*mut u8],
-        part: &Part,
-        q: &Queries,
+        part: &BackwardTask,
+        q: &QueryBlock,
         met: Range<usize>,
         (dk, dv, origin): (*mut f32, *mut f32, usize),
         scratch: *mut f32,
@@ -131,11 +131,11 @@ impl Backward {
         unsafe {
             let at = |place: usize| scratch.add(place);
             let (qt, dot, dqt) = (at(self.place.qt), at(self.place.dot), at(self.place.dq));
-            let rows = b.wide(args[0], first_row * p.d, q.rows * p.d, at(self.place.q));
+            let rows = b.upcast_rows(args[0], first_row * p.d, q.rows * p.d, at(self.place.q));
             b.transposed(rows, q.rows, p.d, qt);
             let results = &args[p.operands..];
-            let out = b.wide(results[0], first_row * p.dv, q.rows * p.dv, at(self.place.out));
-            let dout = b.wide(results[2], first_row * p.dv, q.rows * p.dv, at(self.place.dout));
+            let out = b.upcast_rows(results[0], first_row * p.dv, q.rows * p.dv, at(self.place.out));
+            let dout = b.upcast_rows(results[2], first_row * p.dv, q.rows * p.dv, at(self.place.dout));
             b.transposed(dout, q.rows, p.dv, dot);
             let (mut lse, mut row) = (PerLane::new(0.0), PerLane::new(0.0));
             for i in 0..q.rows {
@@ -154,14 +154,14 @@ impl Backward {
                 let s = Scores { at: at(self.place.scores), keys, width: w, first };
                 let ds = Scores { at: at(self.place.ds), ..s };
                 let row0 = q.head * p.tk + first;
-                let k = b.wide(args[1], row0 * p.d, keys * p.d, at(self.place.k));
-                let v = b.wide(args[2], row0 * p.dv, keys * p.dv, at(self.place.v));
+                let k = b.upcast_rows(args[1], row0 * p.d, keys * p.d, at(self.place.k));
+                let v = b.upcast_rows(args[2], row0 * p.dv, keys * p.dv, at(self.place.v));
                 b.scores(args, q, (k, qt), s, tanh);
-                b.meet(v, dot, p.dv, ds, 1.0);
+                b.dot_block(v, dot, p.dv, ds, 1.0);
                 (b.loops.gradient)(s, ds.at, &lse, &row, tanh);
                 if part.keys {
-                    b.give(s, q.rows, dout, p.dv, dv.add((first - origin) * p.dv), 1.0);
-                    b.give(ds, q.rows, rows, p.d, dk.add((first - origin) * p.d), p.scale);
+                    b.accumulate_block(s, q.rows, dout, p.dv, dv.add((first - origin) * p.dv), 1.0);
+                    b.accumulate_block(ds, q.rows, rows, p.d, dk.add((first - origin) * p.d), p.scale);
                 }
                 if part.queries {
                     b.gather(k, p.d, ds, dqt, p.scale, begun);
@@ -178,24 +178,24 @@ impl Backward {
                 (b.loops.transpose)(outs[0].cast::<f32>().add(first_row * p.d), p.d, dqt, w, p.d, q.rows);
             } else {
                 (b.loops.transpose)(at(self.place.q), p.d, dqt, w, p.d, q.rows);
-                b.narrow(at(self.place.q), outs[0], first_row * p.d, q.rows * p.d);
+                b.store_rounded(at(self.place.q), outs[0], first_row * p.d, q.rows * p.d);
             }
         }
     }
 }
 
-impl Routine for Backward {
+impl OpRoutine for Backward {
     fn scratch_bytes(&self) -> usize {
         self.each * 4 * self.threads
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let scratch = Raw(scratch.cast::<f32>());
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let scratch = SharedPtr(scratch.cast::<f32>());
         let (args, outs) = (Pointers(args), Pointers(outs));
         let (heads, queries) = (self.blocks.problem.heads(), self.blocks.query_blocks());
         let keys = self.blocks.problem.tk.div_ceil(KEYS);
-        let all = |head| Part { head, key_blocks: 0..keys, query_blocks: 0..queries, keys: true, queries: true };
-        let one = |part: &Part, worker: usize| {
+        let all = |head| BackwardTask { head, key_blocks: 0..keys, query_blocks: 0..queries, keys: true, queries: true };
+        let one = |part: &BackwardTask, worker: usize| {
             // SAFETY: a part writes the cotangents of its own keys and queries; a worker has its own scratch.
             unsafe { self.part(args.get(), outs.get(), part, scratch.at(worker * self.each)) }
         };
@@ -204,12 +204,12 @@ impl Routine for Backward {
             return Ok(());
         }
         pool.run(heads * keys, &|i, worker| {
-            let block = balanced(i % keys, keys);
-            one(&Part { key_blocks: block..block + 1, queries: false, ..all(i / keys) }, worker);
+            let block = balanced_block(i % keys, keys);
+            one(&BackwardTask { key_blocks: block..block + 1, queries: false, ..all(i / keys) }, worker);
         });
         pool.run(heads * queries, &|i, worker| {
-            let block = balanced(i % queries, queries);
-            one(&Part { query_blocks: block..block + 1, keys: false, ..all(i / queries) }, worker);
+            let block = balanced_block(i % queries, queries);
+            one(&BackwardTask { query_blocks: block..block + 1, keys: false, ..all(i / queries) }, worker);
         });
         Ok(())
     }

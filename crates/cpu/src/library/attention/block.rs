@@ -1,7 +1,7 @@
 //! A block of queries against a block of keys: which keys the queries see, their scores, and the products with scores.
 
-use super::lanes::{Loops, MAX_WIDTH, PerLane, Scores, loops};
-use super::problem::{Mask, Problem, float, integer};
+use super::lanes::{AttentionKernels, MAX_WIDTH, PerLane, Scores, kernels};
+use super::problem::{Mask, AttentionProblem, float, integer};
 use crate::gemm::Isa;
 use crate::gemm::kernel::{HasKernels, Kernels, Tile};
 use ir::DType;
@@ -11,9 +11,9 @@ use std::ops::{Range, RangeInclusive};
 pub(super) const KEYS: usize = 128;
 
 /// How a problem is cut into blocks, and the code for them.
-pub(super) struct Blocks {
-    pub(super) problem: Problem,
-    pub(super) loops: &'static Loops,
+pub(super) struct BlockPlan {
+    pub(super) problem: AttentionProblem,
+    pub(super) loops: &'static AttentionKernels,
     kernels: &'static Kernels<f32>,
     /// Queries in a block.
     pub(super) width: usize,
@@ -22,7 +22,7 @@ pub(super) struct Blocks {
 }
 
 /// A block of queries: rows of one key head's list, which may belong to several query heads.
-pub(super) struct Queries {
+pub(super) struct QueryBlock {
     pub(super) batch: usize,
     /// Batch and key head as one index.
     pub(super) head: usize,
@@ -42,12 +42,12 @@ pub(super) struct Queries {
     all: Range<usize>,
 }
 
-impl Blocks {
-    pub(super) fn new(problem: Problem, panels: usize, keys: usize, isa: Isa) -> Blocks {
+impl BlockPlan {
+    pub(super) fn new(problem: AttentionProblem, panels: usize, keys: usize, isa: Isa) -> BlockPlan {
         let kernels = f32::kernels(isa, ir::DType::F32);
         let needed = problem.rows().div_ceil(kernels.nr).max(1);
         let width = (panels.min(needed) * kernels.nr).min(MAX_WIDTH);
-        Blocks { problem, loops: loops(isa), kernels, width, keys }
+        BlockPlan { problem, loops: kernels(isa), kernels, width, keys }
     }
 
     /// Blocks of queries of a key head.
@@ -64,14 +64,14 @@ impl Blocks {
     ///
     /// # Safety
     /// The operands are those of the problem.
-    pub(super) unsafe fn queries(&self, args: &[*const u8], head: usize, block: usize) -> Queries {
+    pub(super) unsafe fn queries(&self, args: &[*const u8], head: usize, block: usize) -> QueryBlock {
         let p = &self.problem;
         let (batch, kv) = (head / p.kv_heads, head % p.kv_heads);
         let row0 = block * self.width;
         let rows = (p.rows() - row0).min(self.width);
         // SAFETY: the caller's promise.
         let (first, length) = unsafe { (p.first_position(args, batch), p.length(args, batch)) };
-        let mut x = Queries {
+        let mut x = QueryBlock {
             batch,
             head,
             row0,
@@ -116,7 +116,7 @@ impl Blocks {
             let (least, most) = own.iter().fold((i64::MAX, i64::MIN), |(a, b), &s| (a.min(s), b.max(s)));
             x.common = (least == most).then_some(least);
             // SAFETY: the caller's promise.
-            x.keys = unsafe { within(args[of.arg], of.dtype, of.entry(batch) * p.tk, x.keys, least..=most) };
+            x.keys = unsafe { trim_keys_by_segment(args[of.arg], of.dtype, of.entry(batch) * p.tk, x.keys, least..=most) };
         }
         // Lanes behind the last row see nothing.
         if rows < self.width {
@@ -129,7 +129,7 @@ impl Blocks {
     ///
     /// # Safety
     /// `base` is good for them, `buffer` for `n` f32 if the problem's dtype is narrow.
-    pub(super) unsafe fn wide(&self, base: *const u8, first: usize, n: usize, buffer: *mut f32) -> *const f32 {
+    pub(super) unsafe fn upcast_rows(&self, base: *const u8, first: usize, n: usize, buffer: *mut f32) -> *const f32 {
         // SAFETY: the caller's promise.
         unsafe {
             match self.problem.dtype {
@@ -145,7 +145,7 @@ impl Blocks {
     ///
     /// # Safety
     /// `base` is good for elements up to `first + from.len()`.
-    pub(super) unsafe fn narrow(&self, from: *const f32, base: *mut u8, first: usize, n: usize) {
+    pub(super) unsafe fn store_rounded(&self, from: *const f32, base: *mut u8, first: usize, n: usize) {
         use half::slice::HalfFloatSliceExt;
         // SAFETY: the caller's promise.
         unsafe {
@@ -187,7 +187,7 @@ impl Blocks {
     ///
     /// # Safety
     /// `a` is good for `s.keys · d` elements, `b` for `d · width`, `s` for its size.
-    pub(super) unsafe fn meet(&self, a: *const f32, b: *const f32, d: usize, s: Scores, alpha: f32) {
+    pub(super) unsafe fn dot_block(&self, a: *const f32, b: *const f32, d: usize, s: Scores, alpha: f32) {
         let Kernels { mr, nr, .. } = *self.kernels;
         // SAFETY: the tiles stay inside the operands.
         unsafe {
@@ -249,7 +249,7 @@ impl Blocks {
     ///
     /// # Safety
     /// As for [`Blocks::meet`], with `x` good for `rows · d` and `out` for `s.keys · d`.
-    pub(super) unsafe fn give(&self, s: Scores, rows: usize, x: *const f32, d: usize, out: *mut f32, alpha: f32) {
+    pub(super) unsafe fn accumulate_block(&self, s: Scores, rows: usize, x: *const f32, d: usize, out: *mut f32, alpha: f32) {
         let Kernels { mr, nr, .. } = *self.kernels;
         // SAFETY: the tiles stay inside the operands.
         unsafe {
@@ -283,7 +283,7 @@ impl Blocks {
     pub(super) unsafe fn scores(
         &self,
         args: &[*const u8],
-        q: &Queries,
+        q: &QueryBlock,
         (k, qt): (*const f32, *const f32),
         s: Scores,
         keep: *mut f32,
@@ -291,7 +291,7 @@ impl Blocks {
         let p = &self.problem;
         // SAFETY: the caller's promise.
         unsafe {
-            self.meet(k, qt, p.d, s, p.scale);
+            self.dot_block(k, qt, p.d, s, p.scale);
             if let Some(c) = p.softcap {
                 (self.loops.cap)(s, c, keep);
             }
@@ -319,7 +319,7 @@ impl Blocks {
         }
     }
 
-    unsafe fn mask(&self, at: *const u8, m: &Mask, q: &Queries, s: Scores) {
+    unsafe fn mask(&self, at: *const u8, m: &Mask, q: &QueryBlock, s: Scores) {
         let p = &self.problem;
         let base = m.batch_offset(q.batch);
         for i in 0..q.rows {
@@ -347,7 +347,7 @@ impl Blocks {
 ///
 /// # Safety
 /// `segments` is good for elements of an integer `dtype` at `base + keys`.
-unsafe fn within(
+unsafe fn trim_keys_by_segment(
     segments: *const u8,
     dtype: DType,
     base: usize,
@@ -364,9 +364,9 @@ unsafe fn within(
 
 /// A scratch layout in the making: pieces of f32, each at a multiple of 64 bytes.
 #[derive(Default)]
-pub(super) struct Pieces(usize);
+pub(super) struct ScratchLayout(usize);
 
-impl Pieces {
+impl ScratchLayout {
     /// Where a piece of so many f32 goes.
     pub(super) fn take(&mut self, n: usize) -> usize {
         let at = self.0;
@@ -381,6 +381,6 @@ impl Pieces {
 }
 
 /// The `i`-th block of `n` when early blocks have less to do than late ones: halves of the list cost the same.
-pub(super) fn balanced(i: usize, n: usize) -> usize {
+pub(super) fn balanced_block(i: usize, n: usize) -> usize {
     if i.is_multiple_of(2) { i / 2 } else { n - 1 - i / 2 }
 }

@@ -2,12 +2,12 @@
 //! threads share, and the spans' softmaxes joined in order (FlashDecoding).
 
 use super::super::simd::{Wide, exp, largest};
-use super::super::{Machine, Pointers, Raw, Routine};
-use super::block::{Blocks, KEYS, Pieces};
-use super::problem::{Problem, float, integer};
+use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine};
+use super::block::{BlockPlan, KEYS, ScratchLayout};
+use super::problem::{AttentionProblem, float, integer};
 use crate::gemm::Isa;
 use crate::gemm::vector::{Load, Plain32};
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::Result;
 use half::{bf16, f16};
 use ir::DType;
@@ -24,7 +24,7 @@ type Mix = unsafe fn(*const f32, *const u8, usize, usize, *mut f32);
 
 /// Forward of attention for few rows.
 pub(super) struct Decode {
-    blocks: Blocks,
+    blocks: BlockPlan,
     threads: usize,
     spans: usize,
     /// f32 of scratch for each worker: a query and its scores.
@@ -36,8 +36,8 @@ pub(super) struct Decode {
 }
 
 impl Decode {
-    pub(super) fn new(problem: Problem, machine: Machine) -> Decode {
-        let mut pieces = Pieces::default();
+    pub(super) fn new(problem: AttentionProblem, machine: CpuContext) -> Decode {
+        let mut pieces = ScratchLayout::default();
         pieces.take(problem.d);
         let scores = pieces.take(SPAN);
         let code = code(problem.dtype, machine.isa);
@@ -46,14 +46,14 @@ impl Decode {
             each: pieces.floats(),
             scores,
             partial: (problem.dv + 2).next_multiple_of(16),
-            blocks: Blocks::new(problem, 1, KEYS, machine.isa),
+            blocks: BlockPlan::new(problem, 1, KEYS, machine.isa),
             threads: machine.threads,
             code,
         }
     }
 
     /// One row over one span, to `partial`.
-    unsafe fn span(&self, args: &[*const u8], head: usize, row: usize, span: usize, scratch: *mut f32, to: *mut f32) {
+    unsafe fn attend_span(&self, args: &[*const u8], head: usize, row: usize, span: usize, scratch: *mut f32, to: *mut f32) {
         let p = &self.blocks.problem;
         let batch = head / p.kv_heads;
         let size = p.dtype.size();
@@ -67,10 +67,10 @@ impl Decode {
                 return;
             }
             let (n, s) = (hi - lo, scratch.add(self.scores));
-            let q = self.blocks.wide(args[0], (head * p.rows() + row) * p.d, p.d, scratch);
+            let q = self.blocks.upcast_rows(args[0], (head * p.rows() + row) * p.d, p.d, scratch);
             let (dots, weights, mix) = self.code;
             dots(q, args[1].add((head * p.tk + lo) * p.d * size), p.d, n, p.scale, s);
-            self.adjust(args, head, row, position, lo, std::slice::from_raw_parts_mut(s, n));
+            self.adjust_scores(args, head, row, position, lo, std::slice::from_raw_parts_mut(s, n));
             let padded = n.next_multiple_of(16);
             (n..padded).for_each(|i| *s.add(i) = f32::NEG_INFINITY);
             (*to, *to.add(1)) = weights(s, padded);
@@ -79,7 +79,7 @@ impl Decode {
     }
 
     /// Soft cap, slopes, mask and segments of one query's scores.
-    unsafe fn adjust(&self, args: &[*const u8], head: usize, row: usize, position: i64, lo: usize, s: &mut [f32]) {
+    unsafe fn adjust_scores(&self, args: &[*const u8], head: usize, row: usize, position: i64, lo: usize, s: &mut [f32]) {
         let p = &self.blocks.problem;
         let (batch, kv) = (head / p.kv_heads, head % p.kv_heads);
         let (q_head, t) = (kv * p.group + row / p.tq, row % p.tq);
@@ -118,7 +118,7 @@ impl Decode {
     }
 
     /// Joins the spans of one row.
-    unsafe fn join(&self, outs: &[*mut u8], row: usize, partials: *mut f32) {
+    unsafe fn merge_spans(&self, outs: &[*mut u8], row: usize, partials: *mut f32) {
         let p = &self.blocks.problem;
         // SAFETY: the partial results of the row are there, and nobody else uses them now.
         unsafe {
@@ -147,32 +147,32 @@ impl Decode {
                     partials.add(row * self.spans * self.partial)
                 }
             };
-            self.blocks.narrow(acc, outs[0], row * p.dv, p.dv);
+            self.blocks.store_rounded(acc, outs[0], row * p.dv, p.dv);
         }
     }
 }
 
-impl Routine for Decode {
+impl OpRoutine for Decode {
     fn scratch_bytes(&self) -> usize {
         let p = &self.blocks.problem;
         4 * (self.each * self.threads + p.heads() * p.rows() * self.spans * self.partial)
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let p = &self.blocks.problem;
-        let scratch = Raw(scratch.cast::<f32>());
-        let partials = Raw(scratch.at(self.each * self.threads));
+        let scratch = SharedPtr(scratch.cast::<f32>());
+        let partials = SharedPtr(scratch.at(self.each * self.threads));
         let (args, outs) = (Pointers(args), Pointers(outs));
         pool.run(p.heads() * self.spans, &|part, worker| {
             let (head, span) = (part / self.spans, part % self.spans);
             for row in 0..p.rows() {
                 let to = partials.at(((head * p.rows() + row) * self.spans + span) * self.partial);
                 // SAFETY: each part has its own partial results and each worker its own scratch.
-                unsafe { self.span(args.get(), head, row, span, scratch.at(worker * self.each), to) }
+                unsafe { self.attend_span(args.get(), head, row, span, scratch.at(worker * self.each), to) }
             }
         });
         // SAFETY: each row has its own partial results and its own result.
-        pool.run(p.heads() * p.rows(), &|row, _| unsafe { self.join(outs.get(), row, partials.at(0)) });
+        pool.run(p.heads() * p.rows(), &|row, _| unsafe { self.merge_spans(outs.get(), row, partials.at(0)) });
         Ok(())
     }
 }

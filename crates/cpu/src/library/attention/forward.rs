@@ -1,23 +1,23 @@
 //! Forward: each block of queries goes over its keys with a running softmax.
 
-use super::super::{Machine, Pointers, Raw, Routine};
-use super::block::{Blocks, KEYS, Pieces, Queries, balanced};
-use super::lanes::{PerLane, Scores, State};
-use super::problem::Problem;
-use crate::pool::Pool;
+use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine};
+use super::block::{BlockPlan, KEYS, ScratchLayout, QueryBlock, balanced_block};
+use super::lanes::{PerLane, Scores, SoftmaxState};
+use super::problem::AttentionProblem;
+use crate::pool::ThreadPool;
 use compiler::Result;
 
 /// The forward of attention.
 pub(super) struct Forward {
-    blocks: Blocks,
-    place: Place,
+    blocks: BlockPlan,
+    place: ScratchOffsets,
     /// f32 of scratch for each worker.
     each: usize,
     threads: usize,
 }
 
 /// Where a worker's scratch has what.
-struct Place {
+struct ScratchOffsets {
     qt: usize,
     scores: usize,
     out: usize,
@@ -27,12 +27,12 @@ struct Place {
 }
 
 impl Forward {
-    pub(super) fn new(problem: Problem, machine: Machine) -> Forward {
-        let blocks = Blocks::new(problem, 1, KEYS, machine.isa);
+    pub(super) fn new(problem: AttentionProblem, machine: CpuContext) -> Forward {
+        let blocks = BlockPlan::new(problem, 1, KEYS, machine.isa);
         let (p, w) = (&blocks.problem, blocks.width);
         let narrow = usize::from(!blocks.is_f32());
-        let mut pieces = Pieces::default();
-        let place = Place {
+        let mut pieces = ScratchLayout::default();
+        let place = ScratchOffsets {
             qt: pieces.take(w * p.d),
             scores: pieces.take(w * blocks.keys),
             out: pieces.take(w * p.dv),
@@ -43,16 +43,16 @@ impl Forward {
         Forward { each: pieces.floats(), blocks, place, threads: machine.threads }
     }
 
-    unsafe fn block(&self, args: &[*const u8], outs: &[*mut u8], q: &Queries, scratch: *mut f32) {
+    unsafe fn block(&self, args: &[*const u8], outs: &[*mut u8], q: &QueryBlock, scratch: *mut f32) {
         let (b, p, w) = (&self.blocks, &self.blocks.problem, self.blocks.width);
         // SAFETY: the operands and results are those of the problem and the scratch is this worker's.
         unsafe {
             let at = |place: usize| scratch.add(place);
             let (qt, acc) = (at(self.place.qt), at(self.place.out));
             let first_row = q.head * p.rows() + q.row0;
-            let rows = b.wide(args[0], first_row * p.d, q.rows * p.d, at(self.place.rows));
+            let rows = b.upcast_rows(args[0], first_row * p.d, q.rows * p.d, at(self.place.rows));
             b.transposed(rows, q.rows, p.d, qt);
-            let mut state = State {
+            let mut state = SoftmaxState {
                 max: PerLane::new(f32::NEG_INFINITY),
                 sum: PerLane::new(0.0),
                 correction: PerLane::new(1.0),
@@ -64,13 +64,13 @@ impl Forward {
                 let keys = ((block + 1) * b.keys).min(q.keys.end) - first;
                 let s = Scores { at: at(self.place.scores), keys, width: w, first };
                 let row = q.head * p.tk + first;
-                let k = b.wide(args[1], row * p.d, keys * p.d, at(self.place.k));
+                let k = b.upcast_rows(args[1], row * p.d, keys * p.d, at(self.place.k));
                 b.scores(args, q, (k, qt), s, std::ptr::null_mut());
                 (b.loops.softmax)(s, &mut state);
                 if begun && state.corrects {
                     (b.loops.scale)(Scores { at: acc, keys: p.dv, width: w, first: 0 }, &state.correction);
                 }
-                let v = b.wide(args[2], row * p.dv, keys * p.dv, at(self.place.v));
+                let v = b.upcast_rows(args[2], row * p.dv, keys * p.dv, at(self.place.v));
                 b.gather(v, p.dv, s, acc, 1.0, begun);
                 begun = true;
             }
@@ -92,26 +92,26 @@ impl Forward {
                 (b.loops.transpose)(to, p.dv, acc, w, p.dv, q.rows);
             } else {
                 (b.loops.transpose)(at(self.place.rows), p.dv, acc, w, p.dv, q.rows);
-                b.narrow(at(self.place.rows), outs[0], first_row * p.dv, q.rows * p.dv);
+                b.store_rounded(at(self.place.rows), outs[0], first_row * p.dv, q.rows * p.dv);
             }
         }
     }
 }
 
-impl Routine for Forward {
+impl OpRoutine for Forward {
     fn scratch_bytes(&self) -> usize {
         self.each * 4 * self.threads
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let scratch = Raw(scratch.cast::<f32>());
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let scratch = SharedPtr(scratch.cast::<f32>());
         let (args, outs) = (Pointers(args), Pointers(outs));
         let n = self.blocks.query_blocks();
         pool.run(self.blocks.problem.heads() * n, &|part, worker| {
             let (args, outs) = (args.get(), outs.get());
             // SAFETY: a part writes the results of its own queries; a worker has its own scratch.
             unsafe {
-                let q = self.blocks.queries(args, part / n, balanced(part % n, n));
+                let q = self.blocks.queries(args, part / n, balanced_block(part % n, n));
                 self.block(args, outs, &q, scratch.at(worker * self.each));
             }
         });

@@ -33,7 +33,7 @@ pub(super) struct Scores {
 
 /// What softmax has seen so far of each query.
 #[derive(Clone, Copy)]
-pub(super) struct State {
+pub(super) struct SoftmaxState {
     pub(super) max: PerLane,
     pub(super) sum: PerLane,
     /// The factor on what was summed before the last block.
@@ -43,7 +43,7 @@ pub(super) struct State {
 }
 
 /// The loops of one instruction set. Safety: pointers are good for the sizes, the machine has the instructions.
-pub(super) struct Loops {
+pub(super) struct AttentionKernels {
     /// -inf where the key is not in `[lo, hi)` of the query.
     pub(super) hide: unsafe fn(Scores, &PerLane, &PerLane),
     /// `c·tanh(s / c)`, and `tanh(s / c)` to another block unless that is null.
@@ -51,7 +51,7 @@ pub(super) struct Loops {
     /// Adds `-slope·|position - key|`.
     pub(super) alibi: unsafe fn(Scores, &PerLane, &PerLane),
     /// Scores to weights `exp(s - max)`, with the state brought up to date.
-    pub(super) softmax: unsafe fn(Scores, &mut State),
+    pub(super) softmax: unsafe fn(Scores, &mut SoftmaxState),
     /// Multiplies rows by a number for each lane.
     pub(super) scale: unsafe fn(Scores, &PerLane),
     /// `p = exp(s - lse)`, then `dp = p·(dp + row)`, times `1 - t²` if there is `t`.
@@ -114,7 +114,7 @@ unsafe fn alibi<V: Wide>(s: Scores, slopes: &PerLane, positions: &PerLane) {
 
 /// Two vectors of queries at a time: their chains of operations overlap.
 #[inline(always)]
-unsafe fn softmax<V: Wide>(s: Scores, state: &mut State) {
+unsafe fn softmax<V: Wide>(s: Scores, state: &mut SoftmaxState) {
     // SAFETY: as above; a block's width is a whole number of pairs of vectors.
     unsafe {
         state.corrects = false;
@@ -328,7 +328,7 @@ loops!(avx2, std::arch::x86_64::__m256, "avx2,fma,f16c");
 loops!(avx512, std::arch::x86_64::__m512, "avx512f,avx512vl,avx512dq,avx512bw");
 
 /// The loops of an instruction set.
-pub(super) fn loops(isa: Isa) -> &'static Loops {
+pub(super) fn kernels(isa: Isa) -> &'static AttentionKernels {
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => &avx2::LOOPS,

@@ -15,13 +15,13 @@ mod forward;
 mod lanes;
 mod problem;
 
-pub(super) use problem::claims;
+pub(super) use problem::supports;
 
-use super::{Machine, Routine};
+use super::{CpuContext, OpRoutine};
 use crate::thresholds::Threshold;
 use ir::Type;
 use ir::ops::Composite;
-use problem::Problem;
+use problem::AttentionProblem;
 
 /// Below this many rows a key head's queries don't fill a vector, and each is taken for itself.
 const FEW_ROWS: usize = 4;
@@ -37,8 +37,8 @@ pub(super) fn thresholds() -> Vec<Threshold> {
 }
 
 /// The routine of a claimed composite.
-pub(super) fn prepare(c: &Composite, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
-    let problem = Problem::new(c, args)?;
+pub(super) fn prepare(c: &Composite, args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
+    let problem = AttentionProblem::new(c, args)?;
     Some(match c.name.as_str() {
         "attention" if problem.rows() <= FEW_ROWS => Box::new(decode::Decode::new(problem, machine)),
         "attention" => Box::new(forward::Forward::new(problem, machine)),

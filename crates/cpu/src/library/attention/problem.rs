@@ -6,7 +6,7 @@ use ir::{DType, Type};
 
 /// An operand that several batches may share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shared {
+pub(super) struct BroadcastOperand {
     /// Its place among the operands.
     pub(super) arg: usize,
     pub(super) dtype: DType,
@@ -14,7 +14,7 @@ pub(super) struct Shared {
     every: usize,
 }
 
-impl Shared {
+impl BroadcastOperand {
     /// The entry of a batch.
     pub(super) fn entry(&self, batch: usize) -> usize {
         batch / self.every
@@ -42,7 +42,7 @@ impl Mask {
 
 /// One attention.
 #[derive(Clone, Debug)]
-pub(super) struct Problem {
+pub(super) struct AttentionProblem {
     pub(super) dtype: DType,
     pub(super) batch: usize,
     pub(super) kv_heads: usize,
@@ -56,10 +56,10 @@ pub(super) struct Problem {
     pub(super) causal: bool,
     pub(super) window: Option<i64>,
     pub(super) softcap: Option<f32>,
-    pub(super) q_offset: Option<Shared>,
-    pub(super) lengths: Option<Shared>,
-    pub(super) segments: Option<(Shared, Shared)>,
-    pub(super) slopes: Option<Shared>,
+    pub(super) q_offset: Option<BroadcastOperand>,
+    pub(super) lengths: Option<BroadcastOperand>,
+    pub(super) segments: Option<(BroadcastOperand, BroadcastOperand)>,
+    pub(super) slopes: Option<BroadcastOperand>,
     pub(super) mask: Option<Mask>,
     /// Operands before the results that backward takes.
     pub(super) operands: usize,
@@ -67,26 +67,26 @@ pub(super) struct Problem {
 
 /// Whether this backend runs the composite on these operands. Backward leaves operands that are added to the scores,
 /// whose cotangents are sums over all scores, to the inlined form.
-pub(in crate::library) fn claims(c: &Composite, args: &[Type], backward: bool) -> bool {
+pub(in crate::library) fn supports(c: &Composite, args: &[Type], backward: bool) -> bool {
     let added = c.flag("slopes") || matches!(c.param("mask"), Some(Attr::Word(w)) if w == "add");
     let narrow = |t: &Type| matches!(t.dtype, DType::F32 | DType::BF16 | DType::F16);
-    args.len() >= 3 && args[..3].iter().all(narrow) && !(backward && added) && Problem::new(c, args).is_some()
+    args.len() >= 3 && args[..3].iter().all(narrow) && !(backward && added) && AttentionProblem::new(c, args).is_some()
 }
 
-impl Problem {
-    pub(super) fn new(c: &Composite, args: &[Type]) -> Option<Problem> {
+impl AttentionProblem {
+    pub(super) fn new(c: &Composite, args: &[Type]) -> Option<AttentionProblem> {
         let (q, k, v) = (args.first()?, args.get(1)?, args.get(2)?);
         let n = q.rank().checked_sub(3)?;
         let lead = &q.shape[..n];
         let mut at = 3;
-        let mut shared = |flag: bool, own: usize| -> Option<Option<Shared>> {
+        let mut shared = |flag: bool, own: usize| -> Option<Option<BroadcastOperand>> {
             if !flag {
                 return Some(None);
             }
             let t = args.get(at)?;
             at += 1;
             let every = lead[t.rank().checked_sub(own)?..].iter().product();
-            Some(Some(Shared { arg: at - 1, dtype: t.dtype, every }))
+            Some(Some(BroadcastOperand { arg: at - 1, dtype: t.dtype, every }))
         };
         let q_offset = shared(c.flag("q_offset"), 0)?;
         let lengths = shared(c.flag("lengths"), 0)?;
@@ -100,12 +100,12 @@ impl Problem {
             }
             None => None,
         };
-        let floats = |t: &Shared| matches!(t.dtype, DType::F32 | DType::F64 | DType::BF16 | DType::F16);
+        let floats = |t: &BroadcastOperand| matches!(t.dtype, DType::F32 | DType::F64 | DType::BF16 | DType::F16);
         if slopes.is_some_and(|s| !floats(&s)) {
             return None;
         }
         let (heads, kv_heads) = (q.shape[n], k.shape[n]);
-        let problem = Problem {
+        let problem = AttentionProblem {
             dtype: q.dtype,
             batch: lead.iter().product(),
             kv_heads,

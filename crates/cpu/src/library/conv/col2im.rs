@@ -4,12 +4,12 @@
 //! The product reads the input as it lies, where windows of it would be many times larger. Results are added in the order of the
 //! kernel's elements, whoever does it.
 
-use super::super::{Machine, Raw, Routine, in_ranges};
+use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
 use super::direct;
 use crate::gemm::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::Result;
-use ir::ops::{Conv, Windows};
+use ir::ops::{Conv, WindowConfig};
 use ir::{DType, Type};
 use std::ops::Range;
 
@@ -46,11 +46,11 @@ impl Along {
     }
 }
 
-struct Columns {
+struct Col2imConv {
     /// For as many images as are taken at once, and for those that are left.
-    whole: Box<dyn Routine>,
-    rest: Option<Box<dyn Routine>>,
-    plain: Box<dyn Routine>,
+    whole: Box<dyn OpRoutine>,
+    rest: Option<Box<dyn OpRoutine>>,
+    plain: Box<dyn OpRoutine>,
     at_once: usize,
     images: usize,
     /// Features of the input and of the result.
@@ -67,9 +67,9 @@ pub(super) fn prepare(
     conv: &Conv,
     args: &[Type],
     outs: &[Type],
-    plain: &impl Fn(&Conv, &[Type], &[Type]) -> Option<Box<dyn Routine>>,
-    machine: Machine,
-) -> Option<Box<dyn Routine>> {
+    plain: &impl Fn(&Conv, &[Type], &[Type]) -> Option<Box<dyn OpRoutine>>,
+    machine: CpuContext,
+) -> Option<Box<dyn OpRoutine>> {
     let (x, k, y, w) = (&args[0], &args[1], &outs[0], &conv.windows);
     let rank = x.rank() - 2;
     let suits = (1..=AXES).contains(&rank)
@@ -94,7 +94,7 @@ pub(super) fn prepare(
     // Phases whose windows are read where they lie are quicker.
     let part = axes.map(|a| a.count.div_ceil(a.spread));
     let taps = axes.map(|a| a.window.div_ceil(a.spread)).into_iter().max().unwrap_or(1);
-    if direct::suits(part, taps, y.shape[1], machine.isa) {
+    if direct::is_applicable(part, taps, y.shape[1], machine.isa) {
         return None;
     }
     let taps: usize = k.shape[2..].iter().product();
@@ -109,10 +109,10 @@ pub(super) fn prepare(
         let x = Type::new(DType::F32, &[images, features, positions]);
         let k = Type::new(DType::F32, &[outs_of * taps, features, 1]);
         let y = Type::new(DType::F32, &[images, outs_of * taps, positions]);
-        plain(&Conv::new(DType::F32, Windows::strided(&[1], &[0])), &[x, k], &[y])
+        plain(&Conv::new(DType::F32, WindowConfig::strided(&[1], &[0])), &[x, k], &[y])
     };
     let left = images % at_once;
-    Some(Box::new(Columns {
+    Some(Box::new(Col2imConv {
         whole: product(at_once)?,
         rest: if left > 0 { Some(product(left)?) } else { None },
         plain: plain(conv, args, outs)?,
@@ -126,7 +126,7 @@ pub(super) fn prepare(
     }))
 }
 
-impl Columns {
+impl Col2imConv {
     fn taps(&self) -> usize {
         self.axes[0].window * self.axes[1].window
     }
@@ -147,7 +147,7 @@ impl Columns {
     }
 
     /// The kernel `[outs, features, taps]` as `[outs, taps, features]`.
-    unsafe fn turn(&self, from: *const f32, to: *mut f32) {
+    unsafe fn transpose_kernel(&self, from: *const f32, to: *mut f32) {
         let (features, taps) = (self.features, self.taps());
         for o in 0..self.outs {
             for t in 0..taps {
@@ -164,7 +164,7 @@ impl Columns {
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2")]
-            unsafe fn wide(c: &Columns, row: usize, products: *const f32, line: *mut f32, y: *mut f32) {
+            unsafe fn wide(c: &Col2imConv, row: usize, products: *const f32, line: *mut f32, y: *mut f32) {
                 // SAFETY: the caller's promise.
                 unsafe { c.line_inline(row, products, line, y) }
             }
@@ -222,7 +222,7 @@ impl Columns {
     }
 }
 
-impl Routine for Columns {
+impl OpRoutine for Col2imConv {
     fn scratch_bytes(&self) -> usize {
         let products = (self.at_once * self.each()).next_multiple_of(16);
         let kernel = (self.outs * self.taps() * self.features).next_multiple_of(16);
@@ -231,7 +231,7 @@ impl Routine for Columns {
         (own + self.whole.scratch_bytes().max(rest)).max(self.plain.scratch_bytes())
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (x, k) = (args[0].cast::<f32>(), args[1].cast::<f32>());
         let numbers = self.features * self.outs * self.taps();
         // Holes are zeros that an infinite weight would make NaN.
@@ -242,12 +242,12 @@ impl Routine for Columns {
         }
         let products = scratch.cast::<f32>();
         let kernel = products.wrapping_add((self.at_once * self.each()).next_multiple_of(16));
-        let lines = Raw(kernel.wrapping_add(numbers.next_multiple_of(16)));
+        let lines = SharedPtr(kernel.wrapping_add(numbers.next_multiple_of(16)));
         let own = lines.at(self.line() * self.threads).cast::<u8>();
         let (rows, plane) = (self.axes[0].count, self.axes[0].count * self.axes[1].count);
-        let (y, products) = (Raw(outs[0].cast::<f32>()), Raw(products));
+        let (y, products) = (SharedPtr(outs[0].cast::<f32>()), SharedPtr(products));
         // SAFETY: parts of the scratch are as large as what they are for.
-        unsafe { self.turn(k, kernel) };
+        unsafe { self.transpose_kernel(k, kernel) };
         for first in (0..self.images).step_by(self.at_once) {
             let count = self.at_once.min(self.images - first);
             let routine = if count == self.at_once { &self.whole } else { self.rest.as_ref().unwrap_or(&self.whole) };

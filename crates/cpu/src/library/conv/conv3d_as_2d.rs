@@ -5,9 +5,9 @@
 //! meet the planes under every `d`-th element of the window alone: each phase `r` has a part of the kernel, and no hole is multiplied. Holes are
 //! zeros that an infinite weight would make NaN: a kernel that is not finite takes the plain road.
 
-use super::super::{Machine, Raw, Routine, in_ranges};
+use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
 use super::sub_pixel::Taps;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::Result;
 use half::{bf16, f16};
 use ir::ops::Conv;
@@ -24,13 +24,13 @@ struct Phase {
     /// Along the axis.
     taps: Taps,
     /// `None` where no element of the window meets the input.
-    routine: Option<Box<dyn Routine>>,
+    routine: Option<Box<dyn OpRoutine>>,
 }
 
-struct Volumes {
+struct Conv3dAs2d {
     phases: Vec<Phase>,
     /// `None` where nothing is spread.
-    plain: Option<Box<dyn Routine>>,
+    plain: Option<Box<dyn OpRoutine>>,
     spread: usize,
     /// Planes from one result to the next.
     stride: i64,
@@ -50,7 +50,7 @@ struct Volumes {
 }
 
 /// The convolution, where it has three axes or more and features that are not alone.
-pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let (x, k, y, w) = (&args[0], &args[1], &outs[0], &conv.windows);
     let floats = matches!(x.dtype, DType::F32 | DType::F64 | DType::BF16 | DType::F16);
     let whole = [x, k, y].iter().all(|t| t.numel() > 0);
@@ -95,9 +95,9 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
         };
         phases.push(Phase { count, taps, routine });
     }
-    Some(Box::new(Volumes {
+    Some(Box::new(Conv3dAs2d {
         phases,
-        plain: if spread > 1 { Some(super::plain(conv, args, outs, machine)?) } else { None },
+        plain: if spread > 1 { Some(super::prepare_direct(conv, args, outs, machine)?) } else { None },
         spread,
         stride,
         images: [x.shape[0], y.shape[0]],
@@ -116,7 +116,7 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
 ///
 /// # Safety
 /// There are so many of the dtype.
-unsafe fn finite(dtype: DType, p: *const u8, n: usize) -> bool {
+unsafe fn all_finite(dtype: DType, p: *const u8, n: usize) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
         match dtype {
@@ -128,7 +128,7 @@ unsafe fn finite(dtype: DType, p: *const u8, n: usize) -> bool {
     }
 }
 
-impl Volumes {
+impl Conv3dAs2d {
     /// Bytes of the copied planes, of a phase's part of the kernel, and of its results.
     fn sizes(&self) -> [usize; 3] {
         let most = |f: &dyn Fn(&Phase) -> usize| self.phases.iter().map(f).max().unwrap_or(0);
@@ -140,7 +140,7 @@ impl Volumes {
     }
 
     /// Copies the planes that a phase's results see, of some images.
-    unsafe fn copy_planes(&self, pool: &Pool, phase: &Phase, images: Range<usize>, x: Raw<u8>, to: Raw<u8>) {
+    unsafe fn copy_planes(&self, pool: &ThreadPool, phase: &Phase, images: Range<usize>, x: SharedPtr<u8>, to: SharedPtr<u8>) {
         let (bytes, features) = (self.plane[0] * self.size[0], self.features[0] * phase.taps.count);
         let all = images.len() * phase.count * features;
         in_ranges(pool, all, all * bytes / 8, &|range: Range<usize>, _| {
@@ -164,7 +164,7 @@ impl Volumes {
     }
 
     /// Copies a phase's results to their places; zeros where there are none.
-    unsafe fn copy_results(&self, pool: &Pool, phase: &Phase, r: usize, first: usize, from: Raw<u8>, y: Raw<u8>) {
+    unsafe fn copy_results(&self, pool: &ThreadPool, phase: &Phase, r: usize, first: usize, from: SharedPtr<u8>, y: SharedPtr<u8>) {
         let (bytes, outs) = (self.plane[1] * self.size[1], self.features[1]);
         let all = self.chunk * phase.count * outs;
         in_ranges(pool, all, all * bytes / 8, &|range: Range<usize>, _| {
@@ -184,7 +184,7 @@ impl Volumes {
     }
 
     /// A phase's part of the kernel.
-    unsafe fn pick(&self, phase: &Phase, kernel: *const u8, to: *mut u8) {
+    unsafe fn select_phase_kernel(&self, phase: &Phase, kernel: *const u8, to: *mut u8) {
         let bytes = self.plane[2] * self.size[0];
         let taps = phase.taps;
         for i in 0..self.rows * taps.count {
@@ -196,27 +196,27 @@ impl Volumes {
     }
 }
 
-impl Routine for Volumes {
+impl OpRoutine for Conv3dAs2d {
     fn scratch_bytes(&self) -> usize {
         let own: usize = self.sizes().iter().sum();
         let most = self.phases.iter().filter_map(|p| Some(p.routine.as_ref()?.scratch_bytes())).max().unwrap_or(0);
         (own + most).max(self.plain.as_ref().map_or(0, |p| p.scratch_bytes()))
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         // SAFETY: the caller's promise; the parts of the scratch are as large as what they are for, and different.
         unsafe {
             if let Some(plain) = &self.plain
-                && !finite(self.dtype, args[1], self.rows * self.window * self.plane[2])
+                && !all_finite(self.dtype, args[1], self.rows * self.window * self.plane[2])
             {
                 return plain.run(pool, args, outs, scratch);
             }
             let [planes, kernel, results] = self.sizes();
-            let copied = Raw(scratch);
+            let copied = SharedPtr(scratch);
             let picked = copied.at(planes);
-            let result = Raw(picked.wrapping_add(kernel));
+            let result = SharedPtr(picked.wrapping_add(kernel));
             let rest = result.at(results);
-            let (x, y) = (Raw(args[0].cast_mut()), Raw(outs[0]));
+            let (x, y) = (SharedPtr(args[0].cast_mut()), SharedPtr(outs[0]));
             let each = self.images[0] / self.images[1];
             for first in (0..self.images[1]).step_by(self.chunk) {
                 for (r, phase) in self.phases.iter().enumerate() {
@@ -224,7 +224,7 @@ impl Routine for Volumes {
                         self.copy_planes(pool, phase, first * each..(first + self.chunk) * each, x, copied);
                         let mut kernel = args[1];
                         if self.spread > 1 {
-                            self.pick(phase, args[1], picked);
+                            self.select_phase_kernel(phase, args[1], picked);
                             kernel = picked;
                         }
                         routine.run(pool, &[copied.at(0).cast_const(), kernel], &[result.at(0)], rest)?;

@@ -5,12 +5,12 @@
 //! the padding are multiplied like any others. Several rows of results are computed at a time, or each would wait for its own sum; short rows have
 //! half as many results. Of three axes, the planes under a window are kept until no window needs them.
 
-use super::super::{Machine, Raw, Routine, in_ranges};
+use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
 use super::Geometry;
-use super::padded_input::{Line, Planes, STEPS};
+use super::padded_input::{Line, PaddedPlanes, STEPS};
 use crate::gemm::Isa;
 use crate::gemm::vector::{Plain32, Vector};
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::Result;
 use ir::DType;
 use std::ops::Range;
@@ -42,7 +42,7 @@ pub(super) struct Depthwise {
     depth: Line,
     rows: Line,
     cols: Line,
-    planes: Planes,
+    planes: PaddedPlanes,
     /// Where elements of a window are in a plane.
     taps: Vec<usize>,
     /// Windows are three by three, over rows as they lie.
@@ -54,7 +54,7 @@ pub(super) struct Depthwise {
 }
 
 /// The loops for a convolution that they suit.
-pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
+pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Depthwise> {
     let spatial = &g.axes[..g.rank];
     let plain = g.dtype == DType::F32 && g.out == DType::F32 && g.rank <= 3 && g.positions > 0 && g.window > 0;
     if !plain || spatial.iter().any(|a| a.base_dilation != 1 || a.base == 0) {
@@ -81,7 +81,7 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
     if forward && (depth.across - 1) * depth.hop >= KEPT {
         return None;
     }
-    let planes = Planes::aligned(rows, cols, machine.isa);
+    let planes = PaddedPlanes::aligned(rows, cols, machine.isa);
     let taps = (0..rows.across * cols.across).map(|t| planes.tap(t / cols.across, t % cols.across)).collect();
     let (threads, isa) = (machine.threads, machine.isa);
     let three = [rows.across, cols.across, rows.step, rows.hop] == [SQUARE, SQUARE, 1, 1];
@@ -95,14 +95,14 @@ impl Depthwise {
     }
 
     /// Padded planes that are kept, without the one of zeros after them.
-    fn kept(&self) -> usize {
+    fn num_kept_planes(&self) -> usize {
         if self.gradient { 1 } else { (self.depth.across - 1) * self.depth.hop + 1 }
     }
 
     /// f32 of all planes of a worker.
-    fn room(&self) -> usize {
+    fn scratch_elements(&self) -> usize {
         let beyond = self.depth.low > 0 || self.depth.padded() as i64 > self.depth.base as i64 + self.depth.low;
-        self.plane() * (self.kept() + usize::from(beyond))
+        self.plane() * (self.num_kept_planes() + usize::from(beyond))
     }
 
     /// A padded plane of a volume, by its number in the padded depth: where the planes are kept, unless it is there, or the one of zeros.
@@ -110,9 +110,9 @@ impl Depthwise {
     unsafe fn plane_at(&self, x: *const f32, at: usize, room: *mut f32, held: &mut [usize; KEPT]) -> *const f32 {
         let source = at as i64 - self.depth.low;
         if !(0..self.depth.base as i64).contains(&source) {
-            return room.wrapping_add(self.kept() * self.plane());
+            return room.wrapping_add(self.num_kept_planes() * self.plane());
         }
-        let slot = at % self.kept();
+        let slot = at % self.num_kept_planes();
         let to = room.wrapping_add(slot * self.plane());
         if held[slot % KEPT] != at {
             // SAFETY: the caller vouches for the volume and for room.
@@ -158,11 +158,11 @@ impl Depthwise {
                     for (plane, kernel) in planes.iter().zip((0..).map(|d| kernel.wrapping_add(d * self.taps.len()))) {
                         let plane = plane.add(o * width + c);
                         if THREE && (R == 2 || R == 4) {
-                            self.square::<V, N, R>(plane, kernel, &mut acc);
+                            self.gradient_3x3::<V, N, R>(plane, kernel, &mut acc);
                             continue;
                         }
                         if R > 1 && rows.across > R && rows.step == 1 && rows.hop == 1 {
-                            self.shared::<V, N, R>(plane, kernel, &mut acc);
+                            self.gradient_tall_kernel::<V, N, R>(plane, kernel, &mut acc);
                             continue;
                         }
                         for (t, &tap) in self.taps.iter().enumerate() {
@@ -193,7 +193,7 @@ impl Depthwise {
     /// all rows that see it.
     #[expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
     #[inline(always)]
-    unsafe fn square<V: Vector<Elem = f32>, const N: usize, const R: usize>(
+    unsafe fn gradient_3x3<V: Vector<Elem = f32>, const N: usize, const R: usize>(
         &self,
         plane: *const f32,
         kernel: *const f32,
@@ -210,20 +210,20 @@ impl Depthwise {
                 }
             }
             let at = |p: usize| taps.map(|tap| plane.add(p * self.planes.width + tap));
-            met::<V, N, R, 0>(at(0), &w, acc);
-            met::<V, N, R, 1>(at(1), &w, acc);
-            met::<V, N, R, 2>(at(2), &w, acc);
-            met::<V, N, R, 3>(at(3), &w, acc);
+            row_taps::<V, N, R, 0>(at(0), &w, acc);
+            row_taps::<V, N, R, 1>(at(1), &w, acc);
+            row_taps::<V, N, R, 2>(at(2), &w, acc);
+            row_taps::<V, N, R, 3>(at(3), &w, acc);
             if R == 4 {
-                met::<V, N, R, 4>(at(4), &w, acc);
-                met::<V, N, R, 5>(at(5), &w, acc);
+                row_taps::<V, N, R, 4>(at(4), &w, acc);
+                row_taps::<V, N, R, 5>(at(5), &w, acc);
             }
         }
     }
 
     /// Adds a plane's part of some rows of results under high windows: what is read is multiplied for all rows that see it.
     #[inline(always)]
-    unsafe fn shared<V: Vector<Elem = f32>, const N: usize, const R: usize>(
+    unsafe fn gradient_tall_kernel<V: Vector<Elem = f32>, const N: usize, const R: usize>(
         &self,
         plane: *const f32,
         kernel: *const f32,
@@ -321,7 +321,7 @@ impl Depthwise {
 
     /// One unit of work: `ALL` vectors are as many results of a row as are computed at a time, `HALF` those of short rows.
     #[inline(always)]
-    unsafe fn unit<V: Vector<Elem = f32>, const ALL: usize, const HALF: usize>(
+    unsafe fn run_unit<V: Vector<Elem = f32>, const ALL: usize, const HALF: usize>(
         &self,
         unit: usize,
         x: *const f32,
@@ -422,7 +422,7 @@ impl Depthwise {
     #[target_feature(enable = "avx2,fma")]
     unsafe fn unit_avx2(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { self.unit::<std::arch::x86_64::__m256, 4, 2>(unit, x, kernel, y, room) }
+        unsafe { self.run_unit::<std::arch::x86_64::__m256, 4, 2>(unit, x, kernel, y, room) }
     }
 
     /// Rows that half a vector of AVX-512 holds.
@@ -430,14 +430,14 @@ impl Depthwise {
     #[target_feature(enable = "avx2,fma")]
     unsafe fn unit_short(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { self.unit::<std::arch::x86_64::__m256, 1, 1>(unit, x, kernel, y, room) }
+        unsafe { self.run_unit::<std::arch::x86_64::__m256, 1, 1>(unit, x, kernel, y, room) }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
     unsafe fn unit_avx512(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { self.unit::<std::arch::x86_64::__m512, 2, 1>(unit, x, kernel, y, room) }
+        unsafe { self.run_unit::<std::arch::x86_64::__m512, 2, 1>(unit, x, kernel, y, room) }
     }
 }
 
@@ -445,7 +445,7 @@ impl Depthwise {
 /// known when this is compiled: sums stay in registers.)
 #[expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 #[inline(always)]
-unsafe fn met<V: Vector<Elem = f32>, const N: usize, const R: usize, const P: usize>(
+unsafe fn row_taps<V: Vector<Elem = f32>, const N: usize, const R: usize, const P: usize>(
     from: [*const f32; SQUARE],
     w: &[[V; SQUARE]; SQUARE],
     acc: &mut [[V; N]; R],
@@ -465,22 +465,22 @@ unsafe fn met<V: Vector<Elem = f32>, const N: usize, const R: usize, const P: us
     }
 }
 
-impl Routine for Depthwise {
+impl OpRoutine for Depthwise {
     fn scratch_bytes(&self) -> usize {
-        self.room() * 4 * self.threads
+        self.scratch_elements() * 4 * self.threads
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let g = &self.g;
-        let (x, kernel) = (Raw(args[0].cast_mut().cast::<f32>()), Raw(args[1].cast_mut().cast::<f32>()));
-        let (y, scratch) = (Raw(outs[0].cast::<f32>()), Raw(scratch));
+        let (x, kernel) = (SharedPtr(args[0].cast_mut().cast::<f32>()), SharedPtr(args[1].cast_mut().cast::<f32>()));
+        let (y, scratch) = (SharedPtr(outs[0].cast::<f32>()), SharedPtr(scratch));
         let units = g.images * g.groups;
         let work = units * g.window * g.positions * g.outs * if self.gradient { g.features } else { 1 };
         in_ranges(pool, units, work, &|range: Range<usize>, worker| {
-            let room = scratch.at(worker * self.room() * 4).cast::<f32>();
-            let zeros = self.kept() * self.plane();
+            let room = scratch.at(worker * self.scratch_elements() * 4).cast::<f32>();
+            let zeros = self.num_kept_planes() * self.plane();
             // SAFETY: room is this worker's.
-            unsafe { std::ptr::write_bytes(room.add(zeros), 0, self.room() - zeros) };
+            unsafe { std::ptr::write_bytes(room.add(zeros), 0, self.scratch_elements() - zeros) };
             for unit in range {
                 // SAFETY: operands are those the routine was prepared for; room is this worker's, results this unit's.
                 unsafe {
@@ -493,7 +493,7 @@ impl Routine for Depthwise {
                         Isa::Avx512 => self.unit_avx512(unit, x.at(0), kernel.at(0), y.at(0), room),
                         #[cfg(target_arch = "x86_64")]
                         Isa::Avx2 => self.unit_avx2(unit, x.at(0), kernel.at(0), y.at(0), room),
-                        _ => self.unit::<Plain32, PLAIN_ALL, PLAIN_HALF>(unit, x.at(0), kernel.at(0), y.at(0), room),
+                        _ => self.run_unit::<Plain32, PLAIN_ALL, PLAIN_HALF>(unit, x.at(0), kernel.at(0), y.at(0), room),
                     }
                 }
             }

@@ -8,14 +8,14 @@
 //! Vectors go along lines of results, or half a vector along each of two, or along all that the planes have: what lies between lines is
 //! computed too then, and dropped.
 
-use super::super::{Machine, Pointers, Raw, Routine};
+use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine};
 use super::Geometry;
 use super::im2col_gemm::{DEPTH, POSITIONS};
 use super::micro::{Windowed, Windows};
-use super::padded_input::{Line, Planes, STEPS};
+use super::padded_input::{Line, PaddedPlanes, STEPS};
 use crate::gemm::Isa;
 use crate::gemm::kernel::{HasKernels, Kernels};
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::Result;
 use half::bf16;
 use ir::DType;
@@ -30,7 +30,7 @@ const PARTS: usize = 2;
 
 /// How vectors go along positions.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Along {
+enum VectorPlacement {
     Lines,
     Halves,
     Plane,
@@ -45,7 +45,7 @@ struct Place {
 
 /// Lanes of a vector that are adjacent results.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct LaneRun {
     lane: usize,
     count: usize,
     to: usize,
@@ -55,14 +55,14 @@ struct Stretch {
 #[derive(Debug)]
 struct Places {
     all: Vec<Place>,
-    runs: Vec<Stretch>,
+    runs: Vec<LaneRun>,
 }
 
 pub(super) struct Direct {
     g: Geometry,
     kernels: &'static Kernels<f32>,
     micros: &'static Windows,
-    planes: Planes,
+    planes: PaddedPlanes,
     /// Windows are read in the input itself.
     in_place: bool,
     offsets: Vec<u32>,
@@ -85,12 +85,12 @@ pub(super) struct Direct {
 }
 
 /// The vectors of positions of `lines` by `cols` results, where planes have lines of `width` and results of `row`.
-fn places(along: Along, [lines, cols]: [usize; 2], width: usize, row: usize, lanes: usize) -> Places {
-    let (mut all, mut runs) = (Vec::new(), Vec::<Stretch>::new());
+fn places(along: VectorPlacement, [lines, cols]: [usize; 2], width: usize, row: usize, lanes: usize) -> Places {
+    let (mut all, mut runs) = (Vec::new(), Vec::<LaneRun>::new());
     match along {
-        Along::Lines | Along::Halves => {
+        VectorPlacement::Lines | VectorPlacement::Halves => {
             // Pieces of lines; a vector is one of them, or two halves.
-            let wide = if along == Along::Lines { lanes } else { lanes / 2 };
+            let wide = if along == VectorPlacement::Lines { lanes } else { lanes / 2 };
             let pieces: Vec<[usize; 3]> = (0..lines)
                 .flat_map(|l| (0..cols).step_by(wide).map(move |c| [l * width + c, wide.min(cols - c), l * row + c]))
                 .collect();
@@ -101,17 +101,17 @@ fn places(along: Along, [lines, cols]: [usize; 2], width: usize, row: usize, lan
                         Some(last) if i > 0 && last.lane + last.count == i * wide && last.to + last.count == to => {
                             last.count += count;
                         }
-                        _ => runs.push(Stretch { lane: i * wide, count, to }),
+                        _ => runs.push(LaneRun { lane: i * wide, count, to }),
                     }
                 }
                 let high = match along {
-                    Along::Lines => own[0][0] + lanes / 2,
+                    VectorPlacement::Lines => own[0][0] + lanes / 2,
                     _ => own[own.len() - 1][0],
                 };
                 all.push(Place { from: [own[0][0] as u32, high as u32], runs: first..runs.len() });
             }
         }
-        Along::Plane => {
+        VectorPlacement::Plane => {
             let end = (lines - 1) * width + cols;
             for at in (0..end).step_by(lanes) {
                 let first = runs.len();
@@ -120,7 +120,7 @@ fn places(along: Along, [lines, cols]: [usize; 2], width: usize, row: usize, lan
                     let stop = (at + lanes).min(line * width + cols);
                     if begin < stop {
                         let to = line * row + begin - line * width;
-                        runs.push(Stretch { lane: begin - at, count: stop - begin, to });
+                        runs.push(LaneRun { lane: begin - at, count: stop - begin, to });
                     }
                 }
                 all.push(Place { from: [at as u32, (at + lanes / 2) as u32], runs: first..runs.len() });
@@ -132,7 +132,7 @@ fn places(along: Along, [lines, cols]: [usize; 2], width: usize, row: usize, lan
 
 /// Whether elements are multiplied in pairs: bf16, where the machine does that but by vectors. Not where windows have so many that results
 /// would have to be added to.
-fn pairs(g: &Geometry, isa: Isa) -> bool {
+fn uses_bf16_pairs(g: &Geometry, isa: Isa) -> bool {
     let kernels = f32::kernels(isa, DType::BF16);
     let by_vectors = kernels.tiles.is_none() && kernels.groups.is_some_and(|g| g.per == 2);
     let short = g.features.div_ceil(2) * g.window <= LONG * DEPTH;
@@ -144,7 +144,7 @@ fn pairs(g: &Geometry, isa: Isa) -> bool {
 /// # Safety
 /// Both are good for `n`, and the machine has AVX-512, unless this is not x86-64.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx512bw"))]
-unsafe fn narrowed(from: *const f32, to: *mut bf16, n: usize) {
+unsafe fn round_to_bf16(from: *const f32, to: *mut bf16, n: usize) {
     #[cfg(target_arch = "x86_64")]
     for i in (0..n).step_by(16) {
         use std::arch::x86_64::*;
@@ -179,26 +179,26 @@ const WRITTEN: usize = 8;
 const PER_LINE: usize = 224;
 
 /// Whether vectors waste little: lanes that are wasted cost less than writing windows out would, and a few don't count.
-fn worth(vectors: usize, lanes: usize, positions: usize, outs: usize, line: usize) -> bool {
+fn is_worthwhile(vectors: usize, lanes: usize, positions: usize, outs: usize, line: usize) -> bool {
     vectors * lanes * outs <= positions * (outs + outs / 16 + (PER_LINE / line.max(1)).max(WRITTEN))
 }
 
 /// Whether so many lines and columns of results, under windows so wide, are for [`prepare`].
-pub(super) fn suits([lines, cols]: [usize; 2], window: usize, outs: usize, isa: Isa) -> bool {
+pub(super) fn is_applicable([lines, cols]: [usize; 2], window: usize, outs: usize, isa: Isa) -> bool {
     let lanes = Windows::of(isa).lanes;
     // Without padding lines are one.
     let (lines, cols) = if window == 1 { (1, lines * cols) } else { (lines, cols) };
     let width = cols + window - 1;
     let count = |along| places(along, [lines, cols], width, cols, lanes).all.len();
-    let ways = [Along::Lines, Along::Halves, Along::Plane];
+    let ways = [VectorPlacement::Lines, VectorPlacement::Halves, VectorPlacement::Plane];
     let least = ways.into_iter().map(count).min().unwrap_or(0);
-    lines * cols >= POSITIONS && outs > 0 && worth(least, lanes, lines * cols, outs, cols)
+    lines * cols >= POSITIONS && outs > 0 && is_worthwhile(least, lanes, lines * cols, outs, cols)
 }
 
 /// The convolution, where its windows are narrower than the results and vectors of positions waste little.
-pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
+pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Direct> {
     let spatial = &g.axes[..g.rank];
-    let pairs = pairs(g, machine.isa);
+    let pairs = uses_bf16_pairs(g, machine.isa);
     let dtypes = pairs || (g.dtype == DType::F32 && g.out == DType::F32);
     let plain = dtypes && g.rank <= 2 && g.positions >= POSITIONS && g.outs > 0;
     let usual = |a: &super::Axis| a.base_dilation == 1 && a.base > 0 && a.stride <= STEPS as i64;
@@ -220,18 +220,18 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
     let lanes = micros.lanes;
     let features = if pairs { g.features.div_ceil(2) } else { g.features };
     let in_place = !pairs
-        && lines.iter().all(|l| l.step == 1 && l.inside())
+        && lines.iter().all(|l| l.step == 1 && l.is_unpadded())
         && across.along.is_multiple_of(lanes)
         && g.plane < 1 << 24;
-    let planes = Planes::new(down, across, machine.isa);
+    let planes = PaddedPlanes::new(down, across, machine.isa);
     let width = if in_place { across.base } else { planes.width };
     // Fewest vectors; whole lines where that is no more.
     let size = [down.along, across.along];
     let count = |along| places(along, size, width, across.along, lanes).all.len();
-    let ways = if in_place { &[Along::Lines][..] } else { &[Along::Lines, Along::Halves, Along::Plane] };
+    let ways = if in_place { &[VectorPlacement::Lines][..] } else { &[VectorPlacement::Lines, VectorPlacement::Halves, VectorPlacement::Plane] };
     let (vectors, along) = ways.iter().map(|&a| (count(a), a)).min_by_key(|w| w.0)?;
     // Twice as many lanes may be wasted where elements are pairs: all other ways multiply one by one.
-    if !worth(vectors, lanes, g.positions * if pairs { 2 } else { 1 }, g.outs, across.along) {
+    if !is_worthwhile(vectors, lanes, g.positions * if pairs { 2 } else { 1 }, g.outs, across.along) {
         return None;
     }
     // Parts of what the cache holds, and as many as threads want.
@@ -240,9 +240,9 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
     let seen = |n: usize| {
         let of = |l: Line| Line { along: n.min(l.along), ..l };
         let own = if axis == 0 {
-            Planes::new(of(down), across, machine.isa)
+            PaddedPlanes::new(of(down), across, machine.isa)
         } else {
-            Planes::new(down, of(across), machine.isa)
+            PaddedPlanes::new(down, of(across), machine.isa)
         };
         4 * features * own.plane
     };
@@ -256,7 +256,7 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
     part[axis] = each.min(size[axis]);
     let mut lines = lines;
     lines[axis].along = part[axis];
-    let planes = Planes::new(lines[0], lines[1], machine.isa);
+    let planes = PaddedPlanes::new(lines[0], lines[1], machine.isa);
     let width = if in_place { across.base } else { planes.width };
     let plane = if in_place { g.plane } else { planes.plane };
     let mut parts = [1; 2];
@@ -290,7 +290,7 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Direct> {
         step: if pairs { depth } else { depth.div_ceil(depth.div_ceil(DEPTH)) },
         rows: g.outs.div_ceil(panels),
         panels,
-        halves: along == Along::Halves,
+        halves: along == VectorPlacement::Halves,
         size,
         part,
         parts,
@@ -307,13 +307,13 @@ impl Direct {
     }
 
     /// f32 of the planes of a worker, with a vector behind the last.
-    fn room(&self) -> usize {
+    fn scratch_elements(&self) -> usize {
         let features = if self.pairs { self.g.features.div_ceil(2) } else { self.g.features };
         if self.in_place { 0 } else { (features * self.planes.plane + 32).next_multiple_of(16) }
     }
 
     /// Some positions of an image and group: all output features of them.
-    unsafe fn part(&self, x: *const u8, y: *mut u8, unit: usize, packed: *const f32, room: *mut f32) {
+    unsafe fn run_part(&self, x: *const u8, y: *mut u8, unit: usize, packed: *const f32, room: *mut f32) {
         let g = &self.g;
         let parts = self.parts[0] * self.parts[1];
         let (matrix, part) = (unit / parts, unit % parts);
@@ -392,7 +392,7 @@ impl Direct {
         seen: *const f32,
         y: *mut u8,
         pair: &[Place],
-        runs: &[Stretch],
+        runs: &[LaneRun],
     ) {
         const AREA: usize = 12 * 2 * 16;
         let (g, lanes) = (&self.g, self.micros.lanes);
@@ -433,7 +433,7 @@ impl Direct {
                         let from = own.add(i * 2 * lanes + j * lanes + run.lane);
                         if narrow {
                             let to = halves.add(i * g.positions + run.to);
-                            narrowed(from, to, run.count);
+                            round_to_bf16(from, to, run.count);
                             continue;
                         }
                         let to = y.add(i * g.positions + run.to);
@@ -448,16 +448,16 @@ impl Direct {
     }
 }
 
-impl Routine for Direct {
+impl OpRoutine for Direct {
     fn scratch_bytes(&self) -> usize {
-        4 * (self.packed() + self.room() * self.threads)
+        4 * (self.packed() + self.scratch_elements() * self.threads)
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (g, mr) = (&self.g, self.kernels.mr);
-        let packed = Raw(scratch.cast::<f32>());
-        let room = Raw(packed.at(self.packed()));
-        let (args, y) = (Pointers(args), Raw(outs[0]));
+        let packed = SharedPtr(scratch.cast::<f32>());
+        let room = SharedPtr(packed.at(self.packed()));
+        let (args, y) = (Pointers(args), SharedPtr(outs[0]));
         pool.run(g.groups * self.panels, &|part, _| {
             let (group, row) = (part / self.panels, part % self.panels * self.rows);
             // SAFETY: the rows are the kernel's, and panels are disjoint.
@@ -473,9 +473,9 @@ impl Routine for Direct {
             }
         });
         pool.run(g.images * g.groups * self.parts[0] * self.parts[1], &|unit, worker| {
-            let room = room.at(worker * self.room());
+            let room = room.at(worker * self.scratch_elements());
             // SAFETY: parts have disjoint results, workers their own room.
-            unsafe { self.part(args.get()[0], y.at(0), unit, packed.at(0), room) };
+            unsafe { self.run_part(args.get()[0], y.at(0), unit, packed.at(0), room) };
         });
         Ok(())
     }

@@ -7,14 +7,14 @@
 //! Sums are made over *items*, some images or a part of one, which the shape decides. Where there are few tiles of results, items are dealt
 //! out to several sums, which are added in the end: threads find enough work, and what is added to what doesn't depend on them.
 
-use super::super::{Machine, Raw, Routine, in_ranges};
+use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
 use super::Geometry;
 use super::depthwise::GRADIENTS;
 use super::micro::{Gathered, Gathers, Windows};
-use super::padded_input::{Line, Planes};
+use super::padded_input::{Line, PaddedPlanes};
 use crate::gemm::Isa;
 use crate::gemm::kernel::{HasKernels, Kernels};
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::Result;
 use ir::DType;
 use std::ops::Range;
@@ -46,7 +46,7 @@ pub(super) struct Gradient {
     down: Line,
     across: Line,
     /// Images with their padding, or `None` if they have none.
-    planes: Option<Planes>,
+    planes: Option<PaddedPlanes>,
     /// Where rows of the product begin, from the first plane of an image and group on.
     offsets: Vec<u32>,
     width: usize,
@@ -64,7 +64,7 @@ pub(super) struct Gradient {
 }
 
 /// The gradient, where windows are wider than results and there are features for vectors.
-pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Gradient> {
+pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Gradient> {
     let spatial = &g.axes[..g.rank];
     let plain = g.dtype == DType::F32 && g.out == DType::F32 && g.rank <= 2 && g.outs > GRADIENTS;
     let all = g.images * g.features * g.window * g.positions;
@@ -82,9 +82,9 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Gradient> {
     let kernels = f32::kernels(if narrow { Isa::Avx2 } else { machine.isa }, DType::F32);
     // Neighbours are read one by one, so a step needs no parts.
     let whole = |l: Line| Line { step: 1, hop: 1, along: l.padded(), across: 1, ..l };
-    let planes = match lines.iter().all(Line::inside) {
+    let planes = match lines.iter().all(Line::is_unpadded) {
         true => None,
-        false => Some(Planes::new(whole(down), whole(across), machine.isa)),
+        false => Some(PaddedPlanes::new(whole(down), whole(across), machine.isa)),
     };
     let width = planes.as_ref().map_or(across.base, |p| p.width);
     let plane = planes.as_ref().map_or(g.image, |p| p.plane);
@@ -227,18 +227,18 @@ impl Gradient {
     }
 }
 
-impl Routine for Gradient {
+impl OpRoutine for Gradient {
     fn scratch_bytes(&self) -> usize {
         4 * self.sizes().iter().sum::<usize>()
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let g = &self.g;
         let [images, packed, _] = self.sizes();
-        let (x, ct) = (Raw(args[0].cast_mut().cast::<f32>()), Raw(args[1].cast_mut().cast::<f32>()));
-        let planes = Raw(scratch.cast::<f32>());
-        let cotangents = Raw(planes.at(images));
-        let sums = Raw(cotangents.at(packed));
+        let (x, ct) = (SharedPtr(args[0].cast_mut().cast::<f32>()), SharedPtr(args[1].cast_mut().cast::<f32>()));
+        let planes = SharedPtr(scratch.cast::<f32>());
+        let cotangents = SharedPtr(planes.at(images));
+        let sums = SharedPtr(cotangents.at(packed));
         let mut there = 0..0;
         for first in (0..self.items.len()).step_by(self.at_once) {
             let items = &self.items[first..self.items.len().min(first + self.at_once)];
@@ -282,7 +282,7 @@ impl Routine for Gradient {
                 }
             });
         }
-        let y = Raw(outs[0].cast::<f32>());
+        let y = SharedPtr(outs[0].cast::<f32>());
         let (outs, taps, nr) = (g.outs, g.positions, self.kernels.nr);
         in_ranges(pool, g.images * g.groups, self.sums * self.sum(), &|range, _| {
             for matrix in range {

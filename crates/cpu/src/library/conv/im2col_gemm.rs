@@ -3,11 +3,11 @@
 //! The kernel is packed once for all images. A part takes some positions of one image: it writes their windows as panels,
 //! which stay in the L2 cache, and multiplies all features with them, straight into the result.
 
-use super::super::{Machine, Pointers, Raw, Routine};
+use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine};
 use super::im2col::generate;
 use super::{Context, Geometry};
 use crate::gemm::kernel::{HasKernels, Kernels, Tile};
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::Result;
 use ir::DType;
 use std::ffi::c_void;
@@ -20,12 +20,12 @@ pub(super) const DEPTH: usize = 512;
 pub(super) const POSITIONS: usize = 16;
 
 /// Whether the loops here are the ones to take.
-pub(super) fn suits(g: &Geometry, wide: bool) -> bool {
+pub(super) fn is_applicable(g: &Geometry, wide: bool) -> bool {
     !wide && g.dtype == DType::F32 && g.positions >= POSITIONS && g.outs > 1 && g.features * g.window > 0
 }
 
 /// A convolution ready to run.
-pub(super) struct Blocked {
+pub(super) struct Im2colConv {
     g: Geometry,
     kernels: &'static Kernels<f32>,
     /// Elements of a window, over all features of a group; and of those, at a time.
@@ -39,15 +39,15 @@ pub(super) struct Blocked {
     threads: usize,
 }
 
-impl Blocked {
-    pub(super) fn new(g: Geometry, machine: Machine) -> Blocked {
+impl Im2colConv {
+    pub(super) fn new(g: Geometry, machine: CpuContext) -> Im2colConv {
         let kernels = f32::kernels(machine.isa, ir::DType::F32);
         let depth = g.features * g.window;
         let most = (PANEL_BYTES / (4 * depth)).min(g.positions).div_ceil(kernels.nr).max(1);
         // Parts of one size, as far as panels allow.
         let panels = g.positions.div_ceil(kernels.nr);
         let columns = panels.div_ceil(panels.div_ceil(most)) * kernels.nr;
-        Blocked {
+        Im2colConv {
             depth,
             step: depth.div_ceil(depth.div_ceil(DEPTH)),
             columns,
@@ -65,7 +65,7 @@ impl Blocked {
     }
 
     /// Some positions of an image and group: all output features of them.
-    unsafe fn part(&self, x: *const u8, y: *mut f32, part: usize, packed: *const f32, windows: *mut f32) {
+    unsafe fn run_part(&self, x: *const u8, y: *mut f32, part: usize, packed: *const f32, windows: *mut f32) {
         let (g, mr, nr) = (&self.g, self.kernels.mr, self.kernels.nr);
         let (matrix, first) = (part / self.parts, part % self.parts * self.columns);
         let group = matrix % g.groups;
@@ -74,7 +74,7 @@ impl Blocked {
         unsafe {
             for j in (0..cols).step_by(nr) {
                 let panel = windows.add(j * self.depth);
-                self.windows(x, matrix, first + j, nr.min(cols - j), panel);
+                self.pack_windows(x, matrix, first + j, nr.min(cols - j), panel);
             }
             for k in (0..self.depth).step_by(self.step) {
                 for i in 0..self.panels {
@@ -104,7 +104,7 @@ impl Blocked {
     }
 
     /// Writes the windows of up to `nr` positions as one panel.
-    unsafe fn windows(&self, x: *const u8, matrix: usize, first: usize, cols: usize, panel: *mut f32) {
+    unsafe fn pack_windows(&self, x: *const u8, matrix: usize, first: usize, cols: usize, panel: *mut f32) {
         let context = Context { geometry: &self.g, x, out: std::ptr::null_mut() };
         let ctx = (&raw const context).cast::<c_void>();
         // SAFETY: the caller's promise.
@@ -112,16 +112,16 @@ impl Blocked {
     }
 }
 
-impl Routine for Blocked {
+impl OpRoutine for Im2colConv {
     fn scratch_bytes(&self) -> usize {
         4 * (self.packed() + self.columns * self.depth * self.threads)
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (g, mr) = (&self.g, self.kernels.mr);
-        let packed = Raw(scratch.cast::<f32>());
-        let windows = Raw(packed.at(self.packed()));
-        let (args, y) = (Pointers(args), Raw(outs[0].cast::<f32>()));
+        let packed = SharedPtr(scratch.cast::<f32>());
+        let windows = SharedPtr(packed.at(self.packed()));
+        let (args, y) = (Pointers(args), SharedPtr(outs[0].cast::<f32>()));
         pool.run(g.groups * self.panels, &|part, _| {
             let (group, row) = (part / self.panels, part % self.panels * mr);
             // SAFETY: the rows are the kernel's, and panels are disjoint.
@@ -135,7 +135,7 @@ impl Routine for Blocked {
         pool.run(g.images * g.groups * self.parts, &|part, worker| {
             let windows = windows.at(worker * self.columns * self.depth);
             // SAFETY: parts have disjoint results, workers their own windows.
-            unsafe { self.part(args.get()[0], y.at(0), part, packed.at(0), windows) };
+            unsafe { self.run_part(args.get()[0], y.at(0), part, packed.at(0), windows) };
         });
         Ok(())
     }

@@ -22,10 +22,10 @@ mod padded_input;
 mod sub_pixel;
 mod upcast;
 
-use super::{Machine, Routine};
+use super::{CpuContext, OpRoutine};
 use crate::gemm::kernel::HasKernels;
-use crate::gemm::{Isa, Layout, Operand, Output, Plan, Problem, Source, Target};
-use crate::pool::Pool;
+use crate::gemm::{Isa, MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::Result;
 use im2col::{generate, store};
@@ -142,7 +142,7 @@ struct Geometry {
 /// A convolution ready to run.
 pub(super) struct Convolution {
     geometry: Geometry,
-    plan: Plan,
+    plan: GemmPlan,
     /// Windows are the left operand.
     wide: bool,
 }
@@ -155,8 +155,8 @@ struct Context<'a> {
 }
 
 /// The routine of a convolution of floats.
-pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
-    let plain = |conv: &Conv, args: &[Type], outs: &[Type]| plain(conv, args, outs, machine);
+pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
+    let plain = |conv: &Conv, args: &[Type], outs: &[Type]| prepare_direct(conv, args, outs, machine);
     if let Some(routine) = conv3d_as_2d::prepare(conv, args, outs, machine) {
         return Some(routine);
     }
@@ -177,7 +177,7 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
 }
 
 /// The routine of a convolution of 16-bit floats that the machine multiplies as they are: in pairs, or in tiles.
-fn in_pairs(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+fn in_pairs(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let (geometry, wide) = geometry(conv, args, outs, machine)?;
     // Steps that planes of pairs are not written in vectors for are no gain there.
     let slow = |a: &Axis| a.stride > 2;
@@ -186,13 +186,13 @@ fn in_pairs(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Opti
         return None;
     }
     if f32::kernels(machine.isa, geometry.dtype).tiles.is_some() {
-        return plain(conv, args, outs, machine);
+        return prepare_direct(conv, args, outs, machine);
     }
-    direct::prepare(&geometry, machine).map(|r| Box::new(r) as Box<dyn Routine>)
+    direct::prepare(&geometry, machine).map(|r| Box::new(r) as Box<dyn OpRoutine>)
 }
 
 /// The geometry of a convolution of floats, and whether windows are wider than results.
-fn geometry(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<(Geometry, bool)> {
+fn geometry(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<(Geometry, bool)> {
     let (x, k, y) = (&args[0], &args[1], &outs[0]);
     let dtype = x.dtype;
     let accumulator = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
@@ -215,7 +215,7 @@ fn geometry(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Opti
             window_dilation: i64::try_from(w.window_dilation[i]).ok()?,
         };
     }
-    let (axes, rank) = merged(axes, rank);
+    let (axes, rank) = merge_axes(axes, rank);
     let product = |f: fn(&Axis) -> usize| axes.iter().map(f).product::<usize>();
     let (plane, window, positions) = (product(|a| a.base), product(|a| a.window), product(|a| a.count));
     let image = plane * x.shape[1];
@@ -246,7 +246,7 @@ fn geometry(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Opti
 }
 
 /// The routine of a convolution as it stands.
-fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+fn prepare_direct(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let (mut geometry, wide) = geometry(conv, args, outs, machine)?;
     if let Some(routine) = depthwise::prepare(&geometry, machine) {
         return Some(Box::new(routine));
@@ -257,20 +257,20 @@ fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<
     if !wide && let Some(routine) = direct::prepare(&geometry, machine) {
         return Some(Box::new(routine));
     }
-    if im2col_gemm::suits(&geometry, wide) {
-        return Some(Box::new(im2col_gemm::Blocked::new(geometry, machine)));
+    if im2col_gemm::is_applicable(&geometry, wide) {
+        return Some(Box::new(im2col_gemm::Im2colConv::new(geometry, machine)));
     }
     let Geometry { dtype, outs, groups, images, positions, .. } = geometry;
     let depth = geometry.features * geometry.window;
     let last = geometry.axes[geometry.rank - 1];
-    let weights = Layout { row: depth as isize, col: 1, batch: [0, (outs * depth) as isize, 0] };
+    let weights = MatrixLayout { row: depth as isize, col: 1, batch: [0, (outs * depth) as isize, 0] };
     let problem = if wide {
-        Problem {
+        GemmProblem {
             batch: [1, groups, 1],
-            a: Source::Generated { batched: true },
-            b: Source::Memory(weights.transposed()),
-            c: Target::Epilogue { whole_rows: false },
-            ..Problem::new(images * positions, depth, outs, dtype)
+            a: OperandSource::Generated { batched: true },
+            b: OperandSource::Memory(weights.transposed()),
+            c: OutputKind::Epilogue { whole_rows: false },
+            ..GemmProblem::new(images * positions, depth, outs, dtype)
         }
     } else {
         // Pieces of whole lines of the result, as many as divide it evenly.
@@ -280,21 +280,21 @@ fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<
         geometry.piece = positions / pieces;
         let (piece, positions) = (geometry.piece as isize, positions as isize);
         let out = (outs * groups) as isize;
-        let c = Layout { row: positions, col: 1, batch: [out * positions, outs as isize * positions, piece] };
-        Problem {
+        let c = MatrixLayout { row: positions, col: 1, batch: [out * positions, outs as isize * positions, piece] };
+        GemmProblem {
             batch: [images, groups, pieces],
-            a: Source::Memory(weights),
-            b: Source::Generated { batched: true },
-            c: Target::Memory { dtype: conv.out, layout: c, accumulate: false },
-            ..Problem::new(outs, depth, geometry.piece, dtype)
+            a: OperandSource::Memory(weights),
+            b: OperandSource::Generated { batched: true },
+            c: OutputKind::Memory { dtype: conv.out, layout: c, accumulate: false },
+            ..GemmProblem::new(outs, depth, geometry.piece, dtype)
         }
     };
-    let plan = Plan::with_isa(&problem, machine.threads, machine.isa).ok()?;
+    let plan = GemmPlan::with_isa(&problem, machine.threads, machine.isa).ok()?;
     Some(Box::new(Convolution { geometry, plan, wide }))
 }
 
 /// Axes that are gone through as one: neighbours of which windows have all there is, or one element only. Runs along memory are longer then.
-fn merged(mut axes: [Axis; AXES], mut rank: usize) -> ([Axis; AXES], usize) {
+fn merge_axes(mut axes: [Axis; AXES], mut rank: usize) -> ([Axis; AXES], usize) {
     let plain = |a: &Axis| a.low == 0 && a.base_dilation == 1 && a.window_dilation == 1;
     let all = |a: &Axis| plain(a) && a.count == 1 && a.window == a.base;
     let one = |a: &Axis| plain(a) && a.window == 1 && a.stride == 1 && a.count == a.base;
@@ -312,12 +312,12 @@ fn merged(mut axes: [Axis; AXES], mut rank: usize) -> ([Axis; AXES], usize) {
     (axes, rank)
 }
 
-impl Routine for Convolution {
+impl OpRoutine for Convolution {
     fn scratch_bytes(&self) -> usize {
         self.plan.scratch_bytes()
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let context = Context { geometry: &self.geometry, x: args[0], out: outs[0] };
         let ctx = (&raw const context).cast::<c_void>();
         let f = match (self.wide, self.geometry.size) {
@@ -328,13 +328,13 @@ impl Routine for Convolution {
             (false, 4) => generate::<u32, false>,
             (false, _) => generate::<u64, false>,
         };
-        let (kernel, windows) = (Operand::Memory(args[1]), Operand::Generated { f, ctx });
+        let (kernel, windows) = (GemmOperand::Memory(args[1]), GemmOperand::Generated { f, ctx });
         // SAFETY: the plan was made for these shapes, and the context outlives the call.
         unsafe {
             if self.wide {
-                self.plan.run(pool, windows, kernel, Output::Epilogue { f: store, ctx }, scratch);
+                self.plan.run(pool, windows, kernel, GemmOutput::Epilogue { f: store, ctx }, scratch);
             } else {
-                self.plan.run(pool, kernel, windows, Output::Memory(outs[0]), scratch);
+                self.plan.run(pool, kernel, windows, GemmOutput::Memory(outs[0]), scratch);
             }
         }
         Ok(())

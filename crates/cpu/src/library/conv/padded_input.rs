@@ -46,12 +46,12 @@ impl Line {
     }
 
     /// Whether some window element meets a part.
-    fn meets(&self, part: usize) -> bool {
+    fn is_used(&self, part: usize) -> bool {
         (0..self.across).any(|b| b * self.hop % self.step == part)
     }
 
     /// Nothing is padded: windows can be read where the input lies.
-    pub(super) fn inside(&self) -> bool {
+    pub(super) fn is_unpadded(&self) -> bool {
         self.low == 0 && self.padded() <= self.base
     }
 }
@@ -66,7 +66,7 @@ struct Row {
 
 /// The planes of all features that are read together, of some positions.
 #[derive(Clone, Debug)]
-pub(super) struct Planes {
+pub(super) struct PaddedPlanes {
     rows: Line,
     cols: Line,
     /// Elements of a line of a part that are written; of a line, of a part, and from one feature to the next.
@@ -87,7 +87,7 @@ pub(super) struct Planes {
 /// Lane `k` of a part's vector is element `part + k·step` of the vectors of all parts: where it is among the first two of them, then whether it is there or in
 /// the next one.
 #[cfg(target_arch = "x86_64")]
-fn shuffles(part: usize, step: usize) -> [[i32; LANES]; SHUFFLED - 1] {
+fn shuffle_indices(part: usize, step: usize) -> [[i32; LANES]; SHUFFLED - 1] {
     let lane = |i: usize, k: usize| {
         let (at, next) = (part + k * step, (i + 1) * LANES);
         match i {
@@ -99,31 +99,31 @@ fn shuffles(part: usize, step: usize) -> [[i32; LANES]; SHUFFLED - 1] {
     std::array::from_fn(|i| std::array::from_fn(|k| lane(i, k) as i32))
 }
 
-impl Planes {
-    pub(super) fn new(rows: Line, cols: Line, isa: Isa) -> Planes {
-        Planes::spaced(rows, cols, cols.part(), isa)
+impl PaddedPlanes {
+    pub(super) fn new(rows: Line, cols: Line, isa: Isa) -> PaddedPlanes {
+        PaddedPlanes::spaced(rows, cols, cols.part(), isa)
     }
 
     /// Planes whose lines begin where cache lines do: fewer vectors are read from two of them.
-    pub(super) fn aligned(rows: Line, cols: Line, isa: Isa) -> Planes {
-        Planes::spaced(rows, cols, cols.part().next_multiple_of(16), isa)
+    pub(super) fn aligned(rows: Line, cols: Line, isa: Isa) -> PaddedPlanes {
+        PaddedPlanes::spaced(rows, cols, cols.part().next_multiple_of(16), isa)
     }
 
-    fn spaced(rows: Line, cols: Line, width: usize, isa: Isa) -> Planes {
+    fn spaced(rows: Line, cols: Line, width: usize, isa: Isa) -> PaddedPlanes {
         let height = rows.part();
         let part = width * height;
         let plane = rows.step * cols.step * part;
         // Planes a power of two apart would share few sets of the cache.
         let plane = if plane.is_multiple_of(256) { plane + 16 } else { plane };
-        let met = (0..cols.step).map(|p| cols.meets(p)).collect();
+        let met = (0..cols.step).map(|p| cols.is_used(p)).collect();
         let row = |at: usize| Row { at, part: at % rows.step * cols.step * part, line: at / rows.step * width };
-        let written = (0..rows.padded()).filter(|r| rows.meets(r % rows.step)).map(row).collect();
+        let written = (0..rows.padded()).filter(|r| rows.is_used(r % rows.step)).map(row).collect();
         #[cfg(target_arch = "x86_64")]
         let lanes = match cols.step {
-            3..=SHUFFLED => (0..cols.step).map(|p| shuffles(p, cols.step)).collect(),
+            3..=SHUFFLED => (0..cols.step).map(|p| shuffle_indices(p, cols.step)).collect(),
             _ => vec![],
         };
-        Planes {
+        PaddedPlanes {
             rows,
             cols,
             filled: cols.part(),
@@ -151,7 +151,7 @@ impl Planes {
     /// `x` is a plane of the input, and `to` has room for one.
     pub(super) unsafe fn write(&self, x: *const f32, at: (usize, usize), to: *mut f32) {
         #[inline(always)]
-        unsafe fn all(planes: &Planes, x: *const f32, at: (usize, usize), to: *mut f32) {
+        unsafe fn all(planes: &PaddedPlanes, x: *const f32, at: (usize, usize), to: *mut f32) {
             // SAFETY: the caller's promise; what is copied is inside both. A step that is known makes vectors of it.
             unsafe {
                 planes.lines(at, to, |from, to, n| match planes.cols.step {
@@ -164,7 +164,7 @@ impl Planes {
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2")]
-            unsafe fn wide(planes: &Planes, x: *const f32, at: (usize, usize), to: *mut f32) {
+            unsafe fn wide(planes: &PaddedPlanes, x: *const f32, at: (usize, usize), to: *mut f32) {
                 // SAFETY: the caller's promise.
                 unsafe { all(planes, x, at, to) }
             }

@@ -5,9 +5,9 @@
 //! of the kernel, and all phases together multiply no hole. Holes are zeros that an infinite weight would make NaN: a kernel
 //! that is not finite takes the plain road.
 
-use super::super::{Machine, Raw, Routine, in_ranges};
+use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
 use crate::gemm::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::Result;
 use half::bf16;
 use ir::ops::Conv;
@@ -53,12 +53,12 @@ struct Phase {
     /// Along each axis.
     taps: [Taps; AXES],
     /// `None` where no element of the window meets the input.
-    routine: Option<Box<dyn Routine>>,
+    routine: Option<Box<dyn OpRoutine>>,
 }
 
-pub(super) struct Phased {
+pub(super) struct SubPixelConv {
     phases: Vec<Phase>,
-    plain: Box<dyn Routine>,
+    plain: Box<dyn OpRoutine>,
     spread: [usize; AXES],
     /// Kernel: output features and features of a group together, then window sizes.
     rows: usize,
@@ -77,7 +77,7 @@ pub(super) struct Phased {
 /// # Safety
 /// `to` is good for as many, and phases for as many as are theirs.
 #[inline(always)]
-unsafe fn paired<T: Copy>(even: *const T, odd: *const T, to: *mut T, n: usize) {
+unsafe fn interleave_two_phases<T: Copy>(even: *const T, odd: *const T, to: *mut T, n: usize) {
     const LANES: usize = 8;
     let (both, rest) = (n / 2, n % 2);
     let whole = both / LANES * LANES;
@@ -99,7 +99,7 @@ unsafe fn paired<T: Copy>(even: *const T, odd: *const T, to: *mut T, n: usize) {
 /// # Safety
 /// As for [`paired`].
 #[inline(always)]
-unsafe fn interleaved<T: Copy + Default, const D: usize>(phases: [Option<*const T>; D], to: *mut T, n: usize) {
+unsafe fn split_phases<T: Copy + Default, const D: usize>(phases: [Option<*const T>; D], to: *mut T, n: usize) {
     for (r, phase) in phases.into_iter().enumerate() {
         let own = n / D + usize::from(r < n % D);
         // SAFETY: the caller's promise.
@@ -117,9 +117,9 @@ pub(super) fn prepare(
     conv: &Conv,
     args: &[Type],
     outs: &[Type],
-    plain: impl Fn(&Conv, &[Type], &[Type]) -> Option<Box<dyn Routine>>,
-    machine: Machine,
-) -> Option<Box<dyn Routine>> {
+    plain: impl Fn(&Conv, &[Type], &[Type]) -> Option<Box<dyn OpRoutine>>,
+    machine: CpuContext,
+) -> Option<Box<dyn OpRoutine>> {
     let (x, k, y, w) = (&args[0], &args[1], &outs[0], &conv.windows);
     let rank = x.rank() - 2;
     let spread_at = |a: usize| w.base_dilation[a] > 1;
@@ -171,7 +171,7 @@ pub(super) fn prepare(
         };
         phases.push(Phase { taps, routine });
     }
-    Some(Box::new(Phased {
+    Some(Box::new(SubPixelConv {
         phases,
         plain: plain(conv, args, outs)?,
         spread,
@@ -185,7 +185,7 @@ pub(super) fn prepare(
     }))
 }
 
-impl Phased {
+impl SubPixelConv {
     /// Bytes of one phase's results.
     fn result(&self) -> usize {
         (self.planes * self.part.iter().product::<usize>() * self.dtype.size()).next_multiple_of(64)
@@ -199,7 +199,7 @@ impl Phased {
     /// As for [`Routine::run`].
     unsafe fn run_as<T: Copy + Default + 'static>(
         &self,
-        pool: &Pool,
+        pool: &ThreadPool,
         args: &[*const u8],
         outs: &[*mut u8],
         scratch: *mut u8,
@@ -212,20 +212,20 @@ impl Phased {
             let Some(routine) = &phase.routine else { continue };
             // SAFETY: scratch has room for the results of each phase, a kernel, and what the phase needs.
             unsafe {
-                self.pick::<T>(args[1].cast(), kernel.cast(), phase.taps);
+                self.select_phase_kernel::<T>(args[1].cast(), kernel.cast(), phase.taps);
                 routine.run(pool, &[args[0], kernel.cast_const()], &[to], rest)?;
             }
         }
-        let (y, from) = (Raw(outs[0].cast::<T>()), Raw(results));
+        let (y, from) = (SharedPtr(outs[0].cast::<T>()), SharedPtr(results));
         let [depth, rows, cols] = self.count;
         let lines = self.planes * depth * rows;
         in_ranges(pool, lines, lines * cols, &|range: Range<usize>, _| {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2")]
-                unsafe fn wide<T: Copy + Default>(p: &Phased, from: *const u8, y: *mut T, range: Range<usize>) {
+                unsafe fn wide<T: Copy + Default>(p: &SubPixelConv, from: *const u8, y: *mut T, range: Range<usize>) {
                     // SAFETY: the caller's promise.
-                    unsafe { p.lines(from, y, range) }
+                    unsafe { p.assemble_lines(from, y, range) }
                 }
                 if self.isa != Isa::Portable {
                     // SAFETY: results of all phases are there; lines are this range's own, and the machine has AVX2.
@@ -233,14 +233,14 @@ impl Phased {
                 }
             }
             // SAFETY: as above.
-            unsafe { self.lines(from.at(0), y.at(0), range) }
+            unsafe { self.assemble_lines(from.at(0), y.at(0), range) }
         });
         Ok(())
     }
 
     /// Puts some lines of the result together from those of the phases.
     #[inline(always)]
-    unsafe fn lines<T: Copy + Default>(&self, from: *const u8, y: *mut T, range: Range<usize>) {
+    unsafe fn assemble_lines<T: Copy + Default>(&self, from: *const u8, y: *mut T, range: Range<usize>) {
         let [depth, rows, cols] = self.count;
         let [d, d0, d1] = self.spread;
         let each = self.result();
@@ -258,10 +258,10 @@ impl Phased {
                 match d1 {
                     _ if !(0..d1).any(there) => std::slice::from_raw_parts_mut(to, cols).fill(T::default()),
                     1 => std::ptr::copy_nonoverlapping(phase(0), to, cols),
-                    2 if there(0) && there(1) => paired(phase(0), phase(1), to, cols),
-                    2 => interleaved([0, 1].map(whole), to, cols),
-                    3 => interleaved([0, 1, 2].map(whole), to, cols),
-                    4 => interleaved([0, 1, 2, 3].map(whole), to, cols),
+                    2 if there(0) && there(1) => interleave_two_phases(phase(0), phase(1), to, cols),
+                    2 => split_phases([0, 1].map(whole), to, cols),
+                    3 => split_phases([0, 1, 2].map(whole), to, cols),
+                    4 => split_phases([0, 1, 2, 3].map(whole), to, cols),
                     _ => {
                         for r in 0..d1 {
                             let n = (cols - r.min(cols)).div_ceil(d1);
@@ -280,7 +280,7 @@ impl Phased {
     }
 
     /// A phase's part of the kernel.
-    unsafe fn pick<T: Copy>(&self, from: *const T, to: *mut T, [deep, down, across]: [Taps; AXES]) {
+    unsafe fn select_phase_kernel<T: Copy>(&self, from: *const T, to: *mut T, [deep, down, across]: [Taps; AXES]) {
         let [w, w0, w1] = self.window;
         let mut at = 0;
         for i in 0..self.rows * deep.count {
@@ -297,13 +297,13 @@ impl Phased {
     }
 }
 
-impl Routine for Phased {
+impl OpRoutine for SubPixelConv {
     fn scratch_bytes(&self) -> usize {
         let most = self.phases.iter().filter_map(|p| Some(p.routine.as_ref()?.scratch_bytes())).max().unwrap_or(0);
         (self.phases.len() * self.result() + self.kernel() + most).max(self.plain.scratch_bytes())
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let n = self.rows * self.window.iter().product::<usize>();
         // SAFETY: the caller's promise.
         unsafe {

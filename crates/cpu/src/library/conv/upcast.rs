@@ -3,8 +3,8 @@
 //!
 //! Products of 16-bit floats are exact in f32 and are summed in it either way; results are rounded once.
 
-use super::super::{Machine, Raw, Routine, in_ranges};
-use crate::pool::Pool;
+use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use crate::pool::ThreadPool;
 use compiler::Result;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -12,8 +12,8 @@ use ir::ops::Conv;
 use ir::{DType, Type};
 use std::ops::Range;
 
-struct Widened {
-    f32: Box<dyn Routine>,
+struct UpcastConv {
+    f32: Box<dyn OpRoutine>,
     dtype: DType,
     out: DType,
     /// Elements of both operands and of the result.
@@ -21,7 +21,7 @@ struct Widened {
 }
 
 /// The convolution of operands and results that are rounded from f32.
-pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let dtype = args[0].dtype;
     if !matches!(dtype, DType::BF16 | DType::F16) || (conv.out != dtype && conv.out != DType::F32) {
         return None;
@@ -30,14 +30,14 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
     let conv = Conv { out: DType::F32, ..conv.clone() };
     let routine = super::prepare(&conv, &[wide(&args[0]), wide(&args[1])], &[wide(&outs[0])], machine)?;
     let counts = [args[0].numel(), args[1].numel(), outs[0].numel()];
-    Some(Box::new(Widened { f32: routine, dtype, out: outs[0].dtype, counts }))
+    Some(Box::new(UpcastConv { f32: routine, dtype, out: outs[0].dtype, counts }))
 }
 
 /// Elements of f32 from or to 16-bit floats, shared out.
 ///
 /// # Safety
 /// Both are good for `n`.
-unsafe fn converted(pool: &Pool, dtype: DType, narrow: Raw<u8>, wide: Raw<f32>, n: usize, widen: bool) {
+unsafe fn convert_parallel(pool: &ThreadPool, dtype: DType, narrow: SharedPtr<u8>, wide: SharedPtr<f32>, n: usize, widen: bool) {
     in_ranges(pool, n, n, &|range: Range<usize>, _| {
         // SAFETY: the caller's promise; the range is nobody else's.
         unsafe {
@@ -57,7 +57,7 @@ unsafe fn converted(pool: &Pool, dtype: DType, narrow: Raw<u8>, wide: Raw<f32>, 
     });
 }
 
-impl Widened {
+impl UpcastConv {
     /// Elements of both operands and of a result that is rounded, in f32.
     fn sizes(&self) -> [usize; 3] {
         let [x, k, y] = self.counts;
@@ -65,25 +65,25 @@ impl Widened {
     }
 }
 
-impl Routine for Widened {
+impl OpRoutine for UpcastConv {
     fn scratch_bytes(&self) -> usize {
         4 * self.sizes().iter().sum::<usize>() + self.f32.scratch_bytes()
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let ([x, k, y], [in_x, in_k, in_y]) = (self.counts, self.sizes());
-        let own = Raw(scratch.cast::<f32>());
-        let (kernel, result) = (Raw(own.at(in_x)), Raw(own.at(in_x + in_k)));
+        let own = SharedPtr(scratch.cast::<f32>());
+        let (kernel, result) = (SharedPtr(own.at(in_x)), SharedPtr(own.at(in_x + in_k)));
         let rest = own.at(in_x + in_k + in_y).cast::<u8>();
         let narrow = self.out != DType::F32;
         // SAFETY: the caller's promise; the parts of the scratch are as large as what they are for, and different.
         unsafe {
-            converted(pool, self.dtype, Raw(args[0].cast_mut()), own, x, true);
-            converted(pool, self.dtype, Raw(args[1].cast_mut()), kernel, k, true);
+            convert_parallel(pool, self.dtype, SharedPtr(args[0].cast_mut()), own, x, true);
+            convert_parallel(pool, self.dtype, SharedPtr(args[1].cast_mut()), kernel, k, true);
             let to = if narrow { result.at(0).cast::<u8>() } else { outs[0] };
             self.f32.run(pool, &[own.at(0).cast(), kernel.at(0).cast()], &[to], rest)?;
             if narrow {
-                converted(pool, self.out, Raw(outs[0]), result, y, false);
+                convert_parallel(pool, self.out, SharedPtr(outs[0]), result, y, false);
             }
         }
         Ok(())

@@ -12,8 +12,8 @@
 //! forward, pairs of columns there and back, rows back. How they are cut follows from the length alone.
 
 use super::super::planner::Planner;
-use super::{C, Element, Raw, in_ranges};
-use crate::pool::Pool;
+use super::{C, Element, SharedPtr, in_ranges};
+use crate::pool::ThreadPool;
 use rustfft::Fft;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const R: usize = ROWS;
 const BLOCK: usize = 8;
 /// Points from which on this is done. One thread alone loses a tenth of its time at most by it, and wins beyond 100,000
 /// points, where short transforms fit the caches; below, there is too little for several threads to win.
-pub(super) const LEAST: usize = 8192;
+pub(super) const MIN_POINTS: usize = 8192;
 
 /// What a length needs.
 pub(super) struct Tables {
@@ -80,11 +80,11 @@ impl Tables {
     /// used by nothing else; `out` is good for `x.len() + y.len() - 1`, at most the points of these tables.
     pub(super) unsafe fn run<T: Element>(
         &self,
-        pool: &Pool,
+        pool: &ThreadPool,
         (x, y): (&[T], &[T]),
-        out: Raw<T>,
-        work: Raw<C>,
-        scratch: Raw<C>,
+        out: SharedPtr<T>,
+        work: SharedPtr<C>,
+        scratch: SharedPtr<C>,
     ) {
         let (columns, each, length) = (self.columns, self.each(), x.len() + y.len() - 1);
         let effort = R * columns * 12;
@@ -132,7 +132,7 @@ impl Tables {
     ///
     /// # Safety
     /// `work` is good for the whole transform, and nothing else uses these columns.
-    unsafe fn columns(&self, range: std::ops::Range<usize>, work: Raw<C>, scratch: &mut [C]) {
+    unsafe fn columns(&self, range: std::ops::Range<usize>, work: SharedPtr<C>, scratch: &mut [C]) {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: the machine has the feature; the rest is the caller's promise. Wider vectors don't change bits.
@@ -144,13 +144,13 @@ impl Tables {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    unsafe fn columns_avx2(&self, range: std::ops::Range<usize>, work: Raw<C>, scratch: &mut [C]) {
+    unsafe fn columns_avx2(&self, range: std::ops::Range<usize>, work: SharedPtr<C>, scratch: &mut [C]) {
         // SAFETY: the caller's promise.
         unsafe { self.columns_as_is(range, work, scratch) }
     }
 
     #[inline(always)]
-    unsafe fn columns_as_is(&self, range: std::ops::Range<usize>, work: Raw<C>, scratch: &mut [C]) {
+    unsafe fn columns_as_is(&self, range: std::ops::Range<usize>, work: SharedPtr<C>, scratch: &mut [C]) {
         let columns = self.columns;
         let partner = |k: usize| if k == 0 { 0 } else { columns - k };
         let mut z = [[C::default(); R]; 2 * BLOCK];
@@ -167,12 +167,12 @@ impl Tables {
         let taken = 2 * range.len();
         self.across.process_with_scratch(z[..taken].as_flattened_mut(), scratch);
         for ((z, q), k) in z.chunks_exact(2).zip(q.chunks_exact_mut(2)).zip(range.clone()) {
-            let spectrum = self.product(&z[0], &z[1], k);
-            self.halve(&spectrum, k, &mut q[0]);
+            let spectrum = self.multiply_spectra(&z[0], &z[1], k);
+            self.untangle_product(&spectrum, k, &mut q[0]);
             // The product belongs to a real signal: its partner is its conjugate, in reverse.
             let mut mirrored = spectrum;
             mirrored.reverse();
-            self.halve(&mirrored.map(|p| p.conj()), partner(k), &mut q[1]);
+            self.untangle_product(&mirrored.map(|p| p.conj()), partner(k), &mut q[1]);
         }
         self.back.process_with_scratch(q[..taken].as_flattened_mut(), scratch);
         for (pair, k) in q.chunks_exact(2).zip(range) {
@@ -188,7 +188,7 @@ impl Tables {
 
     /// A column of the product of both spectra over the points, `P[k] = (Z[k]² - conj(Z[-k])²) / 4iL`.
     #[inline(always)]
-    fn product(&self, z: &[C; R], partner: &[C; R], k: usize) -> [C; R] {
+    fn multiply_spectra(&self, z: &[C; R], partner: &[C; R], k: usize) -> [C; R] {
         let factor = 0.25 / (R * self.columns) as f64;
         std::array::from_fn(|i| {
             let back = partner[if k == 0 { (R - i) % R } else { R - 1 - i }].conj();
@@ -200,7 +200,7 @@ impl Tables {
     /// A column of `Q[k] = (P[k] + P[k + H]) + i·e^(2πi·k/L)·(P[k] - P[k + H])`, whose inverse transform of half the points
     /// has the even elements of the convolution as real parts and the odd ones as imaginary parts.
     #[inline(always)]
-    fn halve(&self, p: &[C; R], k: usize, q: &mut [C; R / 2]) {
+    fn untangle_product(&self, p: &[C; R], k: usize, q: &mut [C; R / 2]) {
         let turns = &self.turns[k * (R / 2)..][..R / 2];
         for (i, q) in q.iter_mut().enumerate() {
             let (a, b) = (p[i], p[i + R / 2]);

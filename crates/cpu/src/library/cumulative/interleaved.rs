@@ -3,7 +3,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{self, Way};
-use super::{EIGHT, Element, Fold, LEFT, STRIP};
+use super::{LINES, Element, FoldOp, LEFT, STRIP};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
@@ -19,7 +19,7 @@ type Short = unsafe fn(*const u8, *mut u8, usize, Way, *const u64);
 
 /// Walks along eight lines in turn: one that writes results, and one that only folds.
 #[derive(Clone, Copy)]
-pub(super) struct Turns {
+pub(super) struct InterleavedFold {
     pub(super) scan: Turn,
     pub(super) fold: Turn,
 }
@@ -38,7 +38,7 @@ pub(super) struct Code {
     /// Replaces what parts give by what stands before each, from a state on that becomes the last.
     pub(super) chain: unsafe fn(*mut u8, usize, *mut u64),
     /// Where lines have no lanes: eight in turn.
-    pub(super) turns: Option<Turns>,
+    pub(super) turns: Option<InterleavedFold>,
     /// Where an element waits long for the one before: [`LEFT`] lines in turn.
     pub(super) few: Option<Turn>,
     /// A step of eight lines: of integers, and of floats that are converted for it. Extrema of f32 wait longer for what a NaN needs than
@@ -51,9 +51,9 @@ pub(super) struct Code {
 }
 
 /// Which code there is.
-struct Ways<T, F>(PhantomData<(T, F)>);
+struct FoldVariants<T, F>(PhantomData<(T, F)>);
 
-impl<T: Element, F: Fold<T>> Ways<T, F> {
+impl<T: Element, F: FoldOp<T>> FoldVariants<T, F> {
     const WIDENED: bool = size_of::<F::State>() > size_of::<T>();
     const LANES: bool = cfg!(target_arch = "x86_64") && size_of::<T>() < 8 && (T::IS_INT || Self::WIDENED);
     const FEW: bool = !Self::LANES || size_of::<T>() == 4 && !T::IS_INT;
@@ -62,7 +62,7 @@ impl<T: Element, F: Fold<T>> Ways<T, F> {
 }
 
 impl Code {
-    pub(super) fn new<T: Element, F: Fold<T>>(identity: T) -> Code {
+    pub(super) fn new<T: Element, F: FoldOp<T>>(identity: T) -> Code {
         let mut start = 0u64;
         // SAFETY: no state has more than eight bytes.
         unsafe { (&raw mut start).cast::<F::State>().write(F::start(identity)) };
@@ -73,16 +73,16 @@ impl Code {
             walk: walk::<T, F>,
             strip: strip::<T, F>,
             chain: chain::<T, F>,
-            turns: if Ways::<T, F>::LANES {
+            turns: if FoldVariants::<T, F>::LANES {
                 None
             } else {
-                Some(Turns { scan: scan::<T, F, EIGHT>, fold: fold::<T, F, EIGHT> })
+                Some(InterleavedFold { scan: scan::<T, F, LINES>, fold: fold::<T, F, LINES> })
             },
-            few: if Ways::<T, F>::FEW { Some(scan::<T, F, LEFT>) } else { None },
+            few: if FoldVariants::<T, F>::FEW { Some(scan::<T, F, LEFT>) } else { None },
             #[cfg(target_arch = "x86_64")]
-            lanes: if Ways::<T, F>::LANES { Some(lanes::Steps::new::<T, F>()) } else { None },
+            lanes: if FoldVariants::<T, F>::LANES { Some(lanes::Steps::new::<T, F>()) } else { None },
             #[cfg(target_arch = "x86_64")]
-            short: if Ways::<T, F>::SHORT { Some(lanes::short::<T, F>) } else { None },
+            short: if FoldVariants::<T, F>::SHORT { Some(lanes::short::<T, F>) } else { None },
         }
     }
 }
@@ -91,7 +91,7 @@ impl Code {
 ///
 /// # Safety
 /// All elements are there to read and to write, the latter by nobody else.
-unsafe fn walk<T: Element, F: Fold<T>>(
+unsafe fn walk<T: Element, F: FoldOp<T>>(
     x: *const u8,
     y: *mut u8,
     [lines, n, apart]: [usize; 3],
@@ -123,7 +123,7 @@ unsafe fn walk<T: Element, F: Fold<T>>(
 /// # Safety
 /// As for [`walk`]; there are no more lines than a strip has, and the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn strip<T: Element, F: Fold<T>>(
+unsafe fn strip<T: Element, F: FoldOp<T>>(
     x: *const u8,
     y: *mut u8,
     [lanes, n]: [usize; 2],
@@ -152,7 +152,7 @@ unsafe fn strip<T: Element, F: Fold<T>>(
 ///
 /// # Safety
 /// So many states are there.
-unsafe fn chain<T: Element, F: Fold<T>>(totals: *mut u8, parts: usize, state: *mut u64) {
+unsafe fn chain<T: Element, F: FoldOp<T>>(totals: *mut u8, parts: usize, state: *mut u64) {
     let (totals, state) = (totals.cast::<F::State>(), state.cast::<F::State>());
     for part in 0..parts {
         // SAFETY: the caller's promise.
@@ -169,7 +169,7 @@ unsafe fn chain<T: Element, F: Fold<T>>(totals: *mut u8, parts: usize, state: *m
 /// # Safety
 /// All elements are there to read; the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn fold<T: Element, F: Fold<T>, const N: usize>(
+unsafe fn fold<T: Element, F: FoldOp<T>, const N: usize>(
     (x, _): (*const u8, *mut u8),
     starts: *const usize,
     (len, reverse): (usize, bool),
@@ -194,7 +194,7 @@ unsafe fn fold<T: Element, F: Fold<T>, const N: usize>(
 /// # Safety
 /// All elements are there to read and to write, the latter by nobody else; the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn scan<T: Element, F: Fold<T>, const N: usize>(
+unsafe fn scan<T: Element, F: FoldOp<T>, const N: usize>(
     (x, y): (*const u8, *mut u8),
     starts: *const usize,
     (len, reverse): (usize, bool),

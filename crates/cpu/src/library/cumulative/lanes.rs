@@ -3,17 +3,17 @@
 //! Blocks of eight elements of each line are transposed in registers on the way in and on the way out, so that a step is one of vectors.
 //! Each line keeps the order of its elements, and its bits with it. Elements have four bytes at most.
 
-use super::{EIGHT, Element, Fold, States};
+use super::{LINES, Element, FoldOp, States};
 use crate::library::rearrange::tiles::Transpose;
 use std::mem::MaybeUninit;
 
 /// Steps of a block.
-const STEPS: usize = 5 * EIGHT;
+const STEPS: usize = 5 * LINES;
 
 /// A block of eight lines: step after step, all lines of each. Steps of a walk backwards are turned over; beyond a short line's last one they are written
 /// before the first.
 #[repr(align(64))]
-struct Block<T>(MaybeUninit<[[T; EIGHT]; EIGHT + STEPS]>);
+struct Block<T>(MaybeUninit<[[T; LINES]; LINES + STEPS]>);
 
 impl<T> Block<T> {
     fn new() -> Block<T> {
@@ -21,8 +21,8 @@ impl<T> Block<T> {
     }
 
     /// The first step.
-    fn first(&mut self) -> *mut [T; EIGHT] {
-        self.0.as_mut_ptr().cast::<[T; EIGHT]>().wrapping_add(EIGHT)
+    fn first(&mut self) -> *mut [T; LINES] {
+        self.0.as_mut_ptr().cast::<[T; LINES]>().wrapping_add(LINES)
     }
 }
 
@@ -37,10 +37,10 @@ pub(super) struct Way {
 impl Way {
     /// Where the first of so many elements of a line, from a step on, is in a block, and how far it is to the next one.
     #[inline(always)]
-    fn in_block<T>(self, block: *mut [T; EIGHT], elements: usize) -> (*mut T, isize) {
+    fn in_block<T>(self, block: *mut [T; LINES], elements: usize) -> (*mut T, isize) {
         match self.reverse {
-            false => (block.cast(), EIGHT as isize),
-            true => (block.wrapping_add(elements - 1).cast(), -(EIGHT as isize)),
+            false => (block.cast(), LINES as isize),
+            true => (block.wrapping_add(elements - 1).cast(), -(LINES as isize)),
         }
     }
 
@@ -49,7 +49,7 @@ impl Way {
     /// # Safety
     /// Eight elements of each line are there, and the machine has AVX2.
     #[inline(always)]
-    unsafe fn read<T>(self, x: *const T, block: *mut [T; EIGHT], elements: usize) {
+    unsafe fn read<T>(self, x: *const T, block: *mut [T; LINES], elements: usize) {
         let (y, to) = self.in_block(block, elements);
         // SAFETY: elements are moved as what they are by their size; the caller vouches for the rest.
         unsafe {
@@ -67,7 +67,7 @@ impl Way {
     /// # Safety
     /// As for [`Way::read`].
     #[inline(always)]
-    unsafe fn write<T>(self, block: *mut [T; EIGHT], y: *mut T, elements: usize) {
+    unsafe fn write<T>(self, block: *mut [T; LINES], y: *mut T, elements: usize) {
         let (x, from) = self.in_block(block, elements);
         // SAFETY: as above.
         unsafe {
@@ -91,7 +91,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    pub(super) fn new<T: Element, F: Fold<T>>() -> Steps {
+    pub(super) fn new<T: Element, F: FoldOp<T>>() -> Steps {
         Steps { scan: steps::<T, F, true>, fold: steps::<T, F, false> }
     }
 }
@@ -99,15 +99,15 @@ impl Steps {
 /// # Safety
 /// The steps and states are there, and the machine has AVX2.
 #[target_feature(enable = "avx2")]
-unsafe fn steps<T: Element, F: Fold<T>, const WRITE: bool>(block: *mut u8, n: usize, to: *mut u64) {
-    let (block, to) = (block.cast::<[T; EIGHT]>(), to.cast::<[F::State; EIGHT]>());
+unsafe fn steps<T: Element, F: FoldOp<T>, const WRITE: bool>(block: *mut u8, n: usize, to: *mut u64) {
+    let (block, to) = (block.cast::<[T; LINES]>(), to.cast::<[F::State; LINES]>());
     // SAFETY: the caller's promise, here and below.
     let mut states = unsafe { *to };
     for k in 0..n {
         // SAFETY: as above.
         unsafe {
             let mut row = block.add(k).read();
-            for j in 0..EIGHT {
+            for j in 0..LINES {
                 states[j] = F::step(states[j], row[j]);
                 if WRITE {
                     row[j] = F::result(states[j]);
@@ -150,31 +150,31 @@ pub(super) unsafe fn long(
 /// As for [`long`].
 #[target_feature(enable = "avx2")]
 unsafe fn blocks<T>(x: *const T, y: *mut T, way: Way, step: Step, write: bool, states: &mut States) {
-    debug_assert!(way.n >= EIGHT);
+    debug_assert!(way.n >= LINES);
     let n = way.n;
     let mut block = Block::<T>::new();
     let first = block.first();
     let mut done = 0;
     while done < n {
         // What is left, or as much of it as leaves eight elements at least.
-        let own = if n - done < STEPS { n - done } else { STEPS - EIGHT };
+        let own = if n - done < STEPS { n - done } else { STEPS - LINES };
         let mut k = 0;
         // SAFETY: blocks are inside of the lines by the caller's promise, and steps are read after they were written. The last eight
         // elements may begin with some that are there already, and are the same.
         unsafe {
             while k < own {
-                let from = k.min(own - EIGHT);
-                let at = if way.reverse { n - done - from - EIGHT } else { done + from };
-                way.read(x.add(at), first.add(from), EIGHT);
-                k += EIGHT;
+                let from = k.min(own - LINES);
+                let at = if way.reverse { n - done - from - LINES } else { done + from };
+                way.read(x.add(at), first.add(from), LINES);
+                k += LINES;
             }
             step(first.cast(), own, states.as_mut_ptr());
             k = 0;
             while write && k < own {
-                let from = k.min(own - EIGHT);
-                let at = if way.reverse { n - done - from - EIGHT } else { done + from };
-                way.write(first.add(from), y.add(at), EIGHT);
-                k += EIGHT;
+                let from = k.min(own - LINES);
+                let at = if way.reverse { n - done - from - LINES } else { done + from };
+                way.write(first.add(from), y.add(at), LINES);
+                k += LINES;
             }
         }
         done += own;
@@ -187,7 +187,7 @@ unsafe fn blocks<T>(x: *const T, y: *mut T, way: Way, step: Step, write: bool, s
 /// # Safety
 /// As for [`long`].
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn short<T: Element, F: Fold<T>>(
+pub(super) unsafe fn short<T: Element, F: FoldOp<T>>(
     x: *const u8,
     y: *mut u8,
     lines: usize,
@@ -196,20 +196,20 @@ pub(super) unsafe fn short<T: Element, F: Fold<T>>(
 ) {
     let (x, y) = (x.cast::<T>(), y.cast::<T>());
     // SAFETY: the caller's promise.
-    let start = [unsafe { *start.cast::<F::State>() }; EIGHT];
-    debug_assert!(lines > 0 && way.n > 0 && way.n <= EIGHT);
+    let start = [unsafe { *start.cast::<F::State>() }; LINES];
+    debug_assert!(lines > 0 && way.n > 0 && way.n <= LINES);
     let n = way.n;
     let mut block = Block::<T>::new();
     let mut line = 0;
     // SAFETY: blocks reach beyond the end of their last line, but not beyond that of all lines. The last lines go through memory in which a block has room.
     unsafe {
-        let mut room = [*x; EIGHT * EIGHT];
+        let mut room = [*x; LINES * LINES];
         let last = room.as_mut_ptr();
         // A walk backwards writes its other steps before these, and reads results from there.
-        block.first().cast::<T>().copy_from_nonoverlapping(last, EIGHT * EIGHT);
-        block.first().sub(EIGHT).cast::<T>().copy_from_nonoverlapping(last, EIGHT * EIGHT);
+        block.first().cast::<T>().copy_from_nonoverlapping(last, LINES * LINES);
+        block.first().sub(LINES).cast::<T>().copy_from_nonoverlapping(last, LINES * LINES);
         while line < lines {
-            let (left, inside) = (EIGHT.min(lines - line) * n, (lines - line) * n >= EIGHT * n + EIGHT);
+            let (left, inside) = (LINES.min(lines - line) * n, (lines - line) * n >= LINES * n + LINES);
             let (mut from, mut to) = (x.add(line * n), y.add(line * n));
             if !inside {
                 from.copy_to_nonoverlapping(last, left);
@@ -217,12 +217,12 @@ pub(super) unsafe fn short<T: Element, F: Fold<T>>(
             }
             way.read::<T>(from, block.first(), n);
             let mut states = start;
-            steps::<T, F, true>(block.first().cast(), EIGHT, (&raw mut states).cast());
+            steps::<T, F, true>(block.first().cast(), LINES, (&raw mut states).cast());
             way.write::<T>(block.first(), to, n);
             if !inside {
                 last.copy_to_nonoverlapping(y.add(line * n), left);
             }
-            line += EIGHT;
+            line += LINES;
         }
     }
 }

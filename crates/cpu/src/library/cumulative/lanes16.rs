@@ -3,16 +3,16 @@
 //! Blocks of eight elements of each line are transposed on the way in and on the way out. A result is rounded once: it is cut to an f32 whose
 //! last bit is set unless that was exact, from which the second rounding sees on which side of the middle it was.
 
-use super::{Isa, Raw};
+use super::{Isa, SharedPtr};
 use ir::DType;
 use ir::ops::ReduceKind;
 
 /// Lines that are walked along together.
-pub(super) const EIGHT: usize = 8;
+pub(super) const LINES: usize = 8;
 
 /// A walk along the lines that begin at some elements, so many elements each, forwards or backwards, from eight states of f64 to the last ones:
 /// `(operand, result)`, beginnings, elements, whether backwards, states. A fold alone writes no results.
-pub(super) type Walk = unsafe fn((Raw<u16>, Raw<u16>), [usize; EIGHT], usize, bool, *mut f64);
+pub(super) type Walk = unsafe fn((SharedPtr<u16>, SharedPtr<u16>), [usize; LINES], usize, bool, *mut f64);
 
 /// The walks that fold alone, and that write every result.
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ pub(super) fn walks(dtype: DType, kind: ReduceKind, isa: Isa) -> Option<Walks> {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{EIGHT, Raw, Walks};
+    use super::{LINES, SharedPtr, Walks};
     use std::arch::x86_64::*;
 
     pub(super) fn walks<const HALF: bool, const PRODUCT: bool>() -> Walks {
@@ -48,12 +48,12 @@ mod x86 {
 
     /// Rows become columns.
     #[target_feature(enable = "avx2")]
-    fn transposed(r: [__m128i; EIGHT]) -> [__m128i; EIGHT] {
-        let a: [__m128i; EIGHT] = std::array::from_fn(|i| match i % 2 {
+    fn transposed(r: [__m128i; LINES]) -> [__m128i; LINES] {
+        let a: [__m128i; LINES] = std::array::from_fn(|i| match i % 2 {
             0 => _mm_unpacklo_epi16(r[i / 2], r[i / 2 + 4]),
             _ => _mm_unpackhi_epi16(r[i / 2], r[i / 2 + 4]),
         });
-        let b: [__m128i; EIGHT] = std::array::from_fn(|i| match i % 2 {
+        let b: [__m128i; LINES] = std::array::from_fn(|i| match i % 2 {
             0 => _mm_unpacklo_epi16(a[i / 2], a[i / 2 + 4]),
             _ => _mm_unpackhi_epi16(a[i / 2], a[i / 2 + 4]),
         });
@@ -92,8 +92,8 @@ mod x86 {
     /// Elements of all lines are there to read and, if results are written, to write, by nobody else; lines may be one and the same.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,f16c")]
     unsafe fn walk<const HALF: bool, const PRODUCT: bool, const WRITE: bool>(
-        (x, y): (Raw<u16>, Raw<u16>),
-        starts: [usize; EIGHT],
+        (x, y): (SharedPtr<u16>, SharedPtr<u16>),
+        starts: [usize; LINES],
         len: usize,
         reverse: bool,
         states: *mut f64,
@@ -101,18 +101,18 @@ mod x86 {
         // SAFETY: lanes beyond a block are masked; the caller vouches for the others, and for eight states.
         unsafe {
             let mut state = _mm512_loadu_pd(states);
-            for first in (0..len).step_by(EIGHT) {
-                let n = EIGHT.min(len - first);
+            for first in (0..len).step_by(LINES) {
+                let n = LINES.min(len - first);
                 let at = if reverse { len - first - n } else { first };
-                let mask = (u8::MAX as u32 >> (EIGHT - n)) as __mmask8;
+                let mask = (u8::MAX as u32 >> (LINES - n)) as __mmask8;
                 let mut block = starts.map(|start| _mm_maskz_loadu_epi16(mask, x.at(start + at).cast::<i16>()));
                 block = transposed(block);
                 for step in 0..n {
                     let k = if reverse { n - 1 - step } else { step };
-                    let e = widened::<HALF>(block[k % EIGHT]);
+                    let e = widened::<HALF>(block[k % LINES]);
                     state = if PRODUCT { _mm512_mul_pd(state, e) } else { _mm512_add_pd(state, e) };
                     if WRITE {
-                        block[k % EIGHT] = rounded::<HALF>(state);
+                        block[k % LINES] = rounded::<HALF>(state);
                     }
                 }
                 if WRITE {

@@ -1,16 +1,16 @@
 //! A transform of several axes, step by step: each in bundles of lines, or with long lines as matrices, whichever is expected to be
 //! quicker; and the instruction set of each.
 
-use super::batched::{Kind, Step};
+use super::batched::{LineTransform, AxisStep};
 use super::factor_plan::choose;
-use super::four_step::{Line, LongLines, Phase};
+use super::four_step::{Line, FourStepFft, Phase};
 use super::load_store::Planes;
-use super::strided::{CYCLES, FarLines};
+use super::strided::{CYCLES, StridedFft};
 use super::twiddle::Real;
 use crate::gemm::Isa;
-use crate::library::along::Lines;
-use crate::library::{Machine, Raw, Routine, in_ranges};
-use crate::pool::Pool;
+use crate::library::along::AxisLines;
+use crate::library::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use crate::pool::ThreadPool;
 use compiler::Result;
 use ir::ops::{Fft, FftKind};
 use ir::{DType, Type};
@@ -21,7 +21,7 @@ const FEW_BUNDLES: usize = 4;
 
 /// Lines of a bundle: as many as there are lanes, or half of them where threads then end sooner. Lines don't see each other, so
 /// that bits are the same.
-fn balanced(lines: Lines, lanes: usize, machine: Machine) -> usize {
+fn balanced(lines: AxisLines, lanes: usize, machine: CpuContext) -> usize {
     let bundles = |lanes: usize| match lines.inner {
         1 => lines.outer.div_ceil(lanes),
         inner => lines.outer * inner.div_ceil(lanes),
@@ -35,10 +35,10 @@ fn balanced(lines: Lines, lanes: usize, machine: Machine) -> usize {
 }
 
 /// How an axis is transformed.
-enum Pass<T> {
-    Bundles(Step<T>),
-    Long(LongLines<T>),
-    Far(FarLines<T>),
+enum AxisPass<T> {
+    Batched(AxisStep<T>),
+    FourStep(FourStepFft<T>),
+    Strided(StridedFft<T>),
 }
 
 /// Floats with vectors.
@@ -47,7 +47,7 @@ trait Wide: Real {
     /// # Safety
     /// As for [`Step::bundle`], and the machine has the instruction set.
     unsafe fn bundles(
-        step: &Step<Self>,
+        step: &AxisStep<Self>,
         isa: Isa,
         range: Range<usize>,
         from: Planes<Self>,
@@ -56,7 +56,7 @@ trait Wide: Real {
     );
     /// # Safety
     /// As for [`LongLines::phase`], and the machine has the instruction set.
-    unsafe fn phase(lines: &LongLines<Self>, isa: Isa, phase: Phase, units: Range<usize>, line: Line<Self>);
+    unsafe fn phase(lines: &FourStepFft<Self>, isa: Isa, phase: Phase, units: Range<usize>, line: Line<Self>);
 }
 
 macro_rules! wide {
@@ -139,8 +139,8 @@ wide!(f32, __m512, __m256, 16, 8);
 wide!(f64, __m512d, __m256d, 8, 4);
 
 /// A transform of several axes, step by step.
-struct Bundled<T> {
-    steps: Vec<Pass<T>>,
+struct BatchedFft<T> {
+    steps: Vec<AxisPass<T>>,
     /// Elements of a plane that is kept between steps, where results can't be.
     between: usize,
     /// Elements of a worker's buffers.
@@ -152,19 +152,19 @@ struct Bundled<T> {
 }
 
 /// The routine of a transform that suits bundles.
-pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     if machine.isa == Isa::Portable || op.axes.is_empty() || args[0].numel() == 0 || outs[0].numel() == 0 {
         return None;
     }
     match args[0].dtype {
-        DType::F32 => Some(Box::new(Bundled::<f32>::new(op, args, outs, machine)?)),
-        DType::F64 => Some(Box::new(Bundled::<f64>::new(op, args, outs, machine)?)),
+        DType::F32 => Some(Box::new(BatchedFft::<f32>::new(op, args, outs, machine)?)),
+        DType::F64 => Some(Box::new(BatchedFft::<f64>::new(op, args, outs, machine)?)),
         _ => None,
     }
 }
 
-impl<T: Wide> Bundled<T> {
-    fn new(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) -> Option<Bundled<T>> {
+impl<T: Wide> BatchedFft<T> {
+    fn new(op: &Fft, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<BatchedFft<T>> {
         let (last, others) = op.axes.split_last()?;
         let back = matches!(op.kind, FftKind::InverseReal { .. });
         // The full side and the complex side, which are one unless the transform is real.
@@ -173,31 +173,31 @@ impl<T: Wide> Bundled<T> {
         let points: f64 = op.axes.iter().map(|&a| full.shape[a] as f64).product();
         let scale = if inverse { 1.0 / points } else { 1.0 };
         let lanes = T::lanes(machine.isa);
-        let pass = |kind: Kind, axis: usize, n: usize, factor: f64| {
-            let (lines, side) = (Lines::new(complex, axis), complex.shape[axis]);
+        let pass = |kind: LineTransform, axis: usize, n: usize, factor: f64| {
+            let (lines, side) = (AxisLines::new(complex, axis), complex.shape[axis]);
             let bundles = || {
                 let lanes = balanced(lines, lanes, machine);
-                Pass::Bundles(Step::new(kind, lines, side, n, factor, (lanes, machine.threads)))
+                AxisPass::Batched(AxisStep::new(kind, lines, side, n, factor, (lanes, machine.threads)))
             };
             let Some(choice) = choose(kind, n, lanes) else { return bundles() };
             // Lines that are turned are so twice.
             let turned = if lines.inner == 1 { 0.0 } else { CYCLES * n as f64 };
             let count = lines.outer * lines.inner;
-            if (choice.cycles + turned) * count as f64 >= Step::<T>::cycles(kind, lines, n, lanes) {
+            if (choice.cycles + turned) * count as f64 >= AxisStep::<T>::cycles(kind, lines, n, lanes) {
                 return bundles();
             }
-            let long = LongLines::new(kind, count, n, factor, choice, lanes, machine.threads);
+            let long = FourStepFft::new(kind, count, n, factor, choice, lanes, machine.threads);
             match lines.inner {
-                1 => Pass::Long(long),
-                inner => Pass::Far(FarLines { long, outer: lines.outer, inner }),
+                1 => AxisPass::FourStep(long),
+                inner => AxisPass::Strided(StridedFft { long, outer: lines.outer, inner }),
             }
         };
         let mut steps = vec![];
-        let step = |axis: usize, factor: f64| pass(Kind::Complex { inverse }, axis, complex.shape[axis], factor);
+        let step = |axis: usize, factor: f64| pass(LineTransform::Complex { inverse }, axis, complex.shape[axis], factor);
         let kind = match op.kind {
-            FftKind::Real => Kind::Real,
-            FftKind::InverseReal { .. } => Kind::Back,
-            _ => Kind::Complex { inverse },
+            FftKind::Real => LineTransform::Real,
+            FftKind::InverseReal { .. } => LineTransform::InverseReal,
+            _ => LineTransform::Complex { inverse },
         };
         let own = pass(kind, *last, full.shape[*last], scale);
         if back {
@@ -211,14 +211,14 @@ impl<T: Wide> Bundled<T> {
                 steps.push(step(a, 1.0));
             }
         }
-        let bundles = |p: &Pass<T>| if let Pass::Bundles(s) = p { s.scratch() * 2 * s.lanes } else { 0 };
-        let long = |p: &Pass<T>| match p {
-            Pass::Long(lines) => lines.scratch(),
-            Pass::Far(lines) => lines.scratch(),
-            Pass::Bundles(_) => 0,
+        let bundles = |p: &AxisPass<T>| if let AxisPass::Batched(s) = p { s.scratch() * 2 * s.lanes } else { 0 };
+        let long = |p: &AxisPass<T>| match p {
+            AxisPass::FourStep(lines) => lines.scratch(),
+            AxisPass::Strided(lines) => lines.scratch(),
+            AxisPass::Batched(_) => 0,
         };
-        let most = |f: &dyn Fn(&Pass<T>) -> usize| steps.iter().map(f).max();
-        Some(Bundled {
+        let most = |f: &dyn Fn(&AxisPass<T>) -> usize| steps.iter().map(f).max();
+        Some(BatchedFft {
             between: if back && steps.len() > 1 { complex.numel().next_multiple_of(16) } else { 0 },
             each: most(&bundles)?,
             long: most(&long)?,
@@ -229,19 +229,19 @@ impl<T: Wide> Bundled<T> {
     }
 }
 
-impl<T: Wide> Routine for Bundled<T> {
+impl<T: Wide> OpRoutine for BatchedFft<T> {
     fn scratch_bytes(&self) -> usize {
         (2 * self.between + self.long.max(self.each * self.threads)) * size_of::<T>()
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let scratch = scratch.cast::<T>();
-        let plane = |p: Option<*mut u8>| Raw(p.unwrap_or(std::ptr::null_mut()).cast::<T>());
+        let plane = |p: Option<*mut u8>| SharedPtr(p.unwrap_or(std::ptr::null_mut()).cast::<T>());
         let input =
             Planes { re: plane(args.first().map(|p| p.cast_mut())), im: plane(args.get(1).map(|p| p.cast_mut())) };
         let output = Planes { re: plane(outs.first().copied()), im: plane(outs.get(1).copied()) };
-        let between = Planes { re: Raw(scratch), im: Raw(scratch.wrapping_add(self.between)) };
-        let own = Raw(scratch.wrapping_add(2 * self.between));
+        let between = Planes { re: SharedPtr(scratch), im: SharedPtr(scratch.wrapping_add(self.between)) };
+        let own = SharedPtr(scratch.wrapping_add(2 * self.between));
         let last = self.steps.len() - 1;
         for (i, step) in self.steps.iter().enumerate() {
             let from = match i {
@@ -251,13 +251,13 @@ impl<T: Wide> Routine for Bundled<T> {
             };
             let to = if self.between > 0 && i < last { between } else { output };
             let step = match step {
-                Pass::Bundles(step) => step,
-                Pass::Long(lines) => {
+                AxisPass::Batched(step) => step,
+                AxisPass::FourStep(lines) => {
                     // SAFETY: planes are those of the step; a line is read before it is written.
                     unsafe { lines.run(pool, self.isa, from, to, own, T::phase) };
                     continue;
                 }
-                Pass::Far(lines) => {
+                AxisPass::Strided(lines) => {
                     // SAFETY: as above.
                     unsafe { lines.run(pool, self.isa, (from, to), own, T::phase) };
                     continue;

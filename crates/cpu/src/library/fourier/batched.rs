@@ -5,47 +5,47 @@
 //! even length is transformed as a complex one of half the length, its even and odd elements together, and taken apart with
 //! the roots of unity. Lines never meet: what one of them holds, a NaN say, stays there.
 
-use super::lanes::{Finish, Lane, Number, Seats, Way, plus, root, times};
+use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, TransformBuffers, plus, root, times};
 use super::load_store::{Place, Planes, Shuffle, TILE, read, write};
-use super::real_lines::{RealPlan, RealWay, real_cost};
-use super::stockham::{Plan, cost};
-use crate::library::along::Lines;
+use super::real_lines::{RealPlan, RealBuffers, real_cost};
+use super::stockham::{StockhamPlan, cost};
+use crate::library::along::AxisLines;
 
 /// What a step over one axis does to its lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LineTransform {
     Complex {
         inverse: bool,
     },
     /// From real lines to half their spectrum, or back.
     Real,
-    Back,
+    InverseReal,
 }
 
 /// Bytes of the second cache.
-pub(super) const SECOND_CACHE: usize = 1 << 20;
+pub(super) const L2_BYTES: usize = 1 << 20;
 /// Bytes after which the first cache keeps lines in the same place, or nearly.
 const SAME_PLACE: usize = 2048;
 
 /// How much slower passes are over lines of a length in vectors of so many bytes if both buffers are not in the second cache.
 pub(super) fn slower(n: usize, vector: usize) -> f64 {
     match 4 * n * vector {
-        0..=SECOND_CACHE => 1.0,
-        bytes if bytes < 2 * SECOND_CACHE => 1.4,
+        0..=L2_BYTES => 1.0,
+        bytes if bytes < 2 * L2_BYTES => 1.4,
         _ => 2.5,
     }
 }
 
 /// A step over one axis.
-pub(super) struct Step<T> {
-    pub(super) kind: Kind,
+pub(super) struct AxisStep<T> {
+    pub(super) kind: LineTransform,
     pub(super) outer: usize,
     pub(super) inner: usize,
     /// Elements of a line, as it is read and as it is written, and of the real one.
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) real: usize,
-    pub(super) plan: Plan<T>,
+    pub(super) plan: StockhamPlan<T>,
     /// Roots of the whole length, where a real line is halved.
     roots: Vec<T>,
     /// The plan of real lines of an odd length.
@@ -68,45 +68,45 @@ pub(super) enum Block {
     Columns(usize),
 }
 
-impl<T: Number> Step<T> {
+impl<T: FftFloat> AxisStep<T> {
     pub(super) fn new(
-        kind: Kind,
-        lines: Lines,
+        kind: LineTransform,
+        lines: AxisLines,
         side: usize,
         real: usize,
         factor: f64,
         (lanes, threads): (usize, usize),
-    ) -> Step<T> {
-        let halved = kind != Kind::Complex { inverse: false }
-            && kind != Kind::Complex { inverse: true }
+    ) -> AxisStep<T> {
+        let halved = kind != LineTransform::Complex { inverse: false }
+            && kind != LineTransform::Complex { inverse: true }
             && real.is_multiple_of(2);
         let n = match kind {
-            Kind::Complex { .. } => side,
+            LineTransform::Complex { .. } => side,
             _ if halved => real / 2,
             _ => real,
         };
-        let complex = matches!(kind, Kind::Complex { .. });
+        let complex = matches!(kind, LineTransform::Complex { .. });
         let odd = (!complex && !halved).then(|| RealPlan::new(n));
-        let plan = Plan::new(if odd.is_some() { 1 } else { n });
+        let plan = StockhamPlan::new(if odd.is_some() { 1 } else { n });
         let roots = match halved {
             true => (0..=n).flat_map(|k| <[f64; 2]>::from(root(k, real))).map(T::from_f64).collect(),
             false => vec![],
         };
-        let factor = if halved && kind == Kind::Back { 2.0 * factor } else { factor };
+        let factor = if halved && kind == LineTransform::InverseReal { 2.0 * factor } else { factor };
         let factor = T::from_f64(factor);
         let (outer, inner) = (lines.outer, lines.inner);
-        let source = if kind == Kind::Real { real } else { side };
-        let target = if kind == Kind::Back { real } else { side };
+        let source = if kind == LineTransform::Real { real } else { side };
+        let target = if kind == LineTransform::InverseReal { real } else { side };
         let shuffle = |n: usize, back: bool| if inner == 1 { Shuffle::new(n, lanes, back) } else { None };
         let shuffles = [shuffle(source, false), shuffle(target, true)];
-        Step { kind, outer, inner, from: side, to: side, real, plan, roots, odd, factor, lanes, shuffles, block: None }
+        AxisStep { kind, outer, inner, from: side, to: side, real, plan, roots, odd, factor, lanes, shuffles, block: None }
             .blocked(threads)
     }
 
     /// Cycles that all lines are expected to take.
-    pub(super) fn cycles(kind: Kind, lines: Lines, real: usize, lanes: usize) -> f64 {
+    pub(super) fn cycles(kind: LineTransform, lines: AxisLines, real: usize, lanes: usize) -> f64 {
         let (n, each) = match kind {
-            Kind::Complex { .. } => (real, cost(real) + 24.0),
+            LineTransform::Complex { .. } => (real, cost(real) + 24.0),
             _ if real.is_multiple_of(2) => (real / 2, cost(real / 2) + 36.0),
             _ => (real, real_cost(real) + 18.0),
         };
@@ -136,7 +136,7 @@ impl<T: Number> Step<T> {
 
     /// Work, as threads share it.
     pub(super) fn work(&self) -> usize {
-        let each = if matches!(self.kind, Kind::Complex { .. }) { 8 } else { 4 };
+        let each = if matches!(self.kind, LineTransform::Complex { .. }) { 8 } else { 4 };
         self.outer * self.inner * self.real * each
     }
 
@@ -166,7 +166,7 @@ impl<T: Number> Step<T> {
     /// # Safety
     /// Planes are those of the step, `x` and `y` have room for [`Step::elements`], and nobody else has the bundle.
     #[inline(always)]
-    pub(super) unsafe fn bundle<V: Lane<Elem = T>>(&self, bundle: usize, from: Planes<T>, to: Planes<T>, x: *mut T) {
+    pub(super) unsafe fn bundle<V: FftVector<Elem = T>>(&self, bundle: usize, from: Planes<T>, to: Planes<T>, x: *mut T) {
         if self.block.is_some() {
             // SAFETY: the caller's promise.
             return unsafe { self.run_block::<V>(bundle, from, to, x) };
@@ -174,9 +174,9 @@ impl<T: Number> Step<T> {
         let y = x.wrapping_add(self.elements() * 2 * V::LANES);
         let z = y.wrapping_add(self.elements() * 2 * V::LANES);
         let (source, target) = (self.place(bundle, self.source()), self.place(bundle, self.target()));
-        let (own, home) = (Seats::buffer::<V>(x), Seats::buffer::<V>(self.plan.home(x, y)));
-        let (finish, factor) = (Finish::Factor(self.factor), self.factor);
-        let complex = matches!(self.kind, Kind::Complex { .. });
+        let (own, home) = (LinePointers::buffer::<V>(x), LinePointers::buffer::<V>(self.plan.result_buffer(x, y)));
+        let (finish, factor) = (FinalScale::Factor(self.factor), self.factor);
+        let complex = matches!(self.kind, LineTransform::Complex { .. });
         // What lies as vectors already is read, and written, where it is.
         let direct = complex && source.line == 1 && source.count == V::LANES;
         // SAFETY: the caller's promise; every place is inside of its plane or buffer.
@@ -184,47 +184,47 @@ impl<T: Number> Step<T> {
             // Moves are written out: with a loop over both planes they take a sixth longer. Real lines are vector after vector: the even
             // elements of halved ones are real parts, the odd ones imaginary parts.
             match self.kind {
-                Kind::Complex { .. } if !direct => {
+                LineTransform::Complex { .. } if !direct => {
                     self.read::<V>(from.re.at(source.at), source, x, 2 * V::LANES);
                     self.read::<V>(from.im.at(source.at), source, x.add(V::LANES), 2 * V::LANES);
                 }
-                Kind::Complex { .. } => {}
-                Kind::Real => self.read::<V>(from.re.at(source.at), source, x, V::LANES),
-                Kind::Back => {
+                LineTransform::Complex { .. } => {}
+                LineTransform::Real => self.read::<V>(from.re.at(source.at), source, x, V::LANES),
+                LineTransform::InverseReal => {
                     self.read::<V>(from.re.at(source.at), source, y, 2 * V::LANES);
                     self.read::<V>(from.im.at(source.at), source, y.add(V::LANES), 2 * V::LANES);
                 }
             }
             let (last, parts) = match (self.kind, &self.odd) {
-                (Kind::Complex { inverse }, _) => {
+                (LineTransform::Complex { inverse }, _) => {
                     let (from, to) = if direct { (from.seats(source), to.seats(target)) } else { (own, home) };
                     let (from, to) = (from.exchanged(inverse), to.exchanged(inverse));
-                    V::transform(&self.plan, Way { from, to, x, y, z, finish });
+                    V::transform(&self.plan, TransformBuffers { from, to, x, y, z, finish });
                     (home.re, if direct { 0 } else { 2 })
                 }
-                (Kind::Real, Some(plan)) => {
-                    let spectrum = Seats::buffer::<V>(y);
-                    V::real(plan, RealWay { back: false, real: x, step: V::LANES, spectrum, factor, z });
+                (LineTransform::Real, Some(plan)) => {
+                    let spectrum = LinePointers::buffer::<V>(y);
+                    V::real(plan, RealBuffers { back: false, real: x, step: V::LANES, spectrum, factor, z });
                     (y, 2)
                 }
-                (Kind::Real, None) => {
-                    V::transform(&self.plan, Way { from: own, to: home, x, y, z, finish });
+                (LineTransform::Real, None) => {
+                    V::transform(&self.plan, TransformBuffers { from: own, to: home, x, y, z, finish });
                     // The other one of the buffers.
-                    let other = Seats::buffer::<V>(self.plan.home(y, x));
+                    let other = LinePointers::buffer::<V>(self.plan.result_buffer(y, x));
                     self.untangle::<V>(home, other);
                     (other.re, 2)
                 }
-                (Kind::Back, odd) => {
+                (LineTransform::InverseReal, odd) => {
                     // What a real signal's spectrum can't hold is ignored.
-                    let (spectrum, zero) = (Seats::buffer::<V>(y), V::splat(T::default()));
+                    let (spectrum, zero) = (LinePointers::buffer::<V>(y), V::splat(T::default()));
                     zero.store(spectrum.im);
                     if let Some(plan) = odd {
-                        V::real(plan, RealWay { back: true, real: x, step: V::LANES, spectrum, factor, z });
+                        V::real(plan, RealBuffers { back: true, real: x, step: V::LANES, spectrum, factor, z });
                         (x, 1)
                     } else {
                         zero.store(spectrum.im.add((self.from - 1) * spectrum.step));
-                        self.together::<V>(spectrum, own);
-                        V::transform(&self.plan, Way { from: own, to: home.exchanged(true), x, y, z, finish });
+                        self.merge_spectrum::<V>(spectrum, own);
+                        V::transform(&self.plan, TransformBuffers { from: own, to: home.exchanged(true), x, y, z, finish });
                         (home.re, 1)
                     }
                 }
@@ -242,7 +242,7 @@ impl<T: Number> Step<T> {
 
     /// Reads a bundle's lines into vectors.
     #[inline(always)]
-    unsafe fn read<V: Lane<Elem = T>>(&self, from: *const T, place: Place, to: *mut T, step: usize) {
+    unsafe fn read<V: FftVector<Elem = T>>(&self, from: *const T, place: Place, to: *mut T, step: usize) {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.shuffles[0] {
@@ -254,7 +254,7 @@ impl<T: Number> Step<T> {
 
     /// Writes a bundle's lines.
     #[inline(always)]
-    unsafe fn write<V: Lane<Elem = T>>(&self, from: *const T, step: usize, to: *mut T, place: Place) {
+    unsafe fn write<V: FftVector<Elem = T>>(&self, from: *const T, step: usize, to: *mut T, place: Place) {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.shuffles[1] {
@@ -266,16 +266,16 @@ impl<T: Number> Step<T> {
 
     /// Elements from one line to the next, as it is read and as it is written.
     pub(super) fn source(&self) -> usize {
-        if self.kind == Kind::Real { self.real } else { self.from }
+        if self.kind == LineTransform::Real { self.real } else { self.from }
     }
 
     pub(super) fn target(&self) -> usize {
-        if self.kind == Kind::Back { self.real } else { self.to }
+        if self.kind == LineTransform::InverseReal { self.real } else { self.to }
     }
 
     /// The spectrum of real lines from the transform of their halves.
     #[inline(always)]
-    pub(super) unsafe fn untangle<V: Lane<Elem = T>>(&self, z: Seats<T>, to: Seats<T>) {
+    pub(super) unsafe fn untangle<V: FftVector<Elem = T>>(&self, z: LinePointers<T>, to: LinePointers<T>) {
         let h = self.plan.n;
         // SAFETY: the caller vouches for `h` elements, and for one more at `to`.
         unsafe {
@@ -294,7 +294,7 @@ impl<T: Number> Step<T> {
 
     /// The transform of real lines' halves from their spectrum, both parts exchanged.
     #[inline(always)]
-    pub(super) unsafe fn together<V: Lane<Elem = T>>(&self, spectrum: Seats<T>, to: Seats<T>) {
+    pub(super) unsafe fn merge_spectrum<V: FftVector<Elem = T>>(&self, spectrum: LinePointers<T>, to: LinePointers<T>) {
         let h = self.plan.n;
         // SAFETY: the caller vouches for `h + 1` elements, and for `h` at `to`.
         unsafe {

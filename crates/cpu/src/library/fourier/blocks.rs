@@ -3,10 +3,10 @@
 //! Where lines beside each other are fewer than lanes, those of as many places further out as there are lanes are turned as if they were one
 //! line. Where rows are long, each is a page of its own, and the columns of several bundles are read from it at once.
 
-use super::batched::{Block, Kind, SECOND_CACHE, Step};
-use super::lanes::{Finish, Lane, Number, Seats, Way};
+use super::batched::{Block, LineTransform, L2_BYTES, AxisStep};
+use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, TransformBuffers};
 use super::load_store::Planes;
-use super::real_lines::RealWay;
+use super::real_lines::RealBuffers;
 use crate::thresholds::Threshold;
 
 /// Bundles of columns that are read at once, at most.
@@ -20,20 +20,20 @@ pub(super) const THRESHOLDS: &[Threshold] = &[Threshold::new(
     "bytes of a plane's rows: from here several bundles of columns are read at once",
 )];
 
-impl<T: Number> Step<T> {
+impl<T: FftFloat> AxisStep<T> {
     /// With blocks, if they are quicker.
-    pub(super) fn blocked(mut self, threads: usize) -> Step<T> {
+    pub(super) fn blocked(mut self, threads: usize) -> AxisStep<T> {
         let bytes = |many: usize| self.elements() * many * 2 * self.lanes * size_of::<T>();
-        let complex = matches!(self.kind, Kind::Complex { .. });
+        let complex = matches!(self.kind, LineTransform::Complex { .. });
         let (inner, outer, lanes) = (self.inner, self.outer, self.lanes);
-        if inner > 1 && inner < lanes && 2 * bytes(inner) <= SECOND_CACHE {
+        if inner > 1 && inner < lanes && 2 * bytes(inner) <= L2_BYTES {
             // Lines that there are in a vector, either way.
             let (beside, out) = (inner, outer.div_ceil(outer.div_ceil(lanes)));
             let half = |n: usize| if n <= lanes / 2 { 2 * n } else { n };
             let enough = outer.div_ceil(lanes) >= threads;
             self.block = (enough && half(out) > half(beside)).then_some(Block::Turned);
         } else if complex && inner >= 2 * lanes && self.from * inner * size_of::<T>() >= MANY_PAGES {
-            let many = (2..=TOGETHER).rev().find(|&m| bytes(m) <= SECOND_CACHE / 2 && inner >= m * lanes * threads);
+            let many = (2..=TOGETHER).rev().find(|&m| bytes(m) <= L2_BYTES / 2 && inner >= m * lanes * threads);
             self.block = many.map(Block::Columns);
         }
         self
@@ -41,7 +41,7 @@ impl<T: Number> Step<T> {
 
     /// Complex elements of what is read, and of what is written if that is elsewhere.
     pub(super) fn block_elements(&self) -> usize {
-        let both = if matches!(self.kind, Kind::Complex { .. }) { 1 } else { 2 };
+        let both = if matches!(self.kind, LineTransform::Complex { .. }) { 1 } else { 2 };
         match self.block {
             None => 0,
             Some(Block::Turned) => both * self.elements() * self.inner,
@@ -52,17 +52,17 @@ impl<T: Number> Step<T> {
     /// # Safety
     /// As for [`Step::bundle`].
     #[inline(always)]
-    pub(super) unsafe fn run_block<V: Lane<Elem = T>>(&self, bundle: usize, from: Planes<T>, to: Planes<T>, a: *mut T) {
+    pub(super) unsafe fn run_block<V: FftVector<Elem = T>>(&self, bundle: usize, from: Planes<T>, to: Planes<T>, a: *mut T) {
         let l = V::LANES;
         let x = a.wrapping_add(self.block_elements() * 2 * l);
         let [y, z] = [1, 2].map(|i| x.wrapping_add(i * self.elements() * 2 * l));
         let (source, target) = (self.place(bundle, self.source()), self.place(bundle, self.target()));
-        let (finish, factor) = (Finish::Factor(self.factor), self.factor);
-        let home = Seats::buffer::<V>(self.plan.home(x, y));
-        let all = Seats::buffer::<V>(a);
+        let (finish, factor) = (FinalScale::Factor(self.factor), self.factor);
+        let home = LinePointers::buffer::<V>(self.plan.result_buffer(x, y));
+        let all = LinePointers::buffer::<V>(a);
         // SAFETY: the caller's promise; every place is inside of its plane or buffer.
         unsafe {
-            if let (Some(Block::Columns(many)), Kind::Complex { inverse }) = (self.block, self.kind) {
+            if let (Some(Block::Columns(many)), LineTransform::Complex { inverse }) = (self.block, self.kind) {
                 let lines = source.count;
                 let vectors = lines.div_ceil(l);
                 for (plane, own) in [(from.re, all.re), (from.im, all.im)] {
@@ -75,8 +75,8 @@ impl<T: Number> Step<T> {
                     }
                 }
                 for i in 0..vectors {
-                    let own = all.every(i, many).exchanged(inverse);
-                    V::transform(&self.plan, Way { from: own, to: own, x, y, z, finish });
+                    let own = all.every_nth(i, many).exchanged(inverse);
+                    V::transform(&self.plan, TransformBuffers { from: own, to: own, x, y, z, finish });
                 }
                 for (plane, own) in [(to.re, all.re), (to.im, all.im)] {
                     for k in 0..self.to {
@@ -93,17 +93,17 @@ impl<T: Number> Step<T> {
             let b = a.wrapping_add(self.elements() * many * 2 * l);
             let (n_from, n_to) = (self.source() * many, self.target() * many);
             match self.kind {
-                Kind::Real => V::read(from.re.at(source.at), source, n_from, a, l),
+                LineTransform::Real => V::read(from.re.at(source.at), source, n_from, a, l),
                 _ => {
                     V::read(from.re.at(source.at), source, n_from, a, 2 * l);
                     V::read(from.im.at(source.at), source, n_from, a.add(l), 2 * l);
                 }
             }
             for i in 0..many {
-                let (own, result) = (all.every(i, many), Seats::buffer::<V>(b).every(i, many));
+                let (own, result) = (all.every_nth(i, many), LinePointers::buffer::<V>(b).every_nth(i, many));
                 // Where element `i` of all halves of real lines is.
-                let halves = |p: *mut T| Seats { re: p.add(i * l), im: p.add((many + i) * l), step: 2 * many * l };
-                let way = |back: bool, real: *mut T, spectrum: Seats<T>| RealWay {
+                let halves = |p: *mut T| LinePointers { re: p.add(i * l), im: p.add((many + i) * l), step: 2 * many * l };
+                let way = |back: bool, real: *mut T, spectrum: LinePointers<T>| RealBuffers {
                     back,
                     real: real.add(i * l),
                     step: many * l,
@@ -112,16 +112,16 @@ impl<T: Number> Step<T> {
                     z,
                 };
                 match (self.kind, &self.odd) {
-                    (Kind::Complex { inverse }, _) => {
+                    (LineTransform::Complex { inverse }, _) => {
                         let own = own.exchanged(inverse);
-                        V::transform(&self.plan, Way { from: own, to: own, x, y, z, finish });
+                        V::transform(&self.plan, TransformBuffers { from: own, to: own, x, y, z, finish });
                     }
-                    (Kind::Real, Some(plan)) => V::real(plan, way(false, a, result)),
-                    (Kind::Real, None) => {
-                        V::transform(&self.plan, Way { from: halves(a), to: home, x, y, z, finish });
+                    (LineTransform::Real, Some(plan)) => V::real(plan, way(false, a, result)),
+                    (LineTransform::Real, None) => {
+                        V::transform(&self.plan, TransformBuffers { from: halves(a), to: home, x, y, z, finish });
                         self.untangle::<V>(home, result);
                     }
-                    (Kind::Back, odd) => {
+                    (LineTransform::InverseReal, odd) => {
                         // What a real signal's spectrum can't hold is ignored.
                         let zero = V::splat(T::default());
                         zero.store(own.im);
@@ -129,17 +129,17 @@ impl<T: Number> Step<T> {
                             V::real(plan, way(true, b, own));
                         } else {
                             zero.store(own.im.add((self.from - 1) * own.step));
-                            self.together::<V>(own, Seats::buffer::<V>(x));
+                            self.merge_spectrum::<V>(own, LinePointers::buffer::<V>(x));
                             let to = halves(b).exchanged(true);
-                            V::transform(&self.plan, Way { from: Seats::buffer::<V>(x), to, x, y, z, finish });
+                            V::transform(&self.plan, TransformBuffers { from: LinePointers::buffer::<V>(x), to, x, y, z, finish });
                         }
                     }
                 }
             }
             match self.kind {
-                Kind::Back => V::write(b, l, to.re.at(target.at), target, n_to),
+                LineTransform::InverseReal => V::write(b, l, to.re.at(target.at), target, n_to),
                 kind => {
-                    let last = if kind == Kind::Real { b } else { a };
+                    let last = if kind == LineTransform::Real { b } else { a };
                     V::write(last, 2 * l, to.re.at(target.at), target, n_to);
                     V::write(last.add(l), 2 * l, to.im.at(target.at), target, n_to);
                 }

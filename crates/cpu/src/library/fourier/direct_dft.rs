@@ -2,10 +2,10 @@
 //!
 //! As many results at a time as there are registers for. Real ones need half the products, and so do those whose result is real.
 
-use super::lanes::{Finish, Lane, Number, Seats, Z, and, less, number, plus, quarter, root, times};
+use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, Z, and, minus, number, plus, quarter, root, times};
 
 /// Cosines and sines for `k` from 1 to half of `r`, for each of them for `j` from 1 to half of `r`.
-pub(super) fn table<T: Number>(r: usize) -> Vec<T> {
+pub(super) fn table<T: FftFloat>(r: usize) -> Vec<T> {
     let pair = |k: usize, j: usize| {
         let (cos, sin) = root(k * j % r, r);
         [T::from_f64(cos), T::from_f64(-sin)]
@@ -16,26 +16,26 @@ pub(super) fn table<T: Number>(r: usize) -> Vec<T> {
 
 /// One of the passes of a transform: radix, elements of a line, lines that are interleaved.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct PassShape {
     pub(super) r: usize,
     pub(super) m: usize,
     pub(super) s: usize,
 }
 
-impl Shape {
+impl PassShape {
     /// Element `j` of the result of group `(p, q)`, on its way: turned, or finished where the pass is the last.
     ///
     /// # Safety
     /// The element is there, and so are the turns.
     #[inline(always)]
-    pub(super) unsafe fn put<V: Lane>(
+    pub(super) unsafe fn put<V: FftVector>(
         self,
-        y: Seats<V::Elem>,
+        y: LinePointers<V::Elem>,
         (p, q): (usize, usize),
         j: usize,
         z: Z<V>,
         turns: *const V::Elem,
-        finish: Option<Finish<V::Elem>>,
+        finish: Option<FinalScale<V::Elem>>,
     ) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -55,9 +55,9 @@ impl Shape {
 /// # Safety
 /// `half` sums and differences are there, and a table.
 #[inline(always)]
-unsafe fn results<V: Lane, const K: usize>(
+unsafe fn mirrored_results<V: FftVector, const K: usize>(
     first: Z<V>,
-    (sums, differences): (Seats<V::Elem>, Seats<V::Elem>),
+    (sums, differences): (LinePointers<V::Elem>, LinePointers<V::Elem>),
     half: usize,
     k: usize,
     table: *const V::Elem,
@@ -84,18 +84,18 @@ unsafe fn results<V: Lane, const K: usize>(
 /// # Safety
 /// `m·s` elements are on both sides, and `r` in `z`.
 #[inline(always)]
-pub(super) unsafe fn odd<V: Lane>(
-    x: Seats<V::Elem>,
-    y: Seats<V::Elem>,
-    shape: Shape,
+pub(super) unsafe fn odd_radix_pass<V: FftVector>(
+    x: LinePointers<V::Elem>,
+    y: LinePointers<V::Elem>,
+    shape: PassShape,
     (table, turns): (*const V::Elem, *const V::Elem),
-    finish: Option<Finish<V::Elem>>,
+    finish: Option<FinalScale<V::Elem>>,
     z: *mut V::Elem,
 ) {
-    let Shape { r, m, s } = shape;
+    let PassShape { r, m, s } = shape;
     let (each, half) = (m / r, r / 2);
-    let sums = Seats::buffer::<V>(z);
-    let differences = sums.every(half, 1);
+    let sums = LinePointers::buffer::<V>(z);
+    let differences = sums.every_nth(half, 1);
     for p in 0..each {
         for q in 0..s {
             // SAFETY: the caller's promise.
@@ -107,13 +107,13 @@ pub(super) unsafe fn odd<V: Lane>(
                     let (a, b) = (x.get::<V>(q + s * (p + j * each)), x.get::<V>(q + s * (p + (r - j) * each)));
                     let sum = plus(a, b);
                     sums.put(j - 1, sum);
-                    differences.put(j - 1, less(a, b));
+                    differences.put(j - 1, minus(a, b));
                     all = plus(all, sum);
                 }
                 shape.put(y, at, 0, all, turns, finish);
                 let mut k = 1;
                 while V::MANY && k + 3 <= half {
-                    let four = results::<V, 4>(first, (sums, differences), half, k, table);
+                    let four = mirrored_results::<V, 4>(first, (sums, differences), half, k, table);
                     for (i, (even, odd)) in four.into_iter().enumerate() {
                         let [a, b] = quarter(even, odd);
                         shape.put(y, at, k + i, a, turns, finish);
@@ -122,7 +122,7 @@ pub(super) unsafe fn odd<V: Lane>(
                     k += 4;
                 }
                 while k < half {
-                    let two = results::<V, 2>(first, (sums, differences), half, k, table);
+                    let two = mirrored_results::<V, 2>(first, (sums, differences), half, k, table);
                     for (i, (even, odd)) in two.into_iter().enumerate() {
                         let [a, b] = quarter(even, odd);
                         shape.put(y, at, k + i, a, turns, finish);
@@ -131,7 +131,7 @@ pub(super) unsafe fn odd<V: Lane>(
                     k += 2;
                 }
                 if k == half {
-                    let [(even, odd)] = results::<V, 1>(first, (sums, differences), half, k, table);
+                    let [(even, odd)] = mirrored_results::<V, 1>(first, (sums, differences), half, k, table);
                     let [a, b] = quarter(even, odd);
                     shape.put(y, at, k, a, turns, finish);
                     shape.put(y, at, r - k, b, turns, finish);
@@ -146,7 +146,7 @@ pub(super) unsafe fn odd<V: Lane>(
 /// # Safety
 /// `half` sums and differences are there, vector after vector, and a table.
 #[inline(always)]
-pub(super) unsafe fn real_results<V: Lane, const K: usize>(
+pub(super) unsafe fn real_results<V: FftVector, const K: usize>(
     first: V,
     (sums, differences): (*const V::Elem, *const V::Elem),
     half: usize,

@@ -1,6 +1,6 @@
 //! Which matrix a long line is, by the cycles that its columns and rows are expected to take.
 
-use super::batched::{Kind, slower};
+use super::batched::{LineTransform, slower};
 use super::real_lines::real_cost;
 use super::stockham::cost;
 use crate::thresholds::Threshold;
@@ -13,7 +13,7 @@ pub(super) const THRESHOLDS: &[Threshold] =
 
 /// Factors of a length as a matrix, and cycles for a line.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct FactorPlan {
     pub(super) n1: usize,
     pub(super) n2: usize,
     cycles: f64,
@@ -23,27 +23,27 @@ pub(super) struct Shape {
 const VECTOR: usize = 64;
 
 /// The best matrix of a length, of equally good ones that with the nearest sides; `real` if its columns are.
-fn matrix(n: usize, lanes: usize, real: bool) -> Shape {
-    let one = Shape { n1: 1, n2: n, cycles: f64::INFINITY };
+fn matrix(n: usize, lanes: usize, real: bool) -> FactorPlan {
+    let one = FactorPlan { n1: 1, n2: n, cycles: f64::INFINITY };
     let pairs = (2..=n.isqrt()).rev().filter(|m| n.is_multiple_of(*m)).flat_map(|m| [(m, n / m), (n / m, m)]);
     let shape = |(n1, n2): (usize, usize)| {
         let (columns, rows) = if real { (real_cost(n1) + 10.0, n1 / 2 + 1) } else { (cost(n1) + 10.0, n1) };
         let columns = (n2.div_ceil(lanes) * n1) as f64 * columns * slower(n1, VECTOR);
         let rows = (rows.div_ceil(lanes) * n2) as f64 * (cost(n2) + 18.0) * slower(n2, VECTOR);
-        Shape { n1, n2, cycles: columns + rows }
+        FactorPlan { n1, n2, cycles: columns + rows }
     };
     pairs.map(shape).fold(one, |best, s| if s.cycles < best.cycles { s } else { best })
 }
 
 /// The best matrix for a convolution with a chirp.
-fn chirp_matrix(n: usize, lanes: usize) -> Shape {
+fn chirp_matrix(n: usize, lanes: usize) -> FactorPlan {
     let least = (2 * n - 1).div_ceil(lanes);
-    let mut best = Shape { n1: 1, n2: 1, cycles: f64::INFINITY };
+    let mut best = FactorPlan { n1: 1, n2: 1, cycles: f64::INFINITY };
     for odd in [1, 3, 5, 7, 9, 15, 21, 25, 27, 35, 45, 75] {
         let points = odd * least.div_ceil(odd).next_power_of_two() * lanes;
         let own = matrix(points, lanes, false);
         let cycles = 2.0 * own.cycles + 8.0 * (n / lanes) as f64;
-        best = if cycles < best.cycles { Shape { cycles, ..own } } else { best };
+        best = if cycles < best.cycles { FactorPlan { cycles, ..own } } else { best };
     }
     best
 }
@@ -53,7 +53,7 @@ fn chirp_matrix(n: usize, lanes: usize) -> Shape {
 pub(super) struct Choice {
     /// Elements that are transformed: those of a complex line, or half those of a real one if that is possible.
     pub(super) length: usize,
-    pub(super) shape: Shape,
+    pub(super) shape: FactorPlan,
     /// Whether columns are real.
     pub(super) real: bool,
     /// Whether the matrix is that of a convolution with a chirp.
@@ -62,8 +62,8 @@ pub(super) struct Choice {
 }
 
 /// The best way for a line of `n` elements, if there is one.
-pub(super) fn choose(kind: Kind, n: usize, lanes: usize) -> Option<Choice> {
-    let complex = matches!(kind, Kind::Complex { .. });
+pub(super) fn choose(kind: LineTransform, n: usize, lanes: usize) -> Option<Choice> {
+    let complex = matches!(kind, LineTransform::Complex { .. });
     let odd = !complex && !n.is_multiple_of(2);
     let length = if complex || odd { n } else { n / 2 };
     if length < LEAST {
@@ -83,13 +83,13 @@ mod tests {
     #[test]
     fn long_lines_are_matrices_of_near_sides() {
         for n in [1 << 16, 1 << 20, 1 << 22, 1 << 23, 1 << 24, 10_000_000, 9_999_999, 5_000_011] {
-            for kind in [Kind::Complex { inverse: false }, Kind::Real, Kind::Back] {
-                let Shape { n1, n2, .. } = choose(kind, n, 16).unwrap().shape;
+            for kind in [LineTransform::Complex { inverse: false }, LineTransform::Real, LineTransform::InverseReal] {
+                let FactorPlan { n1, n2, .. } = choose(kind, n, 16).unwrap().shape;
                 // Buffers for each lane of a whole line would take much more memory than the line.
                 assert!(n1.max(n2) <= 8192, "{n}: {n1} by {n2}");
             }
         }
-        let even = choose(Kind::Complex { inverse: true }, 1 << 20, 16).unwrap().shape;
+        let even = choose(LineTransform::Complex { inverse: true }, 1 << 20, 16).unwrap().shape;
         assert!(even.n1.max(even.n2) <= 4 * even.n1.min(even.n2), "{} by {}", even.n1, even.n2);
     }
 }

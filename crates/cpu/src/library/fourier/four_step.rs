@@ -6,17 +6,17 @@
 //! are real (`real_lines.rs`), and half the rows are mirror images. A line whose length has no good factors is multiplied by a chirp, convolved
 //! by way of a length that has, and multiplied again.
 
-use super::batched::Kind;
-use super::factor_plan::{Choice, Shape};
-use super::lanes::{Finish, Lane, Seats, Way, root};
+use super::batched::LineTransform;
+use super::factor_plan::{Choice, FactorPlan};
+use super::lanes::{FinalScale, FftVector, LinePointers, TransformBuffers, root};
 use super::load_store::{Place, Planes, TILE};
 use super::rader_bluestein::chirp;
 use super::real_lines::RealPlan;
-use super::stockham::Plan;
+use super::stockham::StockhamPlan;
 use super::twiddle::Real;
 use crate::gemm::Isa;
-use crate::library::{Raw, in_ranges};
-use crate::pool::Pool;
+use crate::library::{SharedPtr, in_ranges};
+use crate::pool::ThreadPool;
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::ops::Range;
 
@@ -26,8 +26,8 @@ const AHEAD: usize = 1 << 16;
 const SHARED: usize = 16384;
 
 /// How a line is transformed.
-pub(super) struct LongLines<T> {
-    pub(super) kind: Kind,
+pub(super) struct FourStepFft<T> {
+    pub(super) kind: LineTransform,
     lines: usize,
     /// Elements of a line as it is read and as it is written.
     pub(super) source: usize,
@@ -48,13 +48,13 @@ pub(super) struct LongLines<T> {
 /// A line as a matrix.
 pub(super) struct Matrix<T> {
     pub(super) columns: Columns<T>,
-    pub(super) rows: Plan<T>,
+    pub(super) rows: StockhamPlan<T>,
     /// For each bundle of columns and each row a vector of real and one of imaginary parts, times the factor.
     pub(super) turns: Vec<T>,
 }
 
 pub(super) enum Columns<T> {
-    Complex(Plan<T>),
+    Complex(StockhamPlan<T>),
     Real(RealPlan<T>),
 }
 
@@ -106,40 +106,40 @@ pub(super) struct Line<T> {
     pub(super) work: Planes<T>,
     /// Between columns and rows.
     pub(super) between: Planes<T>,
-    pub(super) x: Raw<T>,
-    pub(super) y: Raw<T>,
-    pub(super) z: Raw<T>,
+    pub(super) x: SharedPtr<T>,
+    pub(super) y: SharedPtr<T>,
+    pub(super) z: SharedPtr<T>,
 }
 
 /// What is done to lines of a kind.
-fn phases(kind: Kind, real: bool, odd: bool, chirp: bool) -> Vec<Phase> {
+fn phases(kind: LineTransform, real: bool, odd: bool, chirp: bool) -> Vec<Phase> {
     use At::{Source, Target, Work};
     let (first, last, inverse) = match kind {
-        Kind::Complex { inverse } => (Source, Target, inverse),
+        LineTransform::Complex { inverse } => (Source, Target, inverse),
         _ => (Work, Work, false),
     };
     let middle = match (chirp, kind) {
         (false, _) => vec![Phase::Columns(first, inverse), Phase::Rows(last, inverse, false)],
         (true, _) => {
-            let real = kind == Kind::Real && odd;
+            let real = kind == LineTransform::Real && odd;
             vec![
-                Phase::Chirp(if real { Source } else { first }, inverse || kind == Kind::Back && odd),
+                Phase::Chirp(if real { Source } else { first }, inverse || kind == LineTransform::InverseReal && odd),
                 Phase::Columns(Work, false),
                 Phase::Rows(Work, false, true),
                 Phase::Columns(Work, true),
                 Phase::Rows(Work, true, false),
-                Phase::Unchirp(if odd { Target } else { last }, inverse || kind == Kind::Back && odd),
+                Phase::Unchirp(if odd { Target } else { last }, inverse || kind == LineTransform::InverseReal && odd),
             ]
         }
     };
     match kind {
-        _ if real && kind == Kind::Real => vec![Phase::RealColumns, Phase::RealRows],
+        _ if real && kind == LineTransform::Real => vec![Phase::RealColumns, Phase::RealRows],
         _ if real => vec![Phase::BackRows, Phase::BackColumns],
-        Kind::Complex { .. } => middle,
-        Kind::Real if odd => middle,
-        Kind::Back if odd => [vec![Phase::Mirror], middle].concat(),
-        Kind::Real => [vec![Phase::Untangle], middle, vec![Phase::Split]].concat(),
-        Kind::Back => [vec![Phase::Join], middle, vec![Phase::Interleave]].concat(),
+        LineTransform::Complex { .. } => middle,
+        LineTransform::Real if odd => middle,
+        LineTransform::InverseReal if odd => [vec![Phase::Mirror], middle].concat(),
+        LineTransform::Real => [vec![Phase::Untangle], middle, vec![Phase::Split]].concat(),
+        LineTransform::InverseReal => [vec![Phase::Join], middle, vec![Phase::Interleave]].concat(),
     }
 }
 
@@ -156,22 +156,22 @@ fn vectors<T: Real>(bundles: usize, rows: usize, lanes: usize, of: impl Fn(usize
     all
 }
 
-impl<T: Real> LongLines<T> {
+impl<T: Real> FourStepFft<T> {
     /// `n` is the length of a real line, or of a complex one.
     pub(super) fn new(
-        kind: Kind,
+        kind: LineTransform,
         lines: usize,
         n: usize,
         factor: f64,
         choice: Choice,
         lanes: usize,
         threads: usize,
-    ) -> LongLines<T> {
-        let Choice { length, shape: Shape { n1, n2, .. }, real, chirp: is_chirp, .. } = choice;
-        let complex = matches!(kind, Kind::Complex { .. });
+    ) -> FourStepFft<T> {
+        let Choice { length, shape: FactorPlan { n1, n2, .. }, real, chirp: is_chirp, .. } = choice;
+        let complex = matches!(kind, LineTransform::Complex { .. });
         let odd = !complex && length == n;
         let halved = !complex && !odd;
-        let factor = if kind == Kind::Back && halved { 2.0 * factor } else { factor };
+        let factor = if kind == LineTransform::InverseReal && halved { 2.0 * factor } else { factor };
         let points = n1 * n2;
         let chirp = is_chirp.then(|| {
             let (chirp, kernel) = chirp::<f64>(length, points);
@@ -189,15 +189,15 @@ impl<T: Real> LongLines<T> {
             (re * over, im * over)
         };
         let half = |part: fn((f64, f64)) -> f64| (0..=length).map(move |k| T::from_f64(0.5 * part(root(k, n))));
-        LongLines {
+        FourStepFft {
             kind,
             lines,
-            source: if kind == Kind::Back { n / 2 + 1 } else { n },
-            target: if kind == Kind::Real { n / 2 + 1 } else { n },
+            source: if kind == LineTransform::InverseReal { n / 2 + 1 } else { n },
+            target: if kind == LineTransform::Real { n / 2 + 1 } else { n },
             length,
             matrix: Matrix {
-                columns: if real { Columns::Real(RealPlan::new(n1)) } else { Columns::Complex(Plan::new(n1)) },
-                rows: Plan::new(n2),
+                columns: if real { Columns::Real(RealPlan::new(n1)) } else { Columns::Complex(StockhamPlan::new(n1)) },
+                rows: StockhamPlan::new(n2),
                 turns: vectors(n2.div_ceil(lanes), if real { n1 / 2 + 1 } else { n1 }, lanes, turn),
             },
             roots: if halved { half(|w| w.0).chain(half(|w| w.1)).collect() } else { vec![] },
@@ -278,26 +278,26 @@ impl<T: Real> LongLines<T> {
     /// Planes are those of all lines, which may be the same ones, and `scratch` is as asked for.
     pub(super) unsafe fn run(
         &self,
-        pool: &Pool,
+        pool: &ThreadPool,
         isa: Isa,
         from: Planes<T>,
         to: Planes<T>,
-        scratch: Raw<T>,
-        phase: unsafe fn(&LongLines<T>, Isa, Phase, Range<usize>, Line<T>),
+        scratch: SharedPtr<T>,
+        phase: unsafe fn(&FourStepFft<T>, Isa, Phase, Range<usize>, Line<T>),
     ) {
         let (each, own) = self.each();
-        let at = |p: Planes<T>, i: usize| Planes { re: Raw(p.re.at(i)), im: Raw(p.im.at(i)) };
+        let at = |p: Planes<T>, i: usize| Planes { re: SharedPtr(p.re.at(i)), im: SharedPtr(p.im.at(i)) };
         let line = |i: usize, place: usize, worker: usize| {
-            let plane = |k: usize| Raw(scratch.at(own * self.threads + place * each + k * self.plane()));
+            let plane = |k: usize| SharedPtr(scratch.at(own * self.threads + place * each + k * self.plane()));
             let x = scratch.at(own * worker);
             Line {
                 from: at(from, i * self.source),
                 to: at(to, i * self.target),
                 between: Planes { re: plane(0), im: plane(1) },
                 work: Planes { re: plane(2), im: plane(3) },
-                x: Raw(x),
-                y: Raw(x.wrapping_add(self.buffer())),
-                z: Raw(x.wrapping_add(2 * self.buffer())),
+                x: SharedPtr(x),
+                y: SharedPtr(x.wrapping_add(self.buffer())),
+                z: SharedPtr(x.wrapping_add(2 * self.buffer())),
             }
         };
         let work = self.length * 8 * if self.chirp.is_some() { 4 } else { 1 };
@@ -326,7 +326,7 @@ impl<T: Real> LongLines<T> {
 
     /// Asks for a line's memory: processors see that lines follow each other too late.
     fn ask_for(&self, line: Line<T>) {
-        let ask = |plane: Raw<T>, n: usize| {
+        let ask = |plane: SharedPtr<T>, n: usize| {
             for k in (0..n).step_by(64 / size_of::<T>()) {
                 // SAFETY: what is asked for need not be there.
                 unsafe { _mm_prefetch::<_MM_HINT_T1>(plane.at(k).cast()) };
@@ -334,7 +334,7 @@ impl<T: Real> LongLines<T> {
         };
         if self.source * size_of::<T>() <= AHEAD {
             ask(line.from.re, self.source);
-            if self.kind != Kind::Real {
+            if self.kind != LineTransform::Real {
                 ask(line.from.im, self.source);
             }
         }
@@ -343,7 +343,7 @@ impl<T: Real> LongLines<T> {
     /// # Safety
     /// The line and its scratch are there, and nobody else works on these units.
     #[inline(always)]
-    pub(super) unsafe fn phase<V: Lane<Elem = T>>(&self, phase: Phase, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn phase<V: FftVector<Elem = T>>(&self, phase: Phase, units: Range<usize>, line: Line<T>) {
         // Inverse transforms have real and imaginary parts exchanged.
         let planes = |at: At, exchanged: bool| {
             let p = match at {
@@ -361,38 +361,38 @@ impl<T: Real> LongLines<T> {
                 Phase::RealColumns | Phase::BackColumns => self.real_columns::<V>(units, line),
                 Phase::RealRows => self.real_rows::<V>(units, line),
                 Phase::BackRows => self.back_rows::<V>(units, line),
-                Phase::Chirp(at, inverse) => self.before::<V>(planes(at, inverse), units, line),
-                Phase::Unchirp(at, inverse) => self.after::<V>(planes(at, inverse), units, line),
-                Phase::Untangle => self.untangle(line, units),
+                Phase::Chirp(at, inverse) => self.apply_chirp::<V>(planes(at, inverse), units, line),
+                Phase::Unchirp(at, inverse) => self.remove_chirp::<V>(planes(at, inverse), units, line),
+                Phase::Untangle => self.untangle_real(line, units),
                 Phase::Join => self.join_spectrum::<V>(line, units),
                 Phase::Split => self.split_spectrum::<V>(line, units),
                 Phase::Interleave => self.interleave(line, units),
-                Phase::Mirror => self.mirror(line, units),
+                Phase::Mirror => self.hermitian_extend(line, units),
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn columns<V: Lane<Elem = T>>(&self, from: Planes<T>, units: Range<usize>, line: Line<T>) {
+    unsafe fn columns<V: FftVector<Elem = T>>(&self, from: Planes<T>, units: Range<usize>, line: Line<T>) {
         let Columns::Complex(plan) = &self.matrix.columns else { return };
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
-        let own = Seats::buffer::<V>(x);
+        let own = LinePointers::buffer::<V>(x);
         for unit in units {
             let at = unit * V::LANES;
             let place = |element: usize| Place { at, line: 1, element, count: V::LANES.min(n2 - at) };
             let (source, target) = (place(n2), place(self.row()));
             // SAFETY: the caller's promise; every place is inside of its plane or buffer.
             unsafe {
-                let finish = Finish::Turns(self.matrix.turns.as_ptr().add(unit * n1 * 2 * V::LANES));
+                let finish = FinalScale::Twiddles(self.matrix.turns.as_ptr().add(unit * n1 * 2 * V::LANES));
                 if source.count == V::LANES {
                     let (from, to) = (from.seats(source), line.between.seats(target));
-                    V::transform(plan, Way { from, to, x, y, z, finish });
+                    V::transform(plan, TransformBuffers { from, to, x, y, z, finish });
                     continue;
                 }
-                let home = Seats::buffer::<V>(plan.home(x, y));
+                let home = LinePointers::buffer::<V>(plan.result_buffer(x, y));
                 V::read(from.re.at(at), source, n1, own.re, own.step);
                 V::read(from.im.at(at), source, n1, own.im, own.step);
-                V::transform(plan, Way { from: own, to: home, x, y, z, finish });
+                V::transform(plan, TransformBuffers { from: own, to: home, x, y, z, finish });
                 V::write(home.re, home.step, line.between.re.at(at), target, n1);
                 V::write(home.im, home.step, line.between.im.at(at), target, n1);
             }
@@ -404,8 +404,8 @@ impl<T: Real> LongLines<T> {
     /// # Safety
     /// As for [`LongLines::phase`].
     #[inline(always)]
-    pub(super) unsafe fn turn_rows<V: Lane<Elem = T>>(&self, first: usize, count: usize, line: Line<T>) {
-        let own = Seats::buffer::<V>(line.x.at(0));
+    pub(super) unsafe fn turn_rows<V: FftVector<Elem = T>>(&self, first: usize, count: usize, line: Line<T>) {
+        let own = LinePointers::buffer::<V>(line.x.at(0));
         let place = Place { at: first * self.row(), line: self.row(), element: 1, count };
         // SAFETY: the caller's promise.
         unsafe {
@@ -415,26 +415,26 @@ impl<T: Real> LongLines<T> {
     }
 
     #[inline(always)]
-    unsafe fn rows<V: Lane<Elem = T>>(&self, to: Planes<T>, product: bool, units: Range<usize>, line: Line<T>) {
+    unsafe fn rows<V: FftVector<Elem = T>>(&self, to: Planes<T>, product: bool, units: Range<usize>, line: Line<T>) {
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
-        let (own, plan) = (Seats::buffer::<V>(x), &self.matrix.rows);
+        let (own, plan) = (LinePointers::buffer::<V>(x), &self.matrix.rows);
         for unit in units {
             let first = unit * V::LANES;
             let count = V::LANES.min(n1 - first);
             // SAFETY: the caller's promise; every place is inside of its plane or buffer.
             unsafe {
                 let finish = match &self.chirp {
-                    Some(c) if product => Finish::Turns(c.kernel.as_ptr().add(unit * n2 * 2 * V::LANES)),
-                    _ => Finish::Factor(T::from_f64(1.0)),
+                    Some(c) if product => FinalScale::Twiddles(c.kernel.as_ptr().add(unit * n2 * 2 * V::LANES)),
+                    _ => FinalScale::Factor(T::from_f64(1.0)),
                 };
                 self.turn_rows::<V>(first, count, line);
                 let place = Place { at: first, line: 1, element: n1, count };
                 if count == V::LANES {
-                    V::transform(plan, Way { from: own, to: to.seats(place), x, y, z, finish });
+                    V::transform(plan, TransformBuffers { from: own, to: to.seats(place), x, y, z, finish });
                     continue;
                 }
-                let home = Seats::buffer::<V>(plan.home(x, y));
-                V::transform(plan, Way { from: own, to: home, x, y, z, finish });
+                let home = LinePointers::buffer::<V>(plan.result_buffer(x, y));
+                V::transform(plan, TransformBuffers { from: own, to: home, x, y, z, finish });
                 V::write(home.re, home.step, to.re.at(first), place, n2);
                 V::write(home.im, home.step, to.im.at(first), place, n2);
             }

@@ -4,28 +4,28 @@
 //! vectors, which would be functions without them.
 
 use super::load_store::{self, Place};
-use super::real_lines::{RealPlan, RealWay};
-use super::stockham::Plan;
+use super::real_lines::{RealPlan, RealBuffers};
+use super::stockham::StockhamPlan;
 use crate::gemm::vector::{Float, Vector};
 use crate::library::rearrange::tiles;
 use std::f64::consts::TAU;
 
 /// A float whose vectors are transformed.
-pub(super) trait Number: Float {
+pub(super) trait FftFloat: Float {
     /// Bits that are moved.
     type Bits: tiles::Transpose;
 }
 
-impl Number for f32 {
+impl FftFloat for f32 {
     type Bits = u32;
 }
 
-impl Number for f64 {
+impl FftFloat for f64 {
     type Bits = u64;
 }
 
 /// A vector with a line in each lane. That the machine has the instruction set is the safety condition of all methods.
-pub(super) trait Lane: Vector<Elem: Number> {
+pub(super) trait FftVector: Vector<Elem: FftFloat> {
     /// Whether there are 32 registers.
     const MANY: bool;
     unsafe fn sub(self, b: Self) -> Self;
@@ -49,14 +49,14 @@ pub(super) trait Lane: Vector<Elem: Number> {
     unsafe fn read(from: *const Self::Elem, place: Place, n: usize, to: *mut Self::Elem, step: usize);
     unsafe fn write(from: *const Self::Elem, step: usize, to: *mut Self::Elem, place: Place, n: usize);
     /// [`Plan::passes`].
-    unsafe fn transform(plan: &Plan<Self::Elem>, way: Way<Self::Elem>);
+    unsafe fn transform(plan: &StockhamPlan<Self::Elem>, way: TransformBuffers<Self::Elem>);
     /// [`RealPlan::forward`], and [`RealPlan::back`].
-    unsafe fn real(plan: &RealPlan<Self::Elem>, way: RealWay<Self::Elem>);
+    unsafe fn real(plan: &RealPlan<Self::Elem>, way: RealBuffers<Self::Elem>);
 }
 
 mod x86 {
     use super::super::transpose::{edge_of_eight, edge_of_sixteen, eight, no_edge, sixteen, tile};
-    use super::{Lane, Place, Plan, RealPlan, RealWay, Way, load_store};
+    use super::{FftVector, Place, StockhamPlan, RealPlan, RealBuffers, TransformBuffers, load_store};
     use std::arch::x86_64::*;
 
     macro_rules! lane {
@@ -226,36 +226,36 @@ mod x86 {
 
 /// Where lines are: for each element a vector of real parts and one of imaginary parts, `step` from one element to the next.
 #[derive(Clone, Copy)]
-pub(super) struct Seats<T> {
+pub(super) struct LinePointers<T> {
     pub(super) re: *mut T,
     pub(super) im: *mut T,
     pub(super) step: usize,
 }
 
-impl<T: Number> Seats<T> {
+impl<T: FftFloat> LinePointers<T> {
     /// A buffer: both parts of an element, then those of the next.
     #[inline(always)]
-    pub(super) fn buffer<V: Lane<Elem = T>>(x: *mut T) -> Seats<T> {
-        Seats { re: x, im: x.wrapping_add(V::LANES), step: 2 * V::LANES }
+    pub(super) fn buffer<V: FftVector<Elem = T>>(x: *mut T) -> LinePointers<T> {
+        LinePointers { re: x, im: x.wrapping_add(V::LANES), step: 2 * V::LANES }
     }
 
     /// Every `r`-th element, from the `k`-th one on.
     #[inline(always)]
-    pub(super) fn every(self, k: usize, r: usize) -> Seats<T> {
+    pub(super) fn every_nth(self, k: usize, r: usize) -> LinePointers<T> {
         let at = k * self.step;
-        Seats { re: self.re.wrapping_add(at), im: self.im.wrapping_add(at), step: r * self.step }
+        LinePointers { re: self.re.wrapping_add(at), im: self.im.wrapping_add(at), step: r * self.step }
     }
 
     /// Real parts as imaginary ones, and these as real ones, if so.
     #[inline(always)]
-    pub(super) fn exchanged(self, so: bool) -> Seats<T> {
-        if so { Seats { re: self.im, im: self.re, ..self } } else { self }
+    pub(super) fn exchanged(self, so: bool) -> LinePointers<T> {
+        if so { LinePointers { re: self.im, im: self.re, ..self } } else { self }
     }
 
     /// # Safety
     /// Element `k` is there.
     #[inline(always)]
-    pub(super) unsafe fn get<V: Lane<Elem = T>>(self, k: usize) -> Z<V> {
+    pub(super) unsafe fn get<V: FftVector<Elem = T>>(self, k: usize) -> Z<V> {
         // SAFETY: the caller's promise.
         unsafe { (V::load(self.re.add(k * self.step)), V::load(self.im.add(k * self.step))) }
     }
@@ -263,7 +263,7 @@ impl<T: Number> Seats<T> {
     /// # Safety
     /// Element `k` is there.
     #[inline(always)]
-    pub(super) unsafe fn put<V: Lane<Elem = T>>(self, k: usize, z: Z<V>) {
+    pub(super) unsafe fn put<V: FftVector<Elem = T>>(self, k: usize, z: Z<V>) {
         // SAFETY: the caller's promise.
         unsafe {
             z.0.store(self.re.add(k * self.step));
@@ -275,29 +275,29 @@ impl<T: Number> Seats<T> {
 /// Goes from element to element. The distance is one that the compiler can't know: it would compute the places of all elements before a loop, and keep
 /// them in memory, from where each would be read again.
 #[derive(Clone, Copy)]
-pub(super) struct Walk<T> {
+pub(super) struct StridedWalk<T> {
     at: *mut T,
     imaginary: isize,
     step: usize,
 }
 
-impl<T: Number> Walk<T> {
+impl<T: FftFloat> StridedWalk<T> {
     /// From element `k` on in steps of so many elements.
     ///
     /// # Safety
     /// `seats` is that of the elements.
     #[inline(always)]
-    pub(super) unsafe fn new(seats: &Seats<T>, k: usize, every: usize) -> Walk<T> {
+    pub(super) unsafe fn new(seats: &LinePointers<T>, k: usize, every: usize) -> StridedWalk<T> {
         // SAFETY: a reference is good to read.
         let step = unsafe { std::ptr::read_volatile(&raw const seats.step) };
         let imaginary = (seats.im as isize - seats.re as isize) / size_of::<T>() as isize;
-        Walk { at: seats.re.wrapping_add(k * step), imaginary, step: every * step }
+        StridedWalk { at: seats.re.wrapping_add(k * step), imaginary, step: every * step }
     }
 
     /// # Safety
     /// The element is there.
     #[inline(always)]
-    pub(super) unsafe fn get<V: Lane<Elem = T>>(&mut self) -> Z<V> {
+    pub(super) unsafe fn get<V: FftVector<Elem = T>>(&mut self) -> Z<V> {
         // SAFETY: the caller's promise.
         let z = unsafe { (V::load(self.at), V::load(self.at.wrapping_offset(self.imaginary))) };
         self.at = self.at.wrapping_add(self.step);
@@ -307,7 +307,7 @@ impl<T: Number> Walk<T> {
     /// # Safety
     /// The element is there.
     #[inline(always)]
-    pub(super) unsafe fn put<V: Lane<Elem = T>>(&mut self, z: Z<V>) {
+    pub(super) unsafe fn put<V: FftVector<Elem = T>>(&mut self, z: Z<V>) {
         // SAFETY: the caller's promise.
         unsafe {
             z.0.store(self.at);
@@ -319,27 +319,27 @@ impl<T: Number> Walk<T> {
 
 /// What the last pass multiplies its results by.
 #[derive(Clone, Copy)]
-pub(super) enum Finish<T> {
+pub(super) enum FinalScale<T> {
     Factor(T),
     /// A complex vector for each element, as in a buffer.
-    Turns(*const T),
+    Twiddles(*const T),
     /// A complex number for each element.
     Roots(*const T),
 }
 
-impl<T: Number> Finish<T> {
+impl<T: FftFloat> FinalScale<T> {
     /// Element `k` of the result.
     ///
     /// # Safety
     /// There is a multiplier of it.
     #[inline(always)]
-    pub(super) unsafe fn of<V: Lane<Elem = T>>(self, k: usize, z: Z<V>) -> Z<V> {
+    pub(super) unsafe fn of<V: FftVector<Elem = T>>(self, k: usize, z: Z<V>) -> Z<V> {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
-                Finish::Factor(f) => scaled(z, V::splat(f)),
-                Finish::Turns(turns) => times(z, Seats::buffer::<V>(turns.cast_mut()).get(k)),
-                Finish::Roots(roots) => times(z, number(roots.add(2 * k))),
+                FinalScale::Factor(f) => scaled(z, V::splat(f)),
+                FinalScale::Twiddles(turns) => times(z, LinePointers::buffer::<V>(turns.cast_mut()).get(k)),
+                FinalScale::Roots(roots) => times(z, number(roots.add(2 * k))),
             }
         }
     }
@@ -350,7 +350,7 @@ impl<T: Number> Finish<T> {
 /// # Safety
 /// Both parts are at `at`.
 #[inline(always)]
-pub(super) unsafe fn number<V: Lane>(at: *const V::Elem) -> Z<V> {
+pub(super) unsafe fn number<V: FftVector>(at: *const V::Elem) -> Z<V> {
     // SAFETY: the caller's promise.
     unsafe { (V::splat(*at), V::splat(*at.add(1))) }
 }
@@ -358,59 +358,59 @@ pub(super) unsafe fn number<V: Lane>(at: *const V::Elem) -> Z<V> {
 /// Where a transform reads and writes, which may be the same place; two buffers for what is between, one of which may be what is read;
 /// and one for [`Plan::scratch`] elements.
 #[derive(Clone, Copy)]
-pub(super) struct Way<T> {
-    pub(super) from: Seats<T>,
-    pub(super) to: Seats<T>,
+pub(super) struct TransformBuffers<T> {
+    pub(super) from: LinePointers<T>,
+    pub(super) to: LinePointers<T>,
     pub(super) x: *mut T,
     pub(super) y: *mut T,
     pub(super) z: *mut T,
-    pub(super) finish: Finish<T>,
+    pub(super) finish: FinalScale<T>,
 }
 
 /// Real and imaginary parts.
 pub(super) type Z<V> = (V, V);
 
 #[inline(always)]
-pub(super) unsafe fn plus<V: Lane>(a: Z<V>, b: Z<V>) -> Z<V> {
+pub(super) unsafe fn plus<V: FftVector>(a: Z<V>, b: Z<V>) -> Z<V> {
     // SAFETY: instructions only, here and below.
     unsafe { (a.0.add(b.0), a.1.add(b.1)) }
 }
 
 #[inline(always)]
-pub(super) unsafe fn less<V: Lane>(a: Z<V>, b: Z<V>) -> Z<V> {
+pub(super) unsafe fn minus<V: FftVector>(a: Z<V>, b: Z<V>) -> Z<V> {
     // SAFETY: as above.
     unsafe { (a.0.sub(b.0), a.1.sub(b.1)) }
 }
 
 /// `a + -i·d` and `a - -i·d`.
 #[inline(always)]
-pub(super) unsafe fn quarter<V: Lane>(a: Z<V>, d: Z<V>) -> [Z<V>; 2] {
+pub(super) unsafe fn quarter<V: FftVector>(a: Z<V>, d: Z<V>) -> [Z<V>; 2] {
     // SAFETY: as above.
     unsafe { [(a.0.add(d.1), a.1.sub(d.0)), (a.0.sub(d.1), a.1.add(d.0))] }
 }
 
 /// `a·w`.
 #[inline(always)]
-pub(super) unsafe fn times<V: Lane>(a: Z<V>, w: Z<V>) -> Z<V> {
+pub(super) unsafe fn times<V: FftVector>(a: Z<V>, w: Z<V>) -> Z<V> {
     // SAFETY: as above.
     unsafe { (a.1.neg_mul_add(w.1, a.0.mul(w.0)), a.0.mul_add(w.1, a.1.mul(w.0))) }
 }
 
 #[inline(always)]
-pub(super) unsafe fn scaled<V: Lane>(z: Z<V>, f: V) -> Z<V> {
+pub(super) unsafe fn scaled<V: FftVector>(z: Z<V>, f: V) -> Z<V> {
     // SAFETY: as above.
     unsafe { (z.0.mul(f), z.1.mul(f)) }
 }
 
 /// `f·z + c`.
 #[inline(always)]
-pub(super) unsafe fn and<V: Lane>(z: Z<V>, f: V, c: Z<V>) -> Z<V> {
+pub(super) unsafe fn and<V: FftVector>(z: Z<V>, f: V, c: Z<V>) -> Z<V> {
     // SAFETY: as above.
     unsafe { (z.0.mul_add(f, c.0), z.1.mul_add(f, c.1)) }
 }
 
 #[inline(always)]
-pub(super) unsafe fn conj<V: Lane>(z: Z<V>) -> Z<V> {
+pub(super) unsafe fn conj<V: FftVector>(z: Z<V>) -> Z<V> {
     // SAFETY: as above.
     unsafe { (z.0, V::splat(V::Elem::default()).sub(z.1)) }
 }

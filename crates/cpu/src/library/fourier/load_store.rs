@@ -1,23 +1,23 @@
 //! Lines of a bundle in memory, and how they become vectors and lines again: turned where lines lie along memory.
 
-use super::lanes::{Lane, Number, Seats};
+use super::lanes::{FftVector, FftFloat, LinePointers};
 use crate::gemm::Isa;
 use crate::gemm::vector::Vector;
-use crate::library::Raw;
+use crate::library::SharedPtr;
 use crate::library::rearrange::{Axis, tiles};
 
 /// Where planar numbers are; the second pointer is null where they are real.
 #[derive(Clone, Copy)]
 pub(super) struct Planes<T> {
-    pub(super) re: Raw<T>,
-    pub(super) im: Raw<T>,
+    pub(super) re: SharedPtr<T>,
+    pub(super) im: SharedPtr<T>,
 }
 
-impl<T: Number> Planes<T> {
+impl<T: FftFloat> Planes<T> {
     /// Lines whose neighbours are neighbours in memory.
     #[inline(always)]
-    pub(super) fn seats(&self, place: Place) -> Seats<T> {
-        Seats { re: self.re.at(place.at), im: self.im.at(place.at), step: place.element }
+    pub(super) fn seats(&self, place: Place) -> LinePointers<T> {
+        LinePointers { re: self.re.at(place.at), im: self.im.at(place.at), step: place.element }
     }
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 /// What elements are moved as.
-type Bits<V> = <<V as Vector>::Elem as Number>::Bits;
+type Bits<V> = <<V as Vector>::Elem as FftFloat>::Bits;
 
 /// Elements of the largest tile, and lines of the largest bundle.
 pub(super) const TILE: usize = 8;
@@ -44,7 +44,7 @@ const MOST_LINES: usize = 16;
 /// # Safety
 /// Both sides are there, and lines are no shorter than a square.
 #[inline(always)]
-unsafe fn squares<V: Lane>(
+unsafe fn transpose_tiles<V: FftVector>(
     (from, from_step, from_element): (*const V::Elem, usize, usize),
     (to, to_step, to_element): (*mut V::Elem, usize, usize),
     n: usize,
@@ -62,7 +62,7 @@ unsafe fn squares<V: Lane>(
 /// # Safety
 /// The lines are there, and room for `n` vectors and no fewer than of a tile.
 #[inline(always)]
-pub(super) unsafe fn read<V: Lane>(from: *const V::Elem, place: Place, n: usize, to: *mut V::Elem, step: usize) {
+pub(super) unsafe fn read<V: FftVector>(from: *const V::Elem, place: Place, n: usize, to: *mut V::Elem, step: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         if place.line == 1 {
@@ -74,8 +74,8 @@ pub(super) unsafe fn read<V: Lane>(from: *const V::Elem, place: Place, n: usize,
         if place.count == V::LANES && place.element == 1 && n >= V::LANES {
             // Code for a known distance between vectors is quicker.
             return match step == V::LANES {
-                true => squares::<V>((from, place.line, 1), (to, V::LANES, V::LANES), n),
-                false => squares::<V>((from, place.line, 1), (to, 2 * V::LANES, 2 * V::LANES), n),
+                true => transpose_tiles::<V>((from, place.line, 1), (to, V::LANES, V::LANES), n),
+                false => transpose_tiles::<V>((from, place.line, 1), (to, 2 * V::LANES, 2 * V::LANES), n),
             };
         }
         let few = place.element == 1 && n < V::LANES && V::LANES <= 8;
@@ -113,7 +113,7 @@ pub(super) unsafe fn read<V: Lane>(from: *const V::Elem, place: Place, n: usize,
 /// # Safety
 /// The lines are there, and `n` vectors, and no fewer than of a tile.
 #[inline(always)]
-pub(super) unsafe fn write<V: Lane>(from: *const V::Elem, step: usize, to: *mut V::Elem, place: Place, n: usize) {
+pub(super) unsafe fn write<V: FftVector>(from: *const V::Elem, step: usize, to: *mut V::Elem, place: Place, n: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         if place.line == 1 {
@@ -124,8 +124,8 @@ pub(super) unsafe fn write<V: Lane>(from: *const V::Elem, step: usize, to: *mut 
         }
         if place.count == V::LANES && place.element == 1 && n >= V::LANES {
             return match step == V::LANES {
-                true => squares::<V>((from, V::LANES, V::LANES), (to, place.line, 1), n),
-                false => squares::<V>((from, 2 * V::LANES, 2 * V::LANES), (to, place.line, 1), n),
+                true => transpose_tiles::<V>((from, V::LANES, V::LANES), (to, place.line, 1), n),
+                false => transpose_tiles::<V>((from, 2 * V::LANES, 2 * V::LANES), (to, place.line, 1), n),
             };
         }
         let few = place.element == 1 && n < V::LANES && V::LANES <= 8;
@@ -184,14 +184,14 @@ impl Shuffle {
 
     /// Whether it is one for lines in such a place.
     #[inline(always)]
-    pub(super) fn suits<V: Lane>(&self, place: Place) -> bool {
+    pub(super) fn suits<V: FftVector>(&self, place: Place) -> bool {
         self.lanes == V::LANES && place.count == V::LANES && place.line == self.n && place.element == 1
     }
 
     /// # Safety
     /// `n` vectors are on both sides, which don't overlap, as far from each other as said.
     #[inline(always)]
-    pub(super) unsafe fn run<V: Lane>(&self, from: *const V::Elem, step: usize, to: *mut V::Elem, to_step: usize) {
+    pub(super) unsafe fn run<V: FftVector>(&self, from: *const V::Elem, step: usize, to: *mut V::Elem, to_step: usize) {
         for v in 0..self.n {
             // SAFETY: the caller's promise.
             unsafe {

@@ -48,7 +48,7 @@ mod transpose;
 #[cfg(target_arch = "x86_64")]
 mod twiddle;
 
-use super::{Machine, Routine};
+use super::{CpuContext, OpRoutine};
 use crate::thresholds::Threshold;
 use ir::Type;
 use ir::ops::Fft;
@@ -61,7 +61,7 @@ pub(super) fn thresholds() -> Vec<Threshold> {
 }
 
 /// The routine of a transform.
-pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     #[cfg(target_arch = "x86_64")]
     if let Some(own) = axes::prepare(op, args, outs, machine) {
         return Some(own);

@@ -4,9 +4,9 @@
 //! (Rader). Where that length is no better, products with a chirp make it a convolution of any length that is long enough (Bluestein).
 //! Both are passes like those of other radices: they transform each group of elements in buffers of their own.
 
-use super::direct_dft::Shape;
-use super::lanes::{Finish, Lane, Number, Seats, Way, and, number, plus, root, times};
-use super::stockham::{Plan, cost, radices};
+use super::direct_dft::PassShape;
+use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, TransformBuffers, and, number, plus, root, times};
+use super::stockham::{StockhamPlan, cost, radices};
 use crate::gemm::vector::Float;
 
 /// The smallest generator of the numbers below a prime.
@@ -76,7 +76,7 @@ pub(super) fn spectrum(x: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 /// A prime by way of a cyclic convolution of one element less.
 pub(super) struct Rader<T> {
-    plan: Plan<T>,
+    plan: StockhamPlan<T>,
     /// Where element `i` of the convolution comes from, and where that of its result goes.
     sources: Vec<u32>,
     targets: Vec<u32>,
@@ -84,7 +84,7 @@ pub(super) struct Rader<T> {
     kernel: Vec<T>,
 }
 
-impl<T: Number> Rader<T> {
+impl<T: FftFloat> Rader<T> {
     pub(super) fn new(p: usize) -> Rader<T> {
         let g = generator(p);
         let (sources, targets) = (powers(g, p), powers(power(g, p - 2, p), p));
@@ -93,7 +93,7 @@ impl<T: Number> Rader<T> {
         let mut kernel: Vec<T> =
             spectrum(&roots).iter().flat_map(|w| [T::from_f64(w.0 * over), T::from_f64(w.1 * over)]).collect();
         (kernel[0], kernel[1]) = (T::from_f64(1.0), T::from_f64(0.0));
-        Rader { plan: Plan::new(p - 1), sources, targets, kernel }
+        Rader { plan: StockhamPlan::new(p - 1), sources, targets, kernel }
     }
 
     pub(super) fn scratch(&self) -> usize {
@@ -103,21 +103,21 @@ impl<T: Number> Rader<T> {
     /// # Safety
     /// As for [`super::odd::odd`], with scratch as asked for.
     #[inline(always)]
-    pub(super) unsafe fn pass<V: Lane<Elem = T>>(
+    pub(super) unsafe fn pass<V: FftVector<Elem = T>>(
         &self,
-        x: Seats<T>,
-        y: Seats<T>,
-        shape: Shape,
+        x: LinePointers<T>,
+        y: LinePointers<T>,
+        shape: PassShape,
         turns: *const T,
-        finish: Option<Finish<T>>,
+        finish: Option<FinalScale<T>>,
         z: *mut T,
     ) {
-        let Shape { r, m, s } = shape;
+        let PassShape { r, m, s } = shape;
         let (n, each) = (r - 1, m / r);
         let (a, b, z) = (z, z.wrapping_add(2 * V::LANES * n), z.wrapping_add(4 * V::LANES * n));
-        let (there, rest) = (self.plan.home(a, b), self.plan.home(b, a));
-        let (first, middle) = (Seats::buffer::<V>(a), Seats::buffer::<V>(there));
-        let end = self.plan.home(there, rest);
+        let (there, rest) = (self.plan.result_buffer(a, b), self.plan.result_buffer(b, a));
+        let (first, middle) = (LinePointers::buffer::<V>(a), LinePointers::buffer::<V>(there));
+        let end = self.plan.result_buffer(there, rest);
         for p in 0..each {
             for q in 0..s {
                 // SAFETY: the caller's promise; both buffers have room for `n` elements.
@@ -126,18 +126,18 @@ impl<T: Number> Rader<T> {
                     for (i, &j) in self.sources.iter().enumerate() {
                         first.put(i, x.get::<V>(q + s * (p + j as usize * each)));
                     }
-                    let finish_there = Finish::Roots(self.kernel.as_ptr());
-                    V::transform(&self.plan, Way { from: first, to: middle, x: a, y: b, z, finish: finish_there });
+                    let finish_there = FinalScale::Roots(self.kernel.as_ptr());
+                    V::transform(&self.plan, TransformBuffers { from: first, to: middle, x: a, y: b, z, finish: finish_there });
                     // What is added to the sum of all is added to each.
                     let sum = middle.get::<V>(0);
                     let over = V::splat(T::from_f64(-1.0 / n as f64));
                     middle.put(0, and(sum, over, alone));
-                    let back = Seats::buffer::<V>(end).exchanged(true);
-                    let one = Finish::Factor(T::from_f64(1.0));
-                    let way = Way { from: middle.exchanged(true), to: back, x: there, y: rest, z, finish: one };
+                    let back = LinePointers::buffer::<V>(end).exchanged(true);
+                    let one = FinalScale::Factor(T::from_f64(1.0));
+                    let way = TransformBuffers { from: middle.exchanged(true), to: back, x: there, y: rest, z, finish: one };
                     V::transform(&self.plan, way);
                     shape.put(y, (p, q), 0, plus(alone, sum), turns, finish);
-                    let result = Seats::buffer::<V>(end);
+                    let result = LinePointers::buffer::<V>(end);
                     for (i, &j) in self.targets.iter().enumerate() {
                         shape.put(y, (p, q), j as usize, result.get::<V>(i), turns, finish);
                     }
@@ -161,7 +161,7 @@ pub(super) fn chirp_length(n: usize) -> (usize, f64) {
 
 /// A length by way of products with a chirp, whose convolution has a better one.
 pub(super) struct Chirp<T> {
-    plan: Plan<T>,
+    plan: StockhamPlan<T>,
     /// `e^(-πi k²/n)`.
     chirp: Vec<T>,
     /// The transform of its inverse, over the length.
@@ -183,10 +183,10 @@ pub(super) fn chirp<T: Float>(n: usize, points: usize) -> (Vec<T>, Vec<T>) {
     (pairs(&chirp, 1.0), pairs(&spectrum(&both), over))
 }
 
-impl<T: Number> Chirp<T> {
+impl<T: FftFloat> Chirp<T> {
     pub(super) fn new(n: usize, points: usize) -> Chirp<T> {
         let (chirp, kernel) = chirp(n, points);
-        Chirp { plan: Plan::new(points), chirp, kernel }
+        Chirp { plan: StockhamPlan::new(points), chirp, kernel }
     }
 
     pub(super) fn scratch(&self) -> usize {
@@ -196,21 +196,21 @@ impl<T: Number> Chirp<T> {
     /// # Safety
     /// As for [`super::odd::odd`], with scratch as asked for.
     #[inline(always)]
-    pub(super) unsafe fn pass<V: Lane<Elem = T>>(
+    pub(super) unsafe fn pass<V: FftVector<Elem = T>>(
         &self,
-        x: Seats<T>,
-        y: Seats<T>,
-        shape: Shape,
+        x: LinePointers<T>,
+        y: LinePointers<T>,
+        shape: PassShape,
         turns: *const T,
-        finish: Option<Finish<T>>,
+        finish: Option<FinalScale<T>>,
         z: *mut T,
     ) {
-        let Shape { r, m, s } = shape;
+        let PassShape { r, m, s } = shape;
         let (n, each) = (self.plan.n, m / r);
         let (a, b, z) = (z, z.wrapping_add(2 * V::LANES * n), z.wrapping_add(4 * V::LANES * n));
-        let (there, rest) = (self.plan.home(a, b), self.plan.home(b, a));
-        let (first, middle) = (Seats::buffer::<V>(a), Seats::buffer::<V>(there));
-        let end = self.plan.home(there, rest);
+        let (there, rest) = (self.plan.result_buffer(a, b), self.plan.result_buffer(b, a));
+        let (first, middle) = (LinePointers::buffer::<V>(a), LinePointers::buffer::<V>(there));
+        let end = self.plan.result_buffer(there, rest);
         for p in 0..each {
             for q in 0..s {
                 // SAFETY: the caller's promise; both buffers have room for `n` elements.
@@ -223,13 +223,13 @@ impl<T: Number> Chirp<T> {
                     for j in r..n {
                         first.put(j, (zero, zero));
                     }
-                    let kernel = Finish::Roots(self.kernel.as_ptr());
-                    V::transform(&self.plan, Way { from: first, to: middle, x: a, y: b, z, finish: kernel });
-                    let back = Seats::buffer::<V>(end).exchanged(true);
-                    let one = Finish::Factor(T::from_f64(1.0));
-                    let way = Way { from: middle.exchanged(true), to: back, x: there, y: rest, z, finish: one };
+                    let kernel = FinalScale::Roots(self.kernel.as_ptr());
+                    V::transform(&self.plan, TransformBuffers { from: first, to: middle, x: a, y: b, z, finish: kernel });
+                    let back = LinePointers::buffer::<V>(end).exchanged(true);
+                    let one = FinalScale::Factor(T::from_f64(1.0));
+                    let way = TransformBuffers { from: middle.exchanged(true), to: back, x: there, y: rest, z, finish: one };
                     V::transform(&self.plan, way);
-                    let result = Seats::buffer::<V>(end);
+                    let result = LinePointers::buffer::<V>(end);
                     for j in 0..r {
                         let w = number(self.chirp.as_ptr().add(2 * j));
                         shape.put(y, (p, q), j, times(result.get::<V>(j), w), turns, finish);

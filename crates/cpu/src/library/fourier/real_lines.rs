@@ -5,23 +5,23 @@
 //! convolution of real numbers (`real_primes.rs`).
 
 use super::direct_dft::{real_results, table};
-use super::lanes::{Finish, Lane, Number, Seats, Way, conj, number, root, times};
+use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, TransformBuffers, conj, number, root, times};
 use super::real_primes::RealRader;
-use super::stockham::{Plan, cost};
+use super::stockham::{StockhamPlan, cost};
 
 /// How real lines of an odd length are transformed.
 pub(super) struct RealPlan<T> {
     pub(super) n: usize,
-    how: How<T>,
+    how: RealAlgorithm<T>,
 }
 
-enum How<T> {
+enum RealAlgorithm<T> {
     /// A single element.
     One,
-    Sums(Sums<T>),
+    DirectDft(Sums<T>),
     Rader(RealRader<T>),
     /// As complex ones.
-    Whole(Plan<T>),
+    Complex(StockhamPlan<T>),
 }
 
 /// Lines of `m` elements each.
@@ -31,30 +31,30 @@ struct Sums<T> {
     table: Vec<T>,
     /// Roots of unity for each element of a line and each line.
     turns: Vec<T>,
-    plan: Plan<T>,
+    plan: StockhamPlan<T>,
     rest: Box<RealPlan<T>>,
 }
 
 /// Where real lines are, and half their spectrum in room for all of it; which way; what results are multiplied by on the way back.
 #[derive(Clone, Copy)]
-pub(super) struct RealWay<T> {
+pub(super) struct RealBuffers<T> {
     pub(super) back: bool,
     pub(super) real: *mut T,
     /// From one element to the next.
     pub(super) step: usize,
-    pub(super) spectrum: Seats<T>,
+    pub(super) spectrum: LinePointers<T>,
     pub(super) factor: T,
     pub(super) z: *mut T,
 }
 
 /// The smallest prime factor of an odd number.
-fn factor(n: usize) -> usize {
+fn smallest_odd_factor(n: usize) -> usize {
     (3..).step_by(2).take_while(|r| r * r <= n).find(|&r| n.is_multiple_of(r)).unwrap_or(n)
 }
 
 /// Cycles for each real vector: of sums, as a convolution and as complex ones.
 fn costs(n: usize) -> [f64; 3] {
-    let (r, m) = (factor(n), n / factor(n));
+    let (r, m) = (smallest_odd_factor(n), n / smallest_odd_factor(n));
     let lines = (r - 1) as f64 / (2 * r) as f64;
     let sums = 8.0 + 0.6 * r as f64 + cost(m) * lines + if m > 1 { real_cost(m) / r as f64 + 3.0 } else { 0.0 };
     let rader = if m > 1 { f64::INFINITY } else { cost((n - 1) / 2) + 20.0 };
@@ -66,18 +66,18 @@ pub(super) fn real_cost(n: usize) -> f64 {
     if n == 1 { 4.0 } else { costs(n).into_iter().fold(f64::INFINITY, f64::min) }
 }
 
-impl<T: Number> RealPlan<T> {
+impl<T: FftFloat> RealPlan<T> {
     pub(super) fn new(n: usize) -> RealPlan<T> {
         if n == 1 {
-            return RealPlan { n, how: How::One };
+            return RealPlan { n, how: RealAlgorithm::One };
         }
         let [sums, rader, whole] = costs(n);
         let how = if sums <= rader && sums <= whole {
-            How::Sums(Sums::new(n))
+            RealAlgorithm::DirectDft(Sums::new(n))
         } else if rader <= whole {
-            How::Rader(RealRader::new(n))
+            RealAlgorithm::Rader(RealRader::new(n))
         } else {
-            How::Whole(Plan::new(n))
+            RealAlgorithm::Complex(StockhamPlan::new(n))
         };
         RealPlan { n, how }
     }
@@ -85,11 +85,11 @@ impl<T: Number> RealPlan<T> {
     /// Complex elements of scratch.
     pub(super) fn scratch(&self) -> usize {
         match &self.how {
-            How::One => 0,
+            RealAlgorithm::One => 0,
             // Sums and differences; all lines; and what a line needs.
-            How::Sums(s) => self.n + s.r + 3 * s.m + s.plan.scratch.max(s.rest.scratch()),
-            How::Rader(r) => r.scratch(),
-            How::Whole(plan) => 3 * self.n + plan.scratch,
+            RealAlgorithm::DirectDft(s) => self.n + s.r + 3 * s.m + s.plan.scratch.max(s.rest.scratch()),
+            RealAlgorithm::Rader(r) => r.scratch(),
+            RealAlgorithm::Complex(plan) => 3 * self.n + plan.scratch,
         }
     }
 
@@ -98,17 +98,17 @@ impl<T: Number> RealPlan<T> {
     /// # Safety
     /// The machine has the instructions; lines, room for a whole spectrum and scratch as asked for are there, and don't overlap.
     #[inline(always)]
-    pub(super) unsafe fn run<V: Lane<Elem = T>>(&self, way: RealWay<T>) {
+    pub(super) unsafe fn run<V: FftVector<Elem = T>>(&self, way: RealBuffers<T>) {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.how {
-                How::One if way.back => V::load(way.spectrum.re).mul(V::splat(way.factor)).store(way.real),
-                How::One => way.spectrum.put::<V>(0, (V::load(way.real), V::splat(T::default()))),
-                How::Sums(by) if way.back => by.back::<V>(way),
-                How::Sums(by) => by.forward::<V>(way),
-                How::Rader(by) if way.back => by.back::<V>(way),
-                How::Rader(by) => by.forward::<V>(way),
-                How::Whole(plan) => whole::<V>(plan, way),
+                RealAlgorithm::One if way.back => V::load(way.spectrum.re).mul(V::splat(way.factor)).store(way.real),
+                RealAlgorithm::One => way.spectrum.put::<V>(0, (V::load(way.real), V::splat(T::default()))),
+                RealAlgorithm::DirectDft(by) if way.back => by.back::<V>(way),
+                RealAlgorithm::DirectDft(by) => by.forward::<V>(way),
+                RealAlgorithm::Rader(by) if way.back => by.back::<V>(way),
+                RealAlgorithm::Rader(by) => by.forward::<V>(way),
+                RealAlgorithm::Complex(plan) => transform_as_complex::<V>(plan, way),
             }
         }
     }
@@ -116,15 +116,15 @@ impl<T: Number> RealPlan<T> {
 
 /// Real lines as complex ones.
 #[inline(always)]
-unsafe fn whole<V: Lane>(plan: &Plan<V::Elem>, way: RealWay<V::Elem>) {
+unsafe fn transform_as_complex<V: FftVector>(plan: &StockhamPlan<V::Elem>, way: RealBuffers<V::Elem>) {
     let n = plan.n;
     let (x, y) = (way.z, way.z.wrapping_add(2 * V::LANES * n));
-    let (from, to) = (Seats::buffer::<V>(x), Seats::buffer::<V>(plan.home(x, y)));
+    let (from, to) = (LinePointers::buffer::<V>(x), LinePointers::buffer::<V>(plan.result_buffer(x, y)));
     let z = y.wrapping_add(2 * V::LANES * n);
     // SAFETY: the caller's promise.
     unsafe {
         let zero = V::splat(V::Elem::default());
-        let way_of = |from, to| Way { from, to, x, y, z, finish: Finish::Factor(way.factor) };
+        let way_of = |from, to| TransformBuffers { from, to, x, y, z, finish: FinalScale::Factor(way.factor) };
         if way.back {
             from.put::<V>(0, (V::load(way.spectrum.re), zero));
             for k in 1..=n / 2 {
@@ -150,35 +150,35 @@ unsafe fn whole<V: Lane>(plan: &Plan<V::Elem>, way: RealWay<V::Elem>) {
     }
 }
 
-impl<T: Number> Sums<T> {
+impl<T: FftFloat> Sums<T> {
     fn new(n: usize) -> Sums<T> {
-        let r = factor(n);
+        let r = smallest_odd_factor(n);
         let m = n / r;
         let turn = |(p, k): (usize, usize)| <[f64; 2]>::from(root(p * k % n, n)).map(T::from_f64);
         let turns = (0..m).flat_map(|p| (1..=r / 2).map(move |k| (p, k))).flat_map(turn).collect();
-        Sums { r, m, table: table(r), turns, plan: Plan::new(m), rest: Box::new(RealPlan::new(m)) }
+        Sums { r, m, table: table(r), turns, plan: StockhamPlan::new(m), rest: Box::new(RealPlan::new(m)) }
     }
 
     /// Where sums and differences are, the real line, complex lines, and what a line needs.
     #[inline(always)]
-    fn places<V: Lane<Elem = T>>(&self, z: *mut T) -> ([*mut T; 2], *mut T, Seats<T>, [*mut T; 3]) {
+    fn places<V: FftVector<Elem = T>>(&self, z: *mut T) -> ([*mut T; 2], *mut T, LinePointers<T>, [*mut T; 3]) {
         let (half, l) = (self.r / 2, V::LANES);
         let real = z.wrapping_add(2 * half * l);
         let lines = real.wrapping_add(self.m * l);
         let x = lines.wrapping_add(half * self.m * 2 * l);
         let [y, rest] = [1, 2].map(|i| x.wrapping_add(i * 2 * self.m * l));
-        ([z, z.wrapping_add(half * l)], real, Seats::buffer::<V>(lines), [x, y, rest])
+        ([z, z.wrapping_add(half * l)], real, LinePointers::buffer::<V>(lines), [x, y, rest])
     }
 
     /// Elements of half the spectrum whose mirror images are those of a line.
     #[inline(always)]
-    fn mirrored(&self) -> impl Iterator<Item = usize> {
+    fn mirrored_elements(&self) -> impl Iterator<Item = usize> {
         let (r, end) = (self.r, self.r * self.m / 2 + 1);
         (0..end).step_by(r).flat_map(move |first| (first + r / 2 + 1).min(end)..(first + r).min(end))
     }
 
     #[inline(always)]
-    unsafe fn forward<V: Lane<Elem = T>>(&self, way: RealWay<T>) {
+    unsafe fn forward<V: FftVector<Elem = T>>(&self, way: RealBuffers<T>) {
         let (r, m, half, l) = (self.r, self.m, self.r / 2, V::LANES);
         let ([sums, differences], real, lines, [x, y, z]) = self.places::<V>(way.z);
         // SAFETY: the caller's promise.
@@ -196,7 +196,7 @@ impl<T: Number> Sums<T> {
                 }
                 all.store(real.add(p * l));
                 let (from, mut k) = ((sums.cast_const(), differences.cast_const()), 1);
-                let put = Put { lines: if m == 1 { way.spectrum.every(1, 1) } else { lines }, m, half, p };
+                let put = Put { lines: if m == 1 { way.spectrum.every_nth(1, 1) } else { lines }, m, half, p };
                 while V::MANY && k + 7 <= half {
                     put.all(k, real_results::<V, 8>(first, from, half, k, self.table.as_ptr()), &self.turns);
                     k += 8;
@@ -211,39 +211,39 @@ impl<T: Number> Sums<T> {
                 }
             }
             let to = way.spectrum;
-            V::real(&self.rest, RealWay { real, step: l, spectrum: to.every(0, r), z: x, ..way });
+            V::real(&self.rest, RealBuffers { real, step: l, spectrum: to.every_nth(0, r), z: x, ..way });
             if m == 1 {
                 return;
             }
             for k in 1..=half {
-                let from = lines.every((k - 1) * m, 1);
-                let finish = Finish::Factor(T::from_f64(1.0));
-                V::transform(&self.plan, Way { from, to: to.every(k, r), x, y, z, finish });
+                let from = lines.every_nth((k - 1) * m, 1);
+                let finish = FinalScale::Factor(T::from_f64(1.0));
+                V::transform(&self.plan, TransformBuffers { from, to: to.every_nth(k, r), x, y, z, finish });
             }
             // What is left out is a mirror image.
-            for k in self.mirrored() {
+            for k in self.mirrored_elements() {
                 to.put(k, conj(to.get::<V>(r * m - k)));
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn back<V: Lane<Elem = T>>(&self, way: RealWay<T>) {
+    unsafe fn back<V: FftVector<Elem = T>>(&self, way: RealBuffers<T>) {
         let (r, m, half, l) = (self.r, self.m, self.r / 2, V::LANES);
         let ([sums, differences], real, lines, [x, y, z]) = self.places::<V>(way.z);
         let from = way.spectrum;
         // SAFETY: the caller's promise.
         unsafe {
             let one = T::from_f64(1.0);
-            V::real(&self.rest, RealWay { real, step: l, spectrum: from.every(0, r), z: x, factor: one, ..way });
+            V::real(&self.rest, RealBuffers { real, step: l, spectrum: from.every_nth(0, r), z: x, factor: one, ..way });
             if m > 1 {
-                for k in self.mirrored() {
+                for k in self.mirrored_elements() {
                     from.put(r * m - k, conj(from.get::<V>(k)));
                 }
                 for k in 1..=half {
-                    let to = lines.every((k - 1) * m, 1).exchanged(true);
-                    let from = from.every(k, r).exchanged(true);
-                    V::transform(&self.plan, Way { from, to, x, y, z, finish: Finish::Factor(one) });
+                    let to = lines.every_nth((k - 1) * m, 1).exchanged(true);
+                    let from = from.every_nth(k, r).exchanged(true);
+                    V::transform(&self.plan, TransformBuffers { from, to, x, y, z, finish: FinalScale::Factor(one) });
                 }
             }
             let factor = V::splat(way.factor);
@@ -281,15 +281,15 @@ impl<T: Number> Sums<T> {
 
 /// Where results go: element `p` of lines of `m` elements.
 struct Put<T> {
-    lines: Seats<T>,
+    lines: LinePointers<T>,
     m: usize,
     half: usize,
     p: usize,
 }
 
-impl<T: Number> Put<T> {
+impl<T: FftFloat> Put<T> {
     #[inline(always)]
-    unsafe fn all<V: Lane<Elem = T>, const K: usize>(&self, k: usize, results: [(V, V); K], turns: &[T]) {
+    unsafe fn all<V: FftVector<Elem = T>, const K: usize>(&self, k: usize, results: [(V, V); K], turns: &[T]) {
         // SAFETY: the caller vouches for the lines.
         unsafe {
             for (i, &(even, odd)) in results.iter().enumerate() {
@@ -303,14 +303,14 @@ impl<T: Number> Put<T> {
 }
 
 /// Where real results go.
-struct PutReal<V: Lane> {
+struct PutReal<V: FftVector> {
     to: *mut V::Elem,
     step: usize,
     r: usize,
     factor: V,
 }
 
-impl<V: Lane> PutReal<V> {
+impl<V: FftVector> PutReal<V> {
     #[inline(always)]
     unsafe fn all<const K: usize>(&self, j: usize, results: [(V, V); K]) {
         // SAFETY: the caller vouches for the line.

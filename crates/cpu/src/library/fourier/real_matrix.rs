@@ -3,21 +3,21 @@
 //! Row `k1` has elements `k1 + n1·k2` of the spectrum. Of those up to half of all `k1`, elements beyond the middle of the spectrum stand for
 //! their mirror images, which no other row has.
 
-use super::batched::Kind;
-use super::four_step::{Columns, Line, LongLines};
-use super::lanes::{Finish, Lane, Seats, Way, conj, times};
+use super::batched::LineTransform;
+use super::four_step::{Columns, Line, FourStepFft};
+use super::lanes::{FinalScale, FftVector, LinePointers, TransformBuffers, conj, times};
 use super::load_store::Place;
-use super::real_lines::RealWay;
+use super::real_lines::RealBuffers;
 use super::twiddle::Real;
 use std::ops::Range;
 
-impl<T: Real> LongLines<T> {
+impl<T: Real> FourStepFft<T> {
     /// Columns of real lines of odd length, there or back.
     #[inline(always)]
-    pub(super) unsafe fn real_columns<V: Lane<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn real_columns<V: FftVector<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
         let Columns::Real(plan) = &self.matrix.columns else { return };
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
-        let (spectrum, back, half) = (Seats::buffer::<V>(y), self.kind == Kind::Back, n1 / 2 + 1);
+        let (spectrum, back, half) = (LinePointers::buffer::<V>(y), self.kind == LineTransform::InverseReal, n1 / 2 + 1);
         let plane = if back { line.to.re } else { line.from.re };
         for unit in units {
             let at = unit * V::LANES;
@@ -25,11 +25,11 @@ impl<T: Real> LongLines<T> {
             let (real, row) = (place(n2), place(self.row()));
             // SAFETY: the caller's promise; every place is inside of its plane or buffer.
             unsafe {
-                let turns = Seats::buffer::<V>(self.matrix.turns.as_ptr().add(unit * half * 2 * V::LANES).cast_mut());
+                let turns = LinePointers::buffer::<V>(self.matrix.turns.as_ptr().add(unit * half * 2 * V::LANES).cast_mut());
                 let between = line.between.seats(row);
                 let full = real.count == V::LANES;
                 let (at_real, step) = if full { (plane.at(at), n2) } else { (x, V::LANES) };
-                let way = RealWay { back, real: at_real, step, spectrum, factor: self.factor, z };
+                let way = RealBuffers { back, real: at_real, step, spectrum, factor: self.factor, z };
                 if back {
                     for k in 0..half {
                         spectrum.put(k, times(between.get::<V>(k), conj(turns.get::<V>(k))));
@@ -53,7 +53,7 @@ impl<T: Real> LongLines<T> {
 
     /// Where elements of row `k2` of the spectrum of a real line are, from `first` on: whether backwards, being mirror images.
     #[inline(always)]
-    fn mirrored(&self, first: usize, count: usize, k2: usize) -> (usize, bool) {
+    fn mirrored_row(&self, first: usize, count: usize, k2: usize) -> (usize, bool) {
         let (n1, n2) = self.sides();
         match k2 <= n2 / 2 {
             true => (first + n1 * k2, false),
@@ -62,20 +62,20 @@ impl<T: Real> LongLines<T> {
     }
 
     #[inline(always)]
-    pub(super) unsafe fn real_rows<V: Lane<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn real_rows<V: FftVector<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
-        let (own, plan) = (Seats::buffer::<V>(x), &self.matrix.rows);
-        let home = Seats::buffer::<V>(plan.home(x, y));
+        let (own, plan) = (LinePointers::buffer::<V>(x), &self.matrix.rows);
+        let home = LinePointers::buffer::<V>(plan.result_buffer(x, y));
         for unit in units {
             let first = unit * V::LANES;
             let count = V::LANES.min(n1 / 2 + 1 - first);
             // SAFETY: the caller's promise; every place is inside of its plane or buffer.
             unsafe {
                 self.turn_rows::<V>(first, count, line);
-                let finish = Finish::Factor(T::from_f64(1.0));
-                V::transform(plan, Way { from: own, to: home, x, y, z, finish });
+                let finish = FinalScale::Factor(T::from_f64(1.0));
+                V::transform(plan, TransformBuffers { from: own, to: home, x, y, z, finish });
                 for k2 in 0..n2 {
-                    let (at, backwards) = self.mirrored(first, count, k2);
+                    let (at, backwards) = self.mirrored_row(first, count, k2);
                     let mut element = home.get::<V>(k2);
                     if backwards {
                         element = conj((element.0.reversed(count), element.1.reversed(count)));
@@ -88,17 +88,17 @@ impl<T: Real> LongLines<T> {
     }
 
     #[inline(always)]
-    pub(super) unsafe fn back_rows<V: Lane<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn back_rows<V: FftVector<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
-        let (own, plan) = (Seats::buffer::<V>(x), &self.matrix.rows);
-        let home = Seats::buffer::<V>(plan.home(x, y));
+        let (own, plan) = (LinePointers::buffer::<V>(x), &self.matrix.rows);
+        let home = LinePointers::buffer::<V>(plan.result_buffer(x, y));
         for unit in units {
             let first = unit * V::LANES;
             let count = V::LANES.min(n1 / 2 + 1 - first);
             // SAFETY: the caller's promise; every place is inside of its plane or buffer.
             unsafe {
                 for k2 in 0..n2 {
-                    let (at, backwards) = self.mirrored(first, count, k2);
+                    let (at, backwards) = self.mirrored_row(first, count, k2);
                     let re = V::load_first(line.from.re.at(at), count);
                     let im = V::load_first(line.from.im.at(at), count);
                     let element = if backwards { conj((re.reversed(count), im.reversed(count))) } else { (re, im) };
@@ -108,9 +108,9 @@ impl<T: Real> LongLines<T> {
                     // What a real signal's spectrum can't hold is ignored.
                     *own.im = T::default();
                 }
-                let finish = Finish::Factor(T::from_f64(1.0));
+                let finish = FinalScale::Factor(T::from_f64(1.0));
                 let (from, to) = (own.exchanged(true), home.exchanged(true));
-                V::transform(plan, Way { from, to, x, y, z, finish });
+                V::transform(plan, TransformBuffers { from, to, x, y, z, finish });
                 let place = Place { at: first * self.row(), line: self.row(), element: 1, count };
                 V::write(home.re, home.step, line.between.re.at(place.at), place, n2);
                 V::write(home.im, home.step, line.between.im.at(place.at), place, n2);

@@ -4,15 +4,15 @@
 //! them: real parts repeat and imaginary parts change their sign. So one real convolution, with the sum of both parts, has all results, and its
 //! even length is halved as other real lines are.
 
-use super::lanes::{Finish, Lane, Number, Seats, Way, Z, conj, less, number, plus, root, times};
+use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, TransformBuffers, Z, conj, minus, number, plus, root, times};
 use super::rader_bluestein::{generator, powers, spectrum};
-use super::real_lines::RealWay;
-use super::stockham::Plan;
+use super::real_lines::RealBuffers;
+use super::stockham::StockhamPlan;
 
 /// A prime as a real convolution of one element less.
 pub(super) struct RealRader<T> {
     /// Of half that length.
-    plan: Plan<T>,
+    plan: StockhamPlan<T>,
     sources: Vec<u32>,
     targets: Vec<u32>,
     /// Roots of the whole length, up to the half one.
@@ -21,7 +21,7 @@ pub(super) struct RealRader<T> {
     kernels: [Vec<T>; 2],
 }
 
-impl<T: Number> RealRader<T> {
+impl<T: FftFloat> RealRader<T> {
     pub(super) fn new(p: usize) -> RealRader<T> {
         let (g, n, h) = (generator(p), p - 1, (p - 1) / 2);
         let sources = powers(g, p);
@@ -36,7 +36,7 @@ impl<T: Number> RealRader<T> {
             all[..=h].iter().flat_map(|w| [T::from_f64(w.0 / over), T::from_f64(w.1 / over)]).collect()
         };
         RealRader {
-            plan: Plan::new(h),
+            plan: StockhamPlan::new(h),
             roots: (0..=h).flat_map(|k| <[f64; 2]>::from(root(k, n))).map(T::from_f64).collect(),
             kernels: [kernel(&targets, 1.0, n as f64), kernel(&sources, 1.0, h as f64)],
             sources,
@@ -50,17 +50,17 @@ impl<T: Number> RealRader<T> {
 
     /// Convolves the real elements in `a` with a kernel, and adds to all of them what is given; gives their sum, and where results are.
     #[inline(always)]
-    unsafe fn convolved<V: Lane<Elem = T>>(&self, z: *mut T, kernel: &[T], also: V) -> (V, *mut T) {
+    unsafe fn convolve_real<V: FftVector<Elem = T>>(&self, z: *mut T, kernel: &[T], also: V) -> (V, *mut T) {
         let (h, l) = (self.plan.n, V::LANES);
         let (a, b) = (z, z.wrapping_add(2 * l * h));
         let z = b.wrapping_add(2 * l * h);
-        let (there, rest) = (self.plan.home(a, b), self.plan.home(b, a));
-        let end = self.plan.home(there, rest);
-        let middle = Seats::buffer::<V>(there);
+        let (there, rest) = (self.plan.result_buffer(a, b), self.plan.result_buffer(b, a));
+        let end = self.plan.result_buffer(there, rest);
+        let middle = LinePointers::buffer::<V>(there);
         // SAFETY: the caller's promise.
         unsafe {
-            let one = Finish::Factor(T::from_f64(1.0));
-            V::transform(&self.plan, Way { from: Seats::buffer::<V>(a), to: middle, x: a, y: b, z, finish: one });
+            let one = FinalScale::Factor(T::from_f64(1.0));
+            V::transform(&self.plan, TransformBuffers { from: LinePointers::buffer::<V>(a), to: middle, x: a, y: b, z, finish: one });
             let half = V::splat(T::from_f64(0.5));
             let z0 = middle.get::<V>(0);
             let (sum, difference) = (z0.0.add(z0.1), z0.0.sub(z0.1));
@@ -71,12 +71,12 @@ impl<T: Number> RealRader<T> {
                 let (x, y) = (middle.get::<V>(k), conj(middle.get::<V>(h - k)));
                 let w = number(self.roots.as_ptr().add(2 * k));
                 // Twice the even part, and twice the odd one, turned.
-                let (even, odd) = (plus(x, y), less(x, y));
+                let (even, odd) = (plus(x, y), minus(x, y));
                 let odd = times((odd.1, V::splat(T::default()).sub(odd.0)), w);
-                let (x, y) = (plus(even, odd), conj(less(even, odd)));
+                let (x, y) = (plus(even, odd), conj(minus(even, odd)));
                 let x = times(x, number(kernel.as_ptr().add(2 * k)));
                 let y = conj(times(y, number(kernel.as_ptr().add(2 * (h - k)))));
-                let (even, odd) = (plus(x, y), times(less(x, y), conj(w)));
+                let (even, odd) = (plus(x, y), times(minus(x, y), conj(w)));
                 // The quarter of `even + i·odd`, and of that of the mirror images.
                 let quarter = V::splat(T::from_f64(0.25));
                 let (u, v): (Z<V>, Z<V>) =
@@ -84,15 +84,15 @@ impl<T: Number> RealRader<T> {
                 middle.put(k, (u.0.mul(quarter), u.1.mul(quarter)));
                 middle.put(h - k, (v.0.mul(quarter), v.1.mul(quarter)));
             }
-            let to = Seats::buffer::<V>(end).exchanged(true);
-            let way = Way { from: middle.exchanged(true), to, x: there, y: rest, z, finish: one };
+            let to = LinePointers::buffer::<V>(end).exchanged(true);
+            let way = TransformBuffers { from: middle.exchanged(true), to, x: there, y: rest, z, finish: one };
             V::transform(&self.plan, way);
             (sum, end)
         }
     }
 
     #[inline(always)]
-    pub(super) unsafe fn forward<V: Lane<Elem = T>>(&self, way: RealWay<T>) {
+    pub(super) unsafe fn forward<V: FftVector<Elem = T>>(&self, way: RealBuffers<T>) {
         let (h, l) = (self.plan.n, V::LANES);
         // SAFETY: the caller's promise.
         unsafe {
@@ -100,7 +100,7 @@ impl<T: Number> RealRader<T> {
             for (i, &j) in self.sources.iter().enumerate() {
                 V::load(way.real.add(j as usize * way.step)).store(way.z.add(i * l));
             }
-            let (sum, y) = self.convolved::<V>(way.z, &self.kernels[0], first);
+            let (sum, y) = self.convolve_real::<V>(way.z, &self.kernels[0], first);
             way.spectrum.put(0, (first.add(sum), V::splat(T::default())));
             for (i, &k) in self.targets[..h].iter().enumerate() {
                 let (a, b) = (V::load(y.add(i * l)), V::load(y.add((i + h) * l)));
@@ -113,7 +113,7 @@ impl<T: Number> RealRader<T> {
     }
 
     #[inline(always)]
-    pub(super) unsafe fn back<V: Lane<Elem = T>>(&self, way: RealWay<T>) {
+    pub(super) unsafe fn back<V: FftVector<Elem = T>>(&self, way: RealBuffers<T>) {
         let (h, l) = (self.plan.n, V::LANES);
         // SAFETY: the caller's promise.
         unsafe {
@@ -124,7 +124,7 @@ impl<T: Number> RealRader<T> {
                 a.0.add(a.1).store(way.z.add(i * l));
                 a.0.sub(a.1).store(way.z.add((i + h) * l));
             }
-            let (sum, y) = self.convolved::<V>(way.z, &self.kernels[1], first.add(first));
+            let (sum, y) = self.convolve_real::<V>(way.z, &self.kernels[1], first.add(first));
             let factor = V::splat(way.factor);
             first.add(sum).mul(factor).store(way.real);
             for (i, &j) in self.sources.iter().enumerate() {

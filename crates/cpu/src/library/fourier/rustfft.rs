@@ -3,10 +3,10 @@
 //! A real line of even length is transformed as a complex one of half the length, its even and odd elements together, and
 //! taken apart with the roots of unity: so other axes have only half the spectrum to transform, too.
 
-use crate::library::along::{LANES, Lines};
+use crate::library::along::{LANES, AxisLines};
 use crate::library::planner::planner;
-use crate::library::{Machine, Raw, Routine, in_ranges};
-use crate::pool::Pool;
+use crate::library::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use crate::pool::ThreadPool;
 use compiler::Result;
 use ir::ops::{Fft, FftKind};
 use ir::{DType, Type};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// One axis of a transform: its lines, and the plan of one.
 struct Pass<T: FftNum> {
-    lines: Lines,
+    lines: AxisLines,
     plan: Arc<dyn rustfft::Fft<T>>,
 }
 
@@ -41,7 +41,7 @@ struct Transform<T: FftNum> {
     threads: usize,
 }
 
-pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     if op.axes.is_empty() || args[0].numel() == 0 || outs[0].numel() == 0 {
         return None;
     }
@@ -57,7 +57,7 @@ fn number<T: FftNum>(x: f64) -> T {
 }
 
 impl<T: FftNum> Transform<T> {
-    fn new(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) -> Option<Transform<T>> {
+    fn new(op: &Fft, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Transform<T>> {
         let (last, others) = op.axes.split_last().expect("at least one axis");
         // The full side and the complex side, which are one unless the transform is real.
         let (full, complex) = match op.kind {
@@ -69,12 +69,12 @@ impl<T: FftNum> Transform<T> {
         let n = full.shape[*last];
         let halved = real && n.is_multiple_of(2);
         let mut planner = planner::<T>()?;
-        let mut pass = |lines: Lines, n: usize| {
+        let mut pass = |lines: AxisLines, n: usize| {
             let plan = if inverse { planner.plan_fft_inverse(n) } else { planner.plan_fft_forward(n) };
             Pass { lines, plan }
         };
-        let others: Vec<Pass<T>> = others.iter().map(|&a| pass(Lines::new(complex, a), complex.shape[a])).collect();
-        let last = pass(Lines::new(complex, *last), if halved { n / 2 } else { n });
+        let others: Vec<Pass<T>> = others.iter().map(|&a| pass(AxisLines::new(complex, a), complex.shape[a])).collect();
+        let last = pass(AxisLines::new(complex, *last), if halved { n / 2 } else { n });
         let points: f64 = op.axes.iter().map(|&a| full.shape[a] as f64).product();
         let scale = if inverse { 1.0 / points } else { 1.0 };
         let factor = number(if inverse && halved { 2.0 * scale } else { scale });
@@ -109,11 +109,11 @@ impl<T: FftNum> Transform<T> {
 
     /// Transforms bundles of lines: `load` writes them one after the other, `store` takes them from there. Both are given the
     /// outer index, the first line and the number of lines.
-    fn sweep(
+    fn transform_lines(
         &self,
-        pool: &Pool,
+        pool: &ThreadPool,
         pass: &Pass<T>,
-        scratch: Raw<Complex<T>>,
+        scratch: SharedPtr<Complex<T>>,
         load: &(dyn Fn((usize, usize, usize), &mut [Complex<T>]) + Sync),
         store: &(dyn Fn((usize, usize, usize), &[Complex<T>]) + Sync),
     ) {
@@ -138,7 +138,7 @@ impl<T: FftNum> Transform<T> {
     }
 
     /// An axis of the complex side, where it is.
-    fn in_place(&self, pool: &Pool, pass: &Pass<T>, work: Raw<Complex<T>>, scratch: Raw<Complex<T>>) {
+    fn in_place(&self, pool: &ThreadPool, pass: &Pass<T>, work: SharedPtr<Complex<T>>, scratch: SharedPtr<Complex<T>>) {
         let l = pass.lines;
         let place = move |(outer, first, _): (usize, usize, usize), k: usize| (outer * l.n + k) * l.inner + first;
         let load = |at: (usize, usize, usize), lines: &mut [Complex<T>]| {
@@ -157,7 +157,7 @@ impl<T: FftNum> Transform<T> {
                 }
             }
         };
-        self.sweep(pool, pass, scratch, &load, &store);
+        self.transform_lines(pool, pass, scratch, &load, &store);
     }
 
     /// The spectrum's element `k` of a real line from the transform `z` of its halves.
@@ -173,7 +173,7 @@ impl<T: FftNum> Transform<T> {
 
     /// Element `k` of the transform of a real line's halves from its spectrum.
     #[inline(always)]
-    fn together(&self, spectrum: impl Fn(usize) -> Complex<T>, k: usize) -> Complex<T> {
+    fn merge_spectrum(&self, spectrum: impl Fn(usize) -> Complex<T>, k: usize) -> Complex<T> {
         let h = self.n / 2;
         let (a, b) = (spectrum(k), spectrum(h - k).conj());
         let half: T = number(0.5);
@@ -182,16 +182,16 @@ impl<T: FftNum> Transform<T> {
     }
 }
 
-impl<T: FftNum> Routine for Transform<T> {
+impl<T: FftNum> OpRoutine for Transform<T> {
     fn scratch_bytes(&self) -> usize {
         (self.work + self.each * self.threads) * size_of::<Complex<T>>()
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let work = Raw(scratch.cast::<Complex<T>>());
-        let scratch = Raw(work.at(self.work));
-        let arg = |i: usize| Raw(args.get(i).copied().unwrap_or(std::ptr::null()).cast_mut().cast::<T>());
-        let out = |i: usize| Raw(outs.get(i).copied().unwrap_or(std::ptr::null_mut()).cast::<T>());
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let work = SharedPtr(scratch.cast::<Complex<T>>());
+        let scratch = SharedPtr(work.at(self.work));
+        let arg = |i: usize| SharedPtr(args.get(i).copied().unwrap_or(std::ptr::null()).cast_mut().cast::<T>());
+        let out = |i: usize| SharedPtr(outs.get(i).copied().unwrap_or(std::ptr::null_mut()).cast::<T>());
         let (re, im, to_re, to_im) = (arg(0), arg(1), out(0), out(1));
         let l = self.last.lines;
         let (n, h, alone, factor) = (self.n, self.last.plan.len(), self.others.is_empty(), self.factor);
@@ -222,7 +222,7 @@ impl<T: FftNum> Routine for Transform<T> {
                         Complex { re: z.re, im: if edge { T::zero() } else { z.im } }
                     };
                     if halved {
-                        (0..h).for_each(|k| line[k] = self.together(spectrum, k));
+                        (0..h).for_each(|k| line[k] = self.merge_spectrum(spectrum, k));
                     } else {
                         (0..l.n).for_each(|k| line[k] = spectrum(k));
                         (l.n..n).for_each(|k| line[k] = line[n - k].conj());
@@ -244,7 +244,7 @@ impl<T: FftNum> Routine for Transform<T> {
                     }
                 }
             };
-            self.sweep(pool, &self.last, scratch, &load, &store);
+            self.transform_lines(pool, &self.last, scratch, &load, &store);
             return Ok(());
         }
         let is_real = self.kind == FftKind::Real;
@@ -280,7 +280,7 @@ impl<T: FftNum> Routine for Transform<T> {
                 }
             }
         };
-        self.sweep(pool, &self.last, scratch, &load, &store);
+        self.transform_lines(pool, &self.last, scratch, &load, &store);
         if !alone {
             self.others.iter().for_each(|p| self.in_place(pool, p, work, scratch));
             in_ranges(pool, l.numel(), l.numel(), &|range: Range<usize>, _| {

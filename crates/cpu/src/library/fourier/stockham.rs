@@ -5,16 +5,16 @@
 //! convolutions (`primes.rs`), whichever is expected to be quicker.
 
 use super::butterflies::{SMALL, small};
-use super::direct_dft::{Shape, odd, table};
-use super::lanes::{Finish, Lane, Number, Seats, Walk, Way, number, root, times};
+use super::direct_dft::{PassShape, odd_radix_pass, table};
+use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, StridedWalk, TransformBuffers, number, root, times};
 use super::rader_bluestein::{Chirp, Rader, chirp_length};
 
 /// One pass but the last: lines of `m` elements, `s` of them interleaved, become those of `m / R`.
 #[inline(always)]
-unsafe fn pass<V: Lane, const R: usize>(
-    x: Seats<V::Elem>,
-    y: Seats<V::Elem>,
-    Shape { m, s, .. }: Shape,
+unsafe fn pass<V: FftVector, const R: usize>(
+    x: LinePointers<V::Elem>,
+    y: LinePointers<V::Elem>,
+    PassShape { m, s, .. }: PassShape,
     table: *const V::Elem,
     turns: *const V::Elem,
 ) {
@@ -28,7 +28,7 @@ unsafe fn pass<V: Lane, const R: usize>(
                 *w = number(turns.add(2 * (p * (R - 1) + j - 1)));
             }
             for q in 0..s {
-                let (mut from, mut to) = (Walk::new(&x, q + s * p, s * each), Walk::new(&y, q + s * R * p, s));
+                let (mut from, mut to) = (StridedWalk::new(&x, q + s * p, s * each), StridedWalk::new(&y, q + s * R * p, s));
                 let mut a = [(zero, zero); R];
                 for a in &mut a {
                     *a = from.get();
@@ -45,18 +45,18 @@ unsafe fn pass<V: Lane, const R: usize>(
 
 /// The last pass, of `s` interleaved lines of `R` elements.
 #[inline(always)]
-unsafe fn last<V: Lane, const R: usize>(
-    x: Seats<V::Elem>,
-    y: Seats<V::Elem>,
+unsafe fn last_pass<V: FftVector, const R: usize>(
+    x: LinePointers<V::Elem>,
+    y: LinePointers<V::Elem>,
     s: usize,
     table: *const V::Elem,
-    finish: Finish<V::Elem>,
+    finish: FinalScale<V::Elem>,
 ) {
     // SAFETY: the caller vouches for `R·s` elements on both sides, and as many multipliers.
     unsafe {
         let zero = V::splat(V::Elem::default());
         for q in 0..s {
-            let (mut from, mut to) = (Walk::new(&x, q, s), Walk::new(&y, q, s));
+            let (mut from, mut to) = (StridedWalk::new(&x, q, s), StridedWalk::new(&y, q, s));
             let mut a = [(zero, zero); R];
             for a in &mut a {
                 *a = from.get();
@@ -70,24 +70,24 @@ unsafe fn last<V: Lane, const R: usize>(
 }
 
 /// How a radix is transformed.
-enum How<T> {
+enum RadixAlgorithm<T> {
     /// In registers, or by sums; with a table from 7 on.
-    Sums(Vec<T>),
+    DirectDft(Vec<T>),
     Rader(Box<Rader<T>>),
     Chirp(Box<Chirp<T>>),
 }
 
-struct Pass<T> {
-    shape: Shape,
+struct RadixPass<T> {
+    shape: PassShape,
     /// Where its turns begin.
     turns: usize,
-    how: How<T>,
+    how: RadixAlgorithm<T>,
 }
 
 /// How lines of a length are transformed.
-pub(super) struct Plan<T> {
+pub(super) struct StockhamPlan<T> {
     pub(super) n: usize,
-    passes: Vec<Pass<T>>,
+    passes: Vec<RadixPass<T>>,
     turns: Vec<T>,
     /// Complex elements that passes need beside both buffers.
     pub(super) scratch: usize,
@@ -145,22 +145,22 @@ pub(super) fn cost(n: usize) -> f64 {
     radices(n).iter().map(|&r| pass_cost(r).0).sum()
 }
 
-impl<T: Number> Plan<T> {
-    pub(super) fn new(n: usize) -> Plan<T> {
+impl<T: FftFloat> StockhamPlan<T> {
+    pub(super) fn new(n: usize) -> StockhamPlan<T> {
         let (mut m, mut s) = (n, 1);
         let (mut passes, mut turns, mut scratch) = (vec![], vec![], 0);
         for r in radices(n) {
             let how = match pass_cost(r).1 {
-                Choice::Sums => How::Sums(if r < 7 || r == 8 { vec![] } else { table(r) }),
-                Choice::Rader => How::Rader(Box::new(Rader::new(r))),
-                Choice::Chirp(points) => How::Chirp(Box::new(Chirp::new(r, points))),
+                Choice::Sums => RadixAlgorithm::DirectDft(if r < 7 || r == 8 { vec![] } else { table(r) }),
+                Choice::Rader => RadixAlgorithm::Rader(Box::new(Rader::new(r))),
+                Choice::Chirp(points) => RadixAlgorithm::Chirp(Box::new(Chirp::new(r, points))),
             };
             scratch = scratch.max(match &how {
-                How::Sums(_) => r,
-                How::Rader(by) => by.scratch(),
-                How::Chirp(by) => by.scratch(),
+                RadixAlgorithm::DirectDft(_) => r,
+                RadixAlgorithm::Rader(by) => by.scratch(),
+                RadixAlgorithm::Chirp(by) => by.scratch(),
             });
-            passes.push(Pass { shape: Shape { r, m, s }, turns: turns.len(), how });
+            passes.push(RadixPass { shape: PassShape { r, m, s }, turns: turns.len(), how });
             for p in 0..m / r {
                 for j in 1..r {
                     let (re, im) = root(p * j % m, m);
@@ -169,11 +169,11 @@ impl<T: Number> Plan<T> {
             }
             (m, s) = (m / r, s * r);
         }
-        Plan { n, passes, turns, scratch }
+        StockhamPlan { n, passes, turns, scratch }
     }
 
     /// The buffer in which a result can be that is not written where it goes, if what is read is not in `y`.
-    pub(super) fn home(&self, x: *mut T, y: *mut T) -> *mut T {
+    pub(super) fn result_buffer(&self, x: *mut T, y: *mut T) -> *mut T {
         if self.passes.len().is_multiple_of(2) { x } else { y }
     }
 
@@ -182,23 +182,23 @@ impl<T: Number> Plan<T> {
     /// # Safety
     /// The machine has the instructions; `n` elements are at both ends and in both buffers, and [`Plan::home`] says which of them may be an end.
     #[inline(always)]
-    pub(super) unsafe fn passes<V: Lane<Elem = T>>(&self, way: Way<T>) {
-        let Way { mut from, to: end, x, y, z, finish } = way;
+    pub(super) unsafe fn passes<V: FftVector<Elem = T>>(&self, way: TransformBuffers<T>) {
+        let TransformBuffers { mut from, to: end, x, y, z, finish } = way;
         if self.passes.is_empty() {
             // SAFETY: the caller's promise.
-            return unsafe { last::<V, 1>(from, end, 1, self.turns.as_ptr(), finish) };
+            return unsafe { last_pass::<V, 1>(from, end, 1, self.turns.as_ptr(), finish) };
         }
-        for (i, Pass { shape, turns, how }) in self.passes.iter().enumerate() {
+        for (i, RadixPass { shape, turns, how }) in self.passes.iter().enumerate() {
             let is_last = i + 1 == self.passes.len();
-            let to = if is_last { end } else { Seats::buffer::<V>(if i.is_multiple_of(2) { y } else { x }) };
+            let to = if is_last { end } else { LinePointers::buffer::<V>(if i.is_multiple_of(2) { y } else { x }) };
             let end = if is_last { Some(finish) } else { None };
             let (turns, shape) = (self.turns.as_ptr().wrapping_add(*turns), *shape);
             // SAFETY: the caller's promise, and the passes' own.
             unsafe {
                 match (how, end) {
-                    (How::Rader(by), _) => by.pass::<V>(from, to, shape, turns, end, z),
-                    (How::Chirp(by), _) => by.pass::<V>(from, to, shape, turns, end, z),
-                    (How::Sums(table), None) => match shape.r {
+                    (RadixAlgorithm::Rader(by), _) => by.pass::<V>(from, to, shape, turns, end, z),
+                    (RadixAlgorithm::Chirp(by), _) => by.pass::<V>(from, to, shape, turns, end, z),
+                    (RadixAlgorithm::DirectDft(table), None) => match shape.r {
                         2 => pass::<V, 2>(from, to, shape, table.as_ptr(), turns),
                         3 => pass::<V, 3>(from, to, shape, table.as_ptr(), turns),
                         4 => pass::<V, 4>(from, to, shape, table.as_ptr(), turns),
@@ -207,18 +207,18 @@ impl<T: Number> Plan<T> {
                         8 => pass::<V, 8>(from, to, shape, table.as_ptr(), turns),
                         11 => pass::<V, 11>(from, to, shape, table.as_ptr(), turns),
                         13 => pass::<V, 13>(from, to, shape, table.as_ptr(), turns),
-                        _ => odd::<V>(from, to, shape, (table.as_ptr(), turns), None, z),
+                        _ => odd_radix_pass::<V>(from, to, shape, (table.as_ptr(), turns), None, z),
                     },
-                    (How::Sums(table), Some(finish)) => match shape.r {
-                        2 => last::<V, 2>(from, to, shape.s, table.as_ptr(), finish),
-                        3 => last::<V, 3>(from, to, shape.s, table.as_ptr(), finish),
-                        4 => last::<V, 4>(from, to, shape.s, table.as_ptr(), finish),
-                        5 => last::<V, 5>(from, to, shape.s, table.as_ptr(), finish),
-                        7 => last::<V, 7>(from, to, shape.s, table.as_ptr(), finish),
-                        8 => last::<V, 8>(from, to, shape.s, table.as_ptr(), finish),
-                        11 => last::<V, 11>(from, to, shape.s, table.as_ptr(), finish),
-                        13 => last::<V, 13>(from, to, shape.s, table.as_ptr(), finish),
-                        _ => odd::<V>(from, to, shape, (table.as_ptr(), turns), end, z),
+                    (RadixAlgorithm::DirectDft(table), Some(finish)) => match shape.r {
+                        2 => last_pass::<V, 2>(from, to, shape.s, table.as_ptr(), finish),
+                        3 => last_pass::<V, 3>(from, to, shape.s, table.as_ptr(), finish),
+                        4 => last_pass::<V, 4>(from, to, shape.s, table.as_ptr(), finish),
+                        5 => last_pass::<V, 5>(from, to, shape.s, table.as_ptr(), finish),
+                        7 => last_pass::<V, 7>(from, to, shape.s, table.as_ptr(), finish),
+                        8 => last_pass::<V, 8>(from, to, shape.s, table.as_ptr(), finish),
+                        11 => last_pass::<V, 11>(from, to, shape.s, table.as_ptr(), finish),
+                        13 => last_pass::<V, 13>(from, to, shape.s, table.as_ptr(), finish),
+                        _ => odd_radix_pass::<V>(from, to, shape, (table.as_ptr(), turns), end, z),
                     },
                 }
             }

@@ -1,13 +1,13 @@
 //! Long lines whose elements are far from each other: they are turned, transformed as lines along memory, and turned back.
 
-use super::batched::Kind;
-use super::four_step::{Line, LongLines, Phase};
+use super::batched::LineTransform;
+use super::four_step::{Line, FourStepFft, Phase};
 use super::load_store::Planes;
 use super::twiddle::Real;
 use crate::gemm::Isa;
 use crate::library::rearrange::{Axis, tiles};
-use crate::library::{Raw, in_ranges};
-use crate::pool::Pool;
+use crate::library::{SharedPtr, in_ranges};
+use crate::pool::ThreadPool;
 use std::ops::Range;
 
 /// Elements of lines that are turned at a time.
@@ -16,20 +16,20 @@ const AT_ONCE: usize = 512;
 pub(super) const CYCLES: f64 = 8.0;
 
 /// Lines of which `inner` lie beside each other, in `outer` places.
-pub(super) struct FarLines<T> {
-    pub(super) long: LongLines<T>,
+pub(super) struct StridedFft<T> {
+    pub(super) long: FourStepFft<T>,
     pub(super) outer: usize,
     pub(super) inner: usize,
 }
 
-impl<T: Real> FarLines<T> {
+impl<T: Real> StridedFft<T> {
     /// Elements of a plane of turned lines, as they are read and as they are written.
-    fn planes(&self) -> [usize; 2] {
+    fn plane_elements(&self) -> [usize; 2] {
         [self.long.source, self.long.target].map(|n| (self.outer * self.inner * n).next_multiple_of(16))
     }
 
     pub(super) fn scratch(&self) -> usize {
-        let [source, target] = self.planes();
+        let [source, target] = self.plane_elements();
         self.long.scratch() + 2 * (source + target)
     }
 
@@ -37,7 +37,7 @@ impl<T: Real> FarLines<T> {
     ///
     /// # Safety
     /// Both are planes of all lines.
-    unsafe fn turn(&self, pool: &Pool, isa: Isa, from: Raw<T>, to: Raw<T>, n: usize, along: bool) {
+    unsafe fn transpose_plane(&self, pool: &ThreadPool, isa: Isa, from: SharedPtr<T>, to: SharedPtr<T>, n: usize, along: bool) {
         let pieces = n.div_ceil(AT_ONCE);
         let inner = self.inner;
         in_ranges(pool, self.outer * pieces, self.outer * n * inner, &|range: Range<usize>, _| {
@@ -73,28 +73,28 @@ impl<T: Real> FarLines<T> {
     /// As for [`LongLines::run`].
     pub(super) unsafe fn run(
         &self,
-        pool: &Pool,
+        pool: &ThreadPool,
         isa: Isa,
         (from, to): (Planes<T>, Planes<T>),
-        scratch: Raw<T>,
-        phase: unsafe fn(&LongLines<T>, Isa, Phase, Range<usize>, Line<T>),
+        scratch: SharedPtr<T>,
+        phase: unsafe fn(&FourStepFft<T>, Isa, Phase, Range<usize>, Line<T>),
     ) {
-        let [source, target] = self.planes();
+        let [source, target] = self.plane_elements();
         let [a, b, c, d, rest] = [0, source, 2 * source, 2 * source + target, 2 * (source + target)];
         let (read, written) = (
-            Planes { re: Raw(scratch.at(a)), im: Raw(scratch.at(b)) },
-            Planes { re: Raw(scratch.at(c)), im: Raw(scratch.at(d)) },
+            Planes { re: SharedPtr(scratch.at(a)), im: SharedPtr(scratch.at(b)) },
+            Planes { re: SharedPtr(scratch.at(c)), im: SharedPtr(scratch.at(d)) },
         );
         // SAFETY: the caller's promise.
         unsafe {
-            self.turn(pool, isa, from.re, read.re, self.long.source, false);
-            if self.long.kind != Kind::Real {
-                self.turn(pool, isa, from.im, read.im, self.long.source, false);
+            self.transpose_plane(pool, isa, from.re, read.re, self.long.source, false);
+            if self.long.kind != LineTransform::Real {
+                self.transpose_plane(pool, isa, from.im, read.im, self.long.source, false);
             }
-            self.long.run(pool, isa, read, written, Raw(scratch.at(rest)), phase);
-            self.turn(pool, isa, written.re, to.re, self.long.target, true);
-            if self.long.kind != Kind::Back {
-                self.turn(pool, isa, written.im, to.im, self.long.target, true);
+            self.long.run(pool, isa, read, written, SharedPtr(scratch.at(rest)), phase);
+            self.transpose_plane(pool, isa, written.re, to.re, self.long.target, true);
+            if self.long.kind != LineTransform::InverseReal {
+                self.transpose_plane(pool, isa, written.im, to.im, self.long.target, true);
             }
         }
     }

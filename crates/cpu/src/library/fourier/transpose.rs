@@ -1,13 +1,13 @@
 //! Squares of as many rows and columns as there are lanes, transposed in registers.
 
-use super::lanes::Number;
+use super::lanes::FftFloat;
 use crate::gemm::vector::Vector;
 use crate::library::rearrange::tiles::Transpose;
 use std::arch::x86_64::*;
 
 /// A square of AVX2's vectors.
 #[inline(always)]
-pub(super) unsafe fn tile<T: Number>(rows: *const T, line: usize, to: *mut T, step: usize) {
+pub(super) unsafe fn tile<T: FftFloat>(rows: *const T, line: usize, to: *mut T, step: usize) {
     // SAFETY: the caller's promise; a tile has as many rows as there are lanes.
     unsafe { T::Bits::tile(rows.cast::<T::Bits>(), line as isize, to.cast::<T::Bits>(), step as isize) }
 }

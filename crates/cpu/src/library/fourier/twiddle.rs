@@ -1,21 +1,21 @@
 //! What is done to a long line before and after its transform: along it, one by one or in vectors, to the same bits.
 
-use super::batched::Kind;
-use super::four_step::{Chirp, Line, LongLines};
-use super::lanes::{Lane, Number};
+use super::batched::LineTransform;
+use super::four_step::{Chirp, Line, FourStepFft};
+use super::lanes::{FftVector, FftFloat};
 use super::load_store::Planes;
 use std::ops::{Add, Mul, Range, Sub};
 
 /// A float that has arithmetic of its own.
-pub(super) trait Real: Number + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {}
-impl<T: Number + Add<Output = T> + Sub<Output = T> + Mul<Output = T>> Real for T {}
+pub(super) trait Real: FftFloat + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {}
+impl<T: FftFloat + Add<Output = T> + Sub<Output = T> + Mul<Output = T>> Real for T {}
 
 /// Products with complex numbers, whose real parts come first, for a part of a line.
 ///
 /// # Safety
 /// All planes have these elements; both lines may be the same one.
 #[inline(always)]
-pub(super) unsafe fn turned<V: Lane<Elem: Real>>(
+pub(super) unsafe fn complex_multiply<V: FftVector<Elem: Real>>(
     from: Planes<V::Elem>,
     to: Planes<V::Elem>,
     by: &[V::Elem],
@@ -45,7 +45,7 @@ pub(super) unsafe fn turned<V: Lane<Elem: Real>>(
 /// # Safety
 /// As for [`turned`].
 #[inline(always)]
-pub(super) unsafe fn turned_real<T: Real>(from: *const T, to: Planes<T>, by: &[T], units: Range<usize>) {
+pub(super) unsafe fn complex_multiply_real<T: Real>(from: *const T, to: Planes<T>, by: &[T], units: Range<usize>) {
     let (cos, sin) = by.split_at(by.len() / 2);
     // SAFETY: the caller's promise.
     unsafe {
@@ -57,10 +57,10 @@ pub(super) unsafe fn turned_real<T: Real>(from: *const T, to: Planes<T>, by: &[T
     }
 }
 
-impl<T: Real> LongLines<T> {
+impl<T: Real> FourStepFft<T> {
     /// Even elements of a real line are real parts, odd ones imaginary parts.
     #[inline(always)]
-    pub(super) unsafe fn untangle(&self, line: Line<T>, units: Range<usize>) {
+    pub(super) unsafe fn untangle_real(&self, line: Line<T>, units: Range<usize>) {
         let units = units.start..units.end.min(self.length());
         // SAFETY: the caller's promise.
         unsafe {
@@ -89,7 +89,7 @@ impl<T: Real> LongLines<T> {
 
     /// The spectrum of a real line from the transform of its halves: vectors along it, and one by one what is left, to the same bits.
     #[inline(always)]
-    pub(super) unsafe fn split_spectrum<V: Lane<Elem = T>>(&self, line: Line<T>, units: Range<usize>) {
+    pub(super) unsafe fn split_spectrum<V: FftVector<Elem = T>>(&self, line: Line<T>, units: Range<usize>) {
         let h = self.length();
         let (re, im) = (line.work.re.at(0), line.work.im.at(0));
         let (to_re, to_im) = (line.to.re.at(0), line.to.im.at(0));
@@ -126,7 +126,7 @@ impl<T: Real> LongLines<T> {
 
     /// The transform of a real line's halves from its spectrum, both parts exchanged.
     #[inline(always)]
-    pub(super) unsafe fn join_spectrum<V: Lane<Elem = T>>(&self, line: Line<T>, units: Range<usize>) {
+    pub(super) unsafe fn join_spectrum<V: FftVector<Elem = T>>(&self, line: Line<T>, units: Range<usize>) {
         let h = self.length();
         let (re, im) = (line.from.re.at(0), line.from.im.at(0));
         let (to_re, to_im) = (line.work.re.at(0), line.work.im.at(0));
@@ -167,15 +167,15 @@ impl<T: Real> LongLines<T> {
 
     /// Products with the chirp, and zeros up to the points of the convolution.
     #[inline(always)]
-    pub(super) unsafe fn before<V: Lane<Elem = T>>(&self, from: Planes<T>, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn apply_chirp<V: FftVector<Elem = T>>(&self, from: Planes<T>, units: Range<usize>, line: Line<T>) {
         let Some(Chirp { chirp, .. }) = &self.chirp else { return };
         let (start, n) = (units.start.min(self.length()), self.length());
         let own = start..units.end.min(n);
         // SAFETY: the caller's promise.
         unsafe {
-            match self.kind == Kind::Real && self.roots.is_empty() {
-                true => turned_real(from.re.at(0), line.work, chirp, own),
-                false => turned::<V>(from, line.work, chirp, own),
+            match self.kind == LineTransform::Real && self.roots.is_empty() {
+                true => complex_multiply_real(from.re.at(0), line.work, chirp, own),
+                false => complex_multiply::<V>(from, line.work, chirp, own),
             }
             for k in units.start.max(n)..units.end {
                 (*line.work.re.at(k), *line.work.im.at(k)) = (T::default(), T::default());
@@ -185,15 +185,15 @@ impl<T: Real> LongLines<T> {
 
     /// Products with the chirp where results go: all of them, or as many as a real line or half its spectrum has.
     #[inline(always)]
-    pub(super) unsafe fn after<V: Lane<Elem = T>>(&self, to: Planes<T>, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn remove_chirp<V: FftVector<Elem = T>>(&self, to: Planes<T>, units: Range<usize>, line: Line<T>) {
         let Some(Chirp { chirp, .. }) = &self.chirp else { return };
         let n = self.length();
         // SAFETY: the caller's promise.
         unsafe {
-            if !self.roots.is_empty() || matches!(self.kind, Kind::Complex { .. }) {
-                turned::<V>(line.work, to, chirp, units.start..units.end.min(n));
-            } else if self.kind == Kind::Real {
-                turned::<V>(line.work, to, chirp, units.start..units.end.min(n / 2 + 1));
+            if !self.roots.is_empty() || matches!(self.kind, LineTransform::Complex { .. }) {
+                complex_multiply::<V>(line.work, to, chirp, units.start..units.end.min(n));
+            } else if self.kind == LineTransform::Real {
+                complex_multiply::<V>(line.work, to, chirp, units.start..units.end.min(n / 2 + 1));
                 if units.start == 0 {
                     // The sum of real numbers is real.
                     *to.im.at(0) = T::default();
@@ -210,7 +210,7 @@ impl<T: Real> LongLines<T> {
 
     /// A whole spectrum from half of it.
     #[inline(always)]
-    pub(super) unsafe fn mirror(&self, line: Line<T>, units: Range<usize>) {
+    pub(super) unsafe fn hermitian_extend(&self, line: Line<T>, units: Range<usize>) {
         let n = self.length();
         // SAFETY: the caller's promise.
         unsafe {

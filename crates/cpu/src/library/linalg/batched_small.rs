@@ -3,23 +3,23 @@
 //! Element `(i, j)` of all matrices of a bundle is a vector. Lanes never meet; those without a matrix repeat the last one.
 
 use super::super::rearrange::{Axis, tiles};
-use super::super::{Machine, Pointers, Raw, Routine, in_ranges};
-use super::Kind;
+use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine, in_ranges};
+use super::FactorizationKind;
 use super::real::Real;
 use crate::gemm::Isa;
 use crate::gemm::vector::Vector;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::Result;
 use ir::{DType, Type};
 use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Rows and columns of a matrix, at most.
-pub(super) const ABREAST: usize = 64;
+pub(super) const MAX_BATCHED_SIZE: usize = 64;
 /// Lanes of the widest vector.
 const LANES: usize = 16;
 
-struct Abreast<T> {
+struct BatchedFactorization<T> {
     lu: bool,
     m: usize,
     n: usize,
@@ -31,11 +31,11 @@ struct Abreast<T> {
 }
 
 /// The factors of a batch that fills most of the lanes.
-pub(super) fn prepare(kind: Kind, a: &Type, batch: usize, machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(kind: FactorizationKind, a: &Type, batch: usize, machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let [.., m, n] = *a.shape else { return None };
     let lu = match kind {
-        Kind::Lu => true,
-        Kind::Cholesky => false,
+        FactorizationKind::Lu => true,
+        FactorizationKind::Cholesky => false,
         _ => return None,
     };
     let lanes = match (machine.isa, a.dtype) {
@@ -46,17 +46,17 @@ pub(super) fn prepare(kind: Kind, a: &Type, batch: usize, machine: Machine) -> O
         _ => return None,
     };
     let filled = 4 * batch >= 3 * batch.next_multiple_of(lanes);
-    if !(1..=ABREAST).contains(&m) || !(1..=ABREAST).contains(&n) || !filled {
+    if !(1..=MAX_BATCHED_SIZE).contains(&m) || !(1..=MAX_BATCHED_SIZE).contains(&n) || !filled {
         return None;
     }
     let (threads, isa) = (machine.threads, machine.isa);
     Some(match a.dtype {
-        DType::F32 => Box::new(Abreast::<f32> { lu, m, n, batch, lanes, threads, isa, elements: PhantomData }),
-        _ => Box::new(Abreast::<f64> { lu, m, n, batch, lanes, threads, isa, elements: PhantomData }),
+        DType::F32 => Box::new(BatchedFactorization::<f32> { lu, m, n, batch, lanes, threads, isa, elements: PhantomData }),
+        _ => Box::new(BatchedFactorization::<f64> { lu, m, n, batch, lanes, threads, isa, elements: PhantomData }),
     })
 }
 
-impl<T: Real> Abreast<T> {
+impl<T: Real> BatchedFactorization<T> {
     /// Elements of scratch for each worker.
     fn each(&self) -> usize {
         self.m * self.n * self.lanes
@@ -156,10 +156,10 @@ impl<T: Real> Abreast<T> {
 
     /// `L` and `U` in place, with the rows exchanged; the pivot of each step, for each lane.
     #[inline(always)]
-    unsafe fn lu<V: Vector<Elem = T>>(&self, a: *mut T) -> [[u8; LANES]; ABREAST] {
+    unsafe fn lu<V: Vector<Elem = T>>(&self, a: *mut T) -> [[u8; LANES]; MAX_BATCHED_SIZE] {
         let (m, n, l) = (self.m, self.n, V::LANES);
         let at = |i: usize, j: usize| a.wrapping_add((i * n + j) * l);
-        let mut pivots = [[0; LANES]; ABREAST];
+        let mut pivots = [[0; LANES]; MAX_BATCHED_SIZE];
         for k in 0..m.min(n) {
             // SAFETY: the caller vouches for the matrices and the vectors.
             unsafe {
@@ -183,7 +183,7 @@ impl<T: Real> Abreast<T> {
                 // Reciprocals of pivots that have one; others are for one lane at a time.
                 let usual = |x: &T| (1e-30..1e30).contains(&x.abs().wide());
                 if !lanes(k, k).iter().all(usual) {
-                    (0..l).for_each(|lane| self.eliminate(a.add(lane), l, k));
+                    (0..l).for_each(|lane| self.eliminate_column(a.add(lane), l, k));
                     continue;
                 }
                 let mut by = [T::ZERO; LANES];
@@ -203,7 +203,7 @@ impl<T: Real> Abreast<T> {
     }
 
     /// One step of one matrix, whose elements are `l` apart.
-    unsafe fn eliminate(&self, a: *mut T, l: usize, k: usize) {
+    unsafe fn eliminate_column(&self, a: *mut T, l: usize, k: usize) {
         let at = |i: usize, j: usize| a.wrapping_add((i * self.n + j) * l);
         // SAFETY: the caller vouches for the matrix.
         unsafe {
@@ -220,10 +220,10 @@ impl<T: Real> Abreast<T> {
     }
 
     /// Writes pivots, and the permutations that they are.
-    unsafe fn write_order(&self, pivots: &[[u8; LANES]; ABREAST], first: usize, count: usize, outs: &[*mut u8]) {
+    unsafe fn write_order(&self, pivots: &[[u8; LANES]; MAX_BATCHED_SIZE], first: usize, count: usize, outs: &[*mut u8]) {
         let steps = self.m.min(self.n);
         for lane in 0..count {
-            let mut order: [i32; ABREAST] = std::array::from_fn(|i| i as i32);
+            let mut order: [i32; MAX_BATCHED_SIZE] = std::array::from_fn(|i| i as i32);
             // SAFETY: the caller vouches for the results.
             unsafe {
                 let to = outs[1].cast::<i32>().add((first + lane) * steps);
@@ -250,13 +250,13 @@ impl<T: Real> Abreast<T> {
     }
 }
 
-impl<T: Real> Routine for Abreast<T> {
+impl<T: Real> OpRoutine for BatchedFactorization<T> {
     fn scratch_bytes(&self) -> usize {
         self.each() * self.threads * size_of::<T>()
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let (args, outs, scratch) = (Pointers(args), Pointers(outs), Raw(scratch.cast::<T>()));
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let (args, outs, scratch) = (Pointers(args), Pointers(outs), SharedPtr(scratch.cast::<T>()));
         let work = self.batch * self.m * self.n * self.m.min(self.n);
         in_ranges(pool, self.batch.div_ceil(self.lanes), work, &|range: Range<usize>, worker| {
             let (args, outs, work) = (args.get(), outs.get(), scratch.at(worker * self.each()));

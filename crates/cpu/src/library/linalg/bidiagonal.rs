@@ -1,27 +1,27 @@
 //! Singular values of larger matrices: reflections to two diagonals, then implicit QR (Golub and Reinsch). Large matrices are reduced, and their
 //! reflections put together, by blocks of columns; their vectors are found by dividing ([`bisected`]).
 
-use super::blocked::{BLOCK, Running, blocks};
-use super::delayed_givens::{self, Sweeps};
-use super::{Real, Workers, axpy, bidiagonal_dc, dot, dqds, squares};
-use crate::gemm::Layout;
+use super::blocked::{BLOCK, ProductRunner, blocks};
+use super::delayed_givens::{self, DelayedRotations};
+use super::{Real, Workers, axpy, bidiagonal_dc, dot, dqds, sum_of_squares};
+use crate::gemm::MatrixLayout;
 use std::ops::Range;
 
 /// Iterations for one singular value after which it is taken as it is.
 const ITERATIONS: usize = 60;
 
 /// Elements of room that [`svd`] needs.
-pub(super) fn room(m: usize, n: usize, large: bool) -> usize {
+pub(super) fn scratch_elements(m: usize, n: usize, large: bool) -> usize {
     let blocks = 2 * BLOCK * (m + n) + 2 * BLOCK * m + BLOCK * (n + BLOCK);
-    let own = if large { n * m + blocks + bidiagonal_dc::room(n) } else { 0 };
-    5 * n + m + 2 * delayed_givens::room(n) + own
+    let own = if large { n * m + blocks + bidiagonal_dc::scratch_elements(n) } else { 0 };
+    5 * n + m + 2 * delayed_givens::scratch_elements(n) + own
 }
 
 /// Turns `x` into the vector of a reflection that leaves only its first element, in place: that element, and the factor of
 /// the reflection `1 - factor·x·xᵀ`. The vector is one of length near 1, so that squares of small elements keep their digits.
 #[inline(always)]
 fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
-    let norm = squares(x).sqrt();
+    let norm = sum_of_squares(x).sqrt();
     if norm < 1e-140 {
         x.fill(T::ZERO);
         return (T::ZERO, T::ZERO);
@@ -41,7 +41,7 @@ fn reflect<T: Real>(v: &[T], factor: T, x: &mut [T]) {
 
 /// Two vectors turned in their plane.
 #[inline(always)]
-fn turn<T: Real>(all: &mut [T], len: usize, i: usize, j: usize, c: T, s: T) {
+fn rotate_vectors<T: Real>(all: &mut [T], len: usize, i: usize, j: usize, c: T, s: T) {
     debug_assert!(i < j);
     let (low, high) = all.split_at_mut(j * len);
     for (x, y) in low[i * len..(i + 1) * len].iter_mut().zip(high) {
@@ -62,9 +62,9 @@ pub(super) fn svd<T: Real>(
     room: &mut [T],
     vectors: bool,
     workers: Workers<'_>,
-    running: Option<Running<'_>>,
+    running: Option<ProductRunner<'_>>,
 ) {
-    let (waiting, room) = room.split_at_mut(2 * delayed_givens::room(n));
+    let (waiting, room) = room.split_at_mut(2 * delayed_givens::scratch_elements(n));
     let (negative, room) = room.split_at_mut(n);
     let (e, rest) = room.split_at_mut(n);
     let (left, rest) = rest.split_at_mut(n);
@@ -76,11 +76,11 @@ pub(super) fn svd<T: Real>(
         if vectors {
             let (z, rest) = rest.split_at_mut(n * m);
             z.fill(T::ZERO);
-            bidiagonal_dc::singular(d, e, z, m, v, rest, workers, large);
+            bidiagonal_dc::singular_values(d, e, z, m, v, rest, workers, large);
             let across = |k: usize, i: usize| if i > k { a[i * m + k] } else { T::ZERO };
-            large.reflected(v, n, &right[..n - 1], 1, across, rest);
+            large.apply_reflectors(v, n, &right[..n - 1], 1, across, rest);
             let down = |k: usize, i: usize| if i >= k { a[k * m + i] } else { T::ZERO };
-            large.reflected(z, m, left, 0, down, rest);
+            large.apply_reflectors(z, m, left, 0, down, rest);
             a.copy_from_slice(z);
             return;
         }
@@ -91,14 +91,14 @@ pub(super) fn svd<T: Real>(
             left_vectors(a, m, n, left);
         }
     }
-    if !vectors && dqds::singular(d, e, workers.isa, waiting) {
+    if !vectors && dqds::singular_values(d, e, workers.isa, waiting) {
         return;
     }
-    let (first, second) = waiting.split_at_mut(delayed_givens::room(n));
+    let (first, second) = waiting.split_at_mut(delayed_givens::scratch_elements(n));
     negative.fill(T::ZERO);
     {
-        let left = Sweeps::new(&mut a[..n * m], m, workers.isa, workers.pool, first);
-        let right = Sweeps::new(v, n, workers.isa, workers.pool, second);
+        let left = DelayedRotations::new(&mut a[..n * m], m, workers.isa, workers.pool, first);
+        let right = DelayedRotations::new(v, n, workers.isa, workers.pool, second);
         iterate(left, m, n, right, d, e, negative, vectors);
     }
     if vectors {
@@ -186,7 +186,7 @@ fn left_vectors<T: Real>(a: &mut [T], m: usize, n: usize, left: &[T]) {
     }
 }
 
-impl Running<'_> {
+impl ProductRunner<'_> {
     /// As [`reduce`], by blocks of columns: inside a block reflections are found from a column and a row that are brought up to date alone, by what
     /// they left to do: `A -= V·Yᵀ + X·Uᵀ`; behind it, one product does that to the rest.
     #[expect(clippy::too_many_arguments, reason = "what stays is in several places")]
@@ -268,11 +268,11 @@ impl Running<'_> {
             }
             if b.end < n {
                 let (to, by) = (a.as_mut_ptr().wrapping_add(b.end * m + b.end), s.as_ptr().wrapping_add(b.end));
-                let columns = (p.as_ptr().wrapping_add(b.end), Layout::row_major(n).transposed());
+                let columns = (p.as_ptr().wrapping_add(b.end), MatrixLayout::row_major(n).transposed());
                 // SAFETY: what is left of the matrix, and the block's vectors beside it.
                 unsafe {
                     let sizes = [n - b.end, 2 * w, m - b.end];
-                    self.product_any(sizes, columns, (by, Layout::row_major(m)), (to, m), true);
+                    self.product_any(sizes, columns, (by, MatrixLayout::row_major(m)), (to, m), true);
                 }
             }
         }
@@ -280,7 +280,7 @@ impl Running<'_> {
 
     /// Takes reflections `1 - factor·v·vᵀ`, the last one first, to rows of `len`. Vector `k` has elements `v(k, i)` from `k + from` on.
     #[inline(always)]
-    fn reflected<T: Real>(
+    fn apply_reflectors<T: Real>(
         &self,
         z: &mut [T],
         len: usize,
@@ -300,7 +300,7 @@ impl Running<'_> {
                 row.iter_mut().enumerate().for_each(|(i, x)| *x = v(k, start + i));
             }
             let own = &own[..w * size];
-            let (each, w_rows) = (Layout::row_major(size), Layout::row_major(w));
+            let (each, w_rows) = (MatrixLayout::row_major(size), MatrixLayout::row_major(w));
             self.joint_factors((own, each.transposed()), size, &factors[b.clone()], t);
             // Z -= (Z·V)·(Tᵀ·Vᵀ)
             let onto = z.as_mut_ptr().wrapping_add(start);
@@ -308,7 +308,7 @@ impl Running<'_> {
             unsafe {
                 let turned = (t.as_ptr(), w_rows.transposed());
                 self.product_any([w, w, size], turned, (own.as_ptr(), each), (by.as_mut_ptr(), size), false);
-                let z = (onto.cast_const(), Layout::row_major(len));
+                let z = (onto.cast_const(), MatrixLayout::row_major(len));
                 self.product_any([rows, size, w], z, (own.as_ptr(), each.transposed()), (sums.as_mut_ptr(), w), false);
                 self.product_any([rows, w, size], (sums.as_ptr(), w_rows), (by.as_ptr(), each), (onto, len), true);
             }
@@ -320,10 +320,10 @@ impl Running<'_> {
 #[expect(clippy::too_many_arguments, reason = "two diagonals and both sides")]
 #[inline(always)]
 pub(super) fn iterate<T: Real>(
-    mut left: Sweeps<'_, T>,
+    mut left: DelayedRotations<'_, T>,
     m: usize,
     n: usize,
-    mut right: Sweeps<'_, T>,
+    mut right: DelayedRotations<'_, T>,
     d: &mut [T],
     e: &mut [T],
     negative: &mut [T],
@@ -357,7 +357,7 @@ pub(super) fn iterate<T: Real>(
                     d[i] = h;
                     (c, s) = (g / h, -f / h);
                     if vectors {
-                        turn(left.rows(), m, l - 1, i, c, s);
+                        rotate_vectors(left.rows(), m, l - 1, i, c, s);
                     }
                 }
             }

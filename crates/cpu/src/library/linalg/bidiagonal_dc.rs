@@ -4,12 +4,12 @@
 //!
 //! Values are f64 throughout; vectors, and with them the products that are nearly all of the work, are of the matrix's own type.
 
-use super::blocked::Running;
-use super::delayed_givens::{self, Sweeps};
-use super::secular_equation::{NO_POLE, Secular, padded};
-use super::tridiagonal_dc::{epsilon, split_as, turn_rows};
+use super::blocked::ProductRunner;
+use super::delayed_givens::{self, DelayedRotations};
+use super::secular_equation::{NO_POLE, SecularEquation, padded};
+use super::tridiagonal_dc::{epsilon, split_as, rotate_rows};
 use super::{Real, Workers, bidiagonal};
-use crate::library::Raw;
+use crate::library::SharedPtr;
 use std::ops::Range;
 
 /// Rows that are not divided any more.
@@ -19,12 +19,12 @@ const LEAF: usize = 32;
 const LEAST: f64 = 1e-20;
 
 /// Elements of room beside the vectors: three matrices, eight lines of values, and five of places.
-pub(super) fn room(n: usize) -> usize {
+pub(super) fn scratch_elements(n: usize) -> usize {
     3 * n * n + (2 * 8 + 5) * (padded(n) + 8)
 }
 
 /// A matrix that is being divided.
-struct Bisected<'a, T: Real> {
+struct BidiagonalSplit<'a, T: Real> {
     n: usize,
     /// What is not told from nothing in any part.
     least: f64,
@@ -56,14 +56,14 @@ struct Bisected<'a, T: Real> {
     /// Columns of factors of the rows that stay.
     places: &'a mut [u32],
     workers: Workers<'a>,
-    running: Running<'a>,
+    running: ProductRunner<'a>,
 }
 
 /// Singular values of a matrix with diagonal `d` and `e[1..]` above it go to `d`, in no order, the vectors to rows of `u`, which are `u_row` apart, and of
 /// `v`. Rows of `u` are zero before.
 #[expect(clippy::too_many_arguments, reason = "two diagonals and both sides")]
 #[inline(always)]
-pub(super) fn singular<T: Real>(
+pub(super) fn singular_values<T: Real>(
     d: &mut [T],
     e: &[T],
     u: &mut [T],
@@ -71,7 +71,7 @@ pub(super) fn singular<T: Real>(
     v: &mut [T],
     room: &mut [T],
     workers: Workers<'_>,
-    running: Running<'_>,
+    running: ProductRunner<'_>,
 ) {
     let n = d.len();
     let (rows, room) = room.split_at_mut(n * n);
@@ -98,7 +98,7 @@ pub(super) fn singular<T: Real>(
         (0..n).for_each(|i| (u[i * u_row + i], v[i * n + i]) = (T::ONE, T::ONE));
         return;
     }
-    let mut all = Bisected {
+    let mut all = BidiagonalSplit {
         n,
         least: LEAST * norm,
         d: &mut *diagonal,
@@ -141,7 +141,7 @@ struct Joint {
     from: usize,
 }
 
-impl<T: Real> Bisected<'_, T> {
+impl<T: Real> BidiagonalSplit<'_, T> {
     /// Some rows, and as many columns or one more.
     fn solve(&mut self, part: Range<usize>, wide: bool) {
         if part.len() <= LEAF {
@@ -151,7 +151,7 @@ impl<T: Real> Bisected<'_, T> {
         let (own, beside) = (self.d[middle], self.e[middle + 1]);
         self.solve(part.start..middle, true);
         self.solve(middle + 1..part.end, wide);
-        self.join(part.start, middle, part.end, wide, own, beside);
+        self.merge_halves(part.start, middle, part.end, wide, own, beside);
     }
 
     fn leaf(&mut self, part: Range<usize>, wide: bool) {
@@ -160,7 +160,7 @@ impl<T: Real> Bisected<'_, T> {
         let cols = size + usize::from(wide);
         let (mut u, mut v) = ([0f64; LEAF * LEAF], [0f64; MOST * MOST]);
         let (mut e, mut negative) = ([0f64; LEAF], [0f64; LEAF]);
-        let mut rotations = [[0f64; delayed_givens::room(LEAF)]; 2];
+        let mut rotations = [[0f64; delayed_givens::scratch_elements(LEAF)]; 2];
         let (u, v, e) = (&mut u[..size * size], &mut v[..cols * cols], &mut e[..size]);
         (0..size).for_each(|i| u[i * size + i] = 1.0);
         (0..cols).for_each(|i| v[i * cols + i] = 1.0);
@@ -176,7 +176,7 @@ impl<T: Real> Bisected<'_, T> {
                 }
                 let (c, s) = (d[i] / length, beyond / length);
                 d[i] = length;
-                turn_rows(v, cols, 0..cols, i, size, c, s);
+                rotate_rows(v, cols, 0..cols, i, size, c, s);
                 beyond = -s * e[i];
                 e[i] *= c;
             }
@@ -184,7 +184,7 @@ impl<T: Real> Bisected<'_, T> {
         let [first, second] = &mut rotations;
         let isa = self.workers.isa;
         let (on_left, on_right) =
-            (Sweeps::new(u, size, isa, None, first), Sweeps::new(&mut v[..size * cols], cols, isa, None, second));
+            (DelayedRotations::new(u, size, isa, None, first), DelayedRotations::new(&mut v[..size * cols], cols, isa, None, second));
         bidiagonal::iterate(on_left, size, size, on_right, d, e, &mut negative, true);
         for (i, row) in u.chunks_exact(size).enumerate() {
             let to = &mut self.u[(start + i) * self.u_row + start..][..size];
@@ -198,7 +198,7 @@ impl<T: Real> Bisected<'_, T> {
     }
 
     /// Both halves and the row between them, which has `own` on the diagonal and `beside` next to it.
-    fn join(&mut self, start: usize, middle: usize, end: usize, wide: bool, own: f64, beside: f64) {
+    fn merge_halves(&mut self, start: usize, middle: usize, end: usize, wide: bool, own: f64, beside: f64) {
         let n = self.n;
         for i in start..end {
             self.z[i] = match i <= middle {
@@ -213,7 +213,7 @@ impl<T: Real> Bisected<'_, T> {
             let length = self.z[middle].hypot(other);
             if other != 0.0 {
                 let (c, s) = (self.z[middle] / length, other / length);
-                turn_rows(self.v, n, start..end + 1, middle, end, T::of(c), T::of(s));
+                rotate_rows(self.v, n, start..end + 1, middle, end, T::of(c), T::of(s));
                 self.z[middle] = length;
                 self.kinds[middle] = 1;
             }
@@ -248,8 +248,8 @@ impl<T: Real> Bisected<'_, T> {
                     let length = self.z[i].hypot(self.z[p]);
                     let (c, s) = (T::of(self.z[i] / length), T::of(-self.z[p] / length));
                     self.z[i] = length;
-                    turn_rows(self.u, self.u_row, start..end, p, i, c, s);
-                    turn_rows(self.v, n, start..end + usize::from(wide), p, i, c, s);
+                    rotate_rows(self.u, self.u_row, start..end, p, i, c, s);
+                    rotate_rows(self.v, n, start..end + usize::from(wide), p, i, c, s);
                     if self.kinds[p] != self.kinds[i] {
                         self.kinds[i] = 1;
                     }
@@ -268,11 +268,11 @@ impl<T: Real> Bisected<'_, T> {
             kept += 1;
         }
         debug_assert_eq!(kept + gone, end - start);
-        self.multiply(start, middle, end, wide, kept, nothing);
+        self.update_vectors(start, middle, end, wide, kept, nothing);
     }
 
     /// New vectors for the rows that stay, which become the first ones of the part.
-    fn multiply(&mut self, start: usize, middle: usize, end: usize, wide: bool, kept: usize, nothing: f64) {
+    fn update_vectors(&mut self, start: usize, middle: usize, end: usize, wide: bool, kept: usize, nothing: f64) {
         for j in 0..kept {
             let i = self.chosen[start + j] as usize;
             self.poles[j] = self.d[i];
@@ -299,16 +299,16 @@ impl<T: Real> Bisected<'_, T> {
         self.d[start + kept..end].copy_from_slice(&self.exact[..rest]);
         self.poles[kept..padded(kept)].fill(NO_POLE);
         self.squares[kept..padded(kept)].fill(0.0);
-        let secular = Secular::<true> {
+        let secular = SecularEquation::<true> {
             d: &self.poles[..padded(kept)],
             squares: &self.squares[..padded(kept)],
             count: kept,
             epsilon: epsilon::<T>(),
-            x: Raw(self.x.as_mut_ptr()),
-            origin: Raw(self.origin.as_mut_ptr()),
+            x: SharedPtr(self.x.as_mut_ptr()),
+            origin: SharedPtr(self.origin.as_mut_ptr()),
         };
         let (isa, pool) = (self.workers.isa, self.workers.pool);
-        let (left, right) = (Raw(self.left.as_mut_ptr()), Raw(self.right.as_mut_ptr()));
+        let (left, right) = (SharedPtr(self.left.as_mut_ptr()), SharedPtr(self.right.as_mut_ptr()));
         // SAFETY: all have room for each row.
         unsafe {
             let exact = &mut self.exact[..padded(kept)];
@@ -318,12 +318,12 @@ impl<T: Real> Bisected<'_, T> {
             let pole = self.poles[self.origin[j] as usize];
             self.d[start + j] = pole + self.x[j] / (pole + (pole * pole + self.x[j]).abs().sqrt());
         }
-        self.times(joint, true);
-        self.times(joint, false);
+        self.multiply_rows(joint, true);
+        self.multiply_rows(joint, false);
     }
 
     /// Multiplies rows of one side.
-    fn times(&mut self, joint: Joint, right_side: bool) {
+    fn multiply_rows(&mut self, joint: Joint, right_side: bool) {
         let Joint { start, middle, end, wide, kept, whole, from } = joint;
         let (all, step, factors) = match right_side {
             true => (&mut *self.v, self.n, &*self.right),

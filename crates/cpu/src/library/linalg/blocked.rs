@@ -3,11 +3,11 @@
 //! The products are planned when the factorisation is; each step has its own. They run on all threads, and their bits
 //! don't depend on how many those are.
 
-use super::super::{Raw, in_ranges};
+use super::super::{SharedPtr, in_ranges};
 use super::lines::Triangle;
-use super::{Real, factor, householder_panel, lines, turned, turned_from};
-use crate::gemm::{Isa, Layout, Operand, Output, Plan, Problem, Source, Target};
-use crate::pool::Pool;
+use super::{Real, factor, householder_panel, lines, transpose_rows, turned_from};
+use crate::gemm::{Isa, MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use crate::pool::ThreadPool;
 use ir::DType;
 use ir::ops::TriangularSolve;
 use std::ops::Range;
@@ -15,13 +15,13 @@ use std::ops::Range;
 /// Columns of a block.
 pub(super) const BLOCK: usize = 32;
 /// Matrices smaller than this are not worth cutting.
-pub(super) const LEAST: usize = 96;
+pub(super) const MIN_BLOCKED_SIZE: usize = 96;
 /// Few matrices of f32 whose vectors are wanted are, from here.
 pub(super) const VECTORS: usize = 64;
 /// Elements from which matrices with fewer columns are worth it.
-pub(super) const TALL: usize = LEAST * LEAST;
+pub(super) const TALL: usize = MIN_BLOCKED_SIZE * MIN_BLOCKED_SIZE;
 /// Right-hand sides that are too few for products.
-pub(super) const OTHERS: usize = 8;
+pub(super) const MIN_RIGHT_HAND_SIDES: usize = 8;
 
 /// Columns of right-hand sides that a thread takes at least.
 const SHARE: usize = 64;
@@ -30,7 +30,7 @@ const SHARE: usize = 64;
 const MOVED: usize = 4;
 
 /// Elements of room for the sums of pieces of a symmetric matrix.
-pub(super) fn symmetric_room(n: usize) -> usize {
+pub(super) fn symmetric_scratch_elements(n: usize) -> usize {
     lines::symmetric_pieces(n) * n
 }
 
@@ -42,7 +42,7 @@ unsafe impl<T> Sync for Fixed<T> {}
 
 /// The products of one factorisation, step by step.
 pub(super) struct Products {
-    plans: Vec<Plan>,
+    plans: Vec<GemmPlan>,
     isa: Isa,
     /// Bytes of scratch for any of them, and how many run at a time.
     scratch: usize,
@@ -51,30 +51,30 @@ pub(super) struct Products {
 
 /// How products run.
 #[derive(Clone, Copy)]
-pub(super) struct Running<'a> {
+pub(super) struct ProductRunner<'a> {
     products: &'a Products,
-    pool: &'a Pool,
+    pool: &'a ThreadPool,
     scratch: *mut u8,
 }
 
 // SAFETY: threads use the plans, which nobody changes, and parts of the scratch that are their own.
-unsafe impl Sync for Running<'_> {}
+unsafe impl Sync for ProductRunner<'_> {}
 
 pub(super) fn blocks(n: usize) -> impl Iterator<Item = Range<usize>> {
     (0..n).step_by(BLOCK).map(move |k| k..(k + BLOCK).min(n))
 }
 
 /// `C -= A·B` of matrices inside of others.
-pub(super) fn minus(dtype: DType, m: usize, k: usize, n: usize, a: Layout, b: Layout, c: Layout) -> Problem {
-    let c = Target::Memory { dtype, layout: c, accumulate: true };
-    let (a, b) = (Source::Memory(a), Source::Memory(b));
-    Problem { a, b, c, alpha: -1.0, ..Problem::new(m, k, n, dtype) }
+pub(super) fn subtract_product(dtype: DType, m: usize, k: usize, n: usize, a: MatrixLayout, b: MatrixLayout, c: MatrixLayout) -> GemmProblem {
+    let c = OutputKind::Memory { dtype, layout: c, accumulate: true };
+    let (a, b) = (OperandSource::Memory(a), OperandSource::Memory(b));
+    GemmProblem { a, b, c, alpha: -1.0, ..GemmProblem::new(m, k, n, dtype) }
 }
 
 impl Products {
-    pub(super) fn of(problems: impl Iterator<Item = Problem>, threads: usize, isa: Isa) -> Option<Products> {
-        let plans: Vec<Plan> = problems.map(|p| Plan::with_isa(&p, threads, isa).ok()).collect::<Option<_>>()?;
-        let scratch = plans.iter().map(Plan::scratch_bytes).max()?.next_multiple_of(64);
+    pub(super) fn of(problems: impl Iterator<Item = GemmProblem>, threads: usize, isa: Isa) -> Option<Products> {
+        let plans: Vec<GemmPlan> = problems.map(|p| GemmPlan::with_isa(&p, threads, isa).ok()).collect::<Option<_>>()?;
+        let scratch = plans.iter().map(GemmPlan::scratch_bytes).max()?.next_multiple_of(64);
         Some(Products { plans, isa, scratch, at_once: 1 })
     }
 
@@ -102,15 +102,15 @@ impl Products {
 
     /// # Safety
     /// `scratch` is good for [`Products::scratch_bytes`] bytes, aligned to 64, until the factorisation is done.
-    pub(super) unsafe fn on<'a>(&'a self, pool: &'a Pool, scratch: *mut u8) -> Running<'a> {
-        Running { products: self, pool, scratch }
+    pub(super) unsafe fn run_on<'a>(&'a self, pool: &'a ThreadPool, scratch: *mut u8) -> ProductRunner<'a> {
+        ProductRunner { products: self, pool, scratch }
     }
 
     /// Those of a Cholesky factor, if the matrix is large.
     pub(super) fn cholesky(dtype: DType, n: usize, threads: usize, isa: Isa) -> Option<Products> {
-        let rows = Layout::row_major(n);
-        let step = |b: Range<usize>| minus(dtype, n - b.start, b.start, b.len(), rows, rows.transposed(), rows);
-        if n < LEAST {
+        let rows = MatrixLayout::row_major(n);
+        let step = |b: Range<usize>| subtract_product(dtype, n - b.start, b.start, b.len(), rows, rows.transposed(), rows);
+        if n < MIN_BLOCKED_SIZE {
             return None;
         }
         Products::of(blocks(n).skip(1).map(step), threads, isa)
@@ -125,20 +125,20 @@ impl Products {
         threads: usize,
         isa: Isa,
     ) -> Option<Products> {
-        if n < LEAST || others < OTHERS {
+        if n < MIN_BLOCKED_SIZE || others < MIN_RIGHT_HAND_SIDES {
             return None;
         }
-        let mut a = Layout::row_major(n);
+        let mut a = MatrixLayout::row_major(n);
         if op.transpose {
             a = a.transposed();
         }
-        let b = Layout::row_major(if op.left { others } else { n });
+        let b = MatrixLayout::row_major(if op.left { others } else { n });
         let mut all = vec![];
-        order(op, 0..n, &mut |turn| {
-            if let Turn::Less { from, known } = turn {
+        solve_order(op, 0..n, &mut |turn| {
+            if let SolveStep::Update { from, known } = turn {
                 all.push(match op.left {
-                    true => minus(dtype, from.len(), known.len(), others, a, b, b),
-                    false => minus(dtype, others, known.len(), from.len(), b, a, b),
+                    true => subtract_product(dtype, from.len(), known.len(), others, a, b, b),
+                    false => subtract_product(dtype, others, known.len(), from.len(), b, a, b),
                 });
             }
         });
@@ -149,11 +149,11 @@ impl Products {
     pub(super) fn qr(dtype: DType, m: usize, n: usize, columns: usize, threads: usize, isa: Isa) -> Option<Products> {
         let apply = |b: &Range<usize>, width: usize, count: usize| {
             let (height, w) = (m - b.start, b.len());
-            let (v, x, sums) = (Layout::row_major(w), Layout::row_major(width), Layout::row_major(count));
-            let onto = Target::Memory { dtype, layout: sums, accumulate: false };
-            let (a, b) = (Source::Memory(v.transposed()), Source::Memory(x));
-            let project = Problem { a, b, c: onto, ..Problem::new(w, height, count, dtype) };
-            [project, minus(dtype, height, w, count, v, sums, x)]
+            let (v, x, sums) = (MatrixLayout::row_major(w), MatrixLayout::row_major(width), MatrixLayout::row_major(count));
+            let onto = OutputKind::Memory { dtype, layout: sums, accumulate: false };
+            let (a, b) = (OperandSource::Memory(v.transposed()), OperandSource::Memory(x));
+            let project = GemmProblem { a, b, c: onto, ..GemmProblem::new(w, height, count, dtype) };
+            [project, subtract_product(dtype, height, w, count, v, sums, x)]
         };
         let steps = || blocks(m.min(n));
         let on_a = steps().filter(|b| b.end < n).flat_map(|b| apply(&b, n, n - b.end));
@@ -170,15 +170,15 @@ pub(super) fn qr_work(m: usize, n: usize, columns: usize) -> usize {
 
 /// What is done to find unknowns: a block of them by itself, or what those that are known take off others.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Turn {
+enum SolveStep {
     Block(Range<usize>),
-    Less { from: Range<usize>, known: Range<usize> },
+    Update { from: Range<usize>, known: Range<usize> },
 }
 
 /// The turns by which unknowns are found, one half after the other: most of the work is in few, large products.
-fn order(op: TriangularSolve, unknowns: Range<usize>, f: &mut dyn FnMut(Turn)) {
+fn solve_order(op: TriangularSolve, unknowns: Range<usize>, f: &mut dyn FnMut(SolveStep)) {
     if unknowns.len() <= BLOCK {
-        return f(Turn::Block(unknowns));
+        return f(SolveStep::Block(unknowns));
     }
     let half = (unknowns.len().div_ceil(BLOCK) / 2) * BLOCK;
     // From the left the first row of a lower matrix is known at once, from the right the last column.
@@ -187,12 +187,12 @@ fn order(op: TriangularSolve, unknowns: Range<usize>, f: &mut dyn FnMut(Turn)) {
         true => (unknowns.start..unknowns.start + half, unknowns.start + half..unknowns.end),
         false => (unknowns.end - half..unknowns.end, unknowns.start..unknowns.end - half),
     };
-    order(op, known.clone(), f);
-    f(Turn::Less { from: from.clone(), known });
-    order(op, from, f);
+    solve_order(op, known.clone(), f);
+    f(SolveStep::Update { from: from.clone(), known });
+    solve_order(op, from, f);
 }
 
-impl Running<'_> {
+impl ProductRunner<'_> {
     /// Whose vectors there are.
     pub(super) fn isa(&self) -> Isa {
         self.products.isa
@@ -207,27 +207,27 @@ impl Running<'_> {
     ///
     /// # Safety
     /// The operands and the result are as planned, and `scratch` is that thread's.
-    pub(super) unsafe fn on_one(&self, plan: &Plan, a: Operand, b: Operand, c: Output, scratch: *mut u8) {
+    pub(super) unsafe fn run_on_calling_thread(&self, plan: &GemmPlan, a: GemmOperand, b: GemmOperand, c: GemmOutput, scratch: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe { plan.run(self.pool, a, b, c, scratch) };
     }
 
     /// Calls `f` with the number of each thread that there is work for.
-    pub(super) fn together(&self, work: usize, f: &(dyn Fn(usize) + Sync)) {
+    pub(super) fn for_each_worker(&self, work: usize, f: &(dyn Fn(usize) + Sync)) {
         in_ranges(self.pool, self.products.at_once, work, &|_, worker| f(worker));
     }
 
     /// The products, in the order in which they were planned.
-    pub(super) fn plans(&self) -> &[Plan] {
+    pub(super) fn plans(&self) -> &[GemmPlan] {
         &self.products.plans
     }
 
     /// # Safety
     /// The addresses are those of elements (0, 0) of matrices as planned, of which the result overlaps no operand.
-    pub(super) unsafe fn product<T: Real>(&self, plan: &Plan, a: *const T, b: *const T, c: *mut T) {
-        let (a, b) = (Operand::Memory(a.cast()), Operand::Memory(b.cast()));
+    pub(super) unsafe fn product<T: Real>(&self, plan: &GemmPlan, a: *const T, b: *const T, c: *mut T) {
+        let (a, b) = (GemmOperand::Memory(a.cast()), GemmOperand::Memory(b.cast()));
         // SAFETY: by the caller's promise, and that of `on` about the scratch.
-        unsafe { plan.run(self.pool, a, b, Output::Memory(c.cast()), self.scratch) };
+        unsafe { plan.run(self.pool, a, b, GemmOutput::Memory(c.cast()), self.scratch) };
     }
 
     /// A product `[m, k]·[k, n]` whose size was not known when the factorisation was planned, of matrices with rows of such lengths.
@@ -241,7 +241,7 @@ impl Running<'_> {
         (b, b_row): (*const T, usize),
         c: (*mut T, usize),
     ) {
-        let (a, b) = ((a, Layout::row_major(a_row)), (b, Layout::row_major(b_row)));
+        let (a, b) = ((a, MatrixLayout::row_major(a_row)), (b, MatrixLayout::row_major(b_row)));
         // SAFETY: the caller's promise.
         unsafe { self.product_any(sizes, a, b, c, false) }
     }
@@ -253,17 +253,17 @@ impl Running<'_> {
     pub(super) unsafe fn product_any<T: Real>(
         &self,
         [m, k, n]: [usize; 3],
-        (a, left): (*const T, Layout),
-        (b, right): (*const T, Layout),
+        (a, left): (*const T, MatrixLayout),
+        (b, right): (*const T, MatrixLayout),
         (c, c_row): (*mut T, usize),
         minus: bool,
     ) {
-        let onto = Target::Memory { dtype: T::DTYPE, layout: Layout::row_major(c_row), accumulate: minus };
-        let (left, right, alpha) = (Source::Memory(left), Source::Memory(right), if minus { -1.0 } else { 1.0 });
-        let problem = Problem { a: left, b: right, c: onto, alpha, ..Problem::new(m, k, n, T::DTYPE) };
+        let onto = OutputKind::Memory { dtype: T::DTYPE, layout: MatrixLayout::row_major(c_row), accumulate: minus };
+        let (left, right, alpha) = (OperandSource::Memory(left), OperandSource::Memory(right), if minus { -1.0 } else { 1.0 });
+        let problem = GemmProblem { a: left, b: right, c: onto, alpha, ..GemmProblem::new(m, k, n, T::DTYPE) };
         // One thread has scratch enough in any case.
         for threads in [self.pool.threads(), 1] {
-            if let Ok(plan) = Plan::with_isa(&problem, threads, self.products.isa)
+            if let Ok(plan) = GemmPlan::with_isa(&problem, threads, self.products.isa)
                 && plan.scratch_bytes() <= self.products.scratch
             {
                 // SAFETY: by the caller's promise.
@@ -278,7 +278,7 @@ impl Running<'_> {
     pub(super) fn dots<T: Real>(&self, lines: &[T], step: usize, v: &[T], y: &mut [T]) {
         // Lines that are gone through together stay so.
         let (units, count) = (y.len().div_ceil(lines::AT_ONCE), y.len());
-        let (isa, to) = (self.products.isa, Raw(y.as_mut_ptr()));
+        let (isa, to) = (self.products.isa, SharedPtr(y.as_mut_ptr()));
         in_ranges(self.pool, units, count * v.len() / MOVED, &|range: Range<usize>, _| {
             let (first, end) = (range.start * lines::AT_ONCE, (range.end * lines::AT_ONCE).min(count));
             // SAFETY: these elements are this range's.
@@ -292,7 +292,7 @@ impl Running<'_> {
     pub(super) fn combined<T: Real>(&self, lines: &[T], step: usize, u: &[T], x: &mut [T]) {
         const UNIT: usize = 16;
         let (units, count) = (x.len().div_ceil(UNIT), x.len());
-        let (isa, to) = (self.products.isa, Raw(x.as_mut_ptr()));
+        let (isa, to) = (self.products.isa, SharedPtr(x.as_mut_ptr()));
         in_ranges(self.pool, units, count * u.len() / MOVED, &|range: Range<usize>, _| {
             let (first, end) = (range.start * UNIT, (range.end * UNIT).min(count));
             // SAFETY: these elements are this range's.
@@ -309,8 +309,8 @@ impl Running<'_> {
         if pieces == 1 {
             return lines::symmetric_times(isa, a, n, k, 0..size, v, y);
         }
-        debug_assert!(room.len() >= symmetric_room(size));
-        let sums = Raw(room.as_mut_ptr());
+        debug_assert!(room.len() >= symmetric_scratch_elements(size));
+        let sums = SharedPtr(room.as_mut_ptr());
         in_ranges(self.pool, pieces, size * size / (2 * MOVED), &|range: Range<usize>, _| {
             for piece in range {
                 let rows = lines::symmetric_piece(size, piece);
@@ -341,16 +341,16 @@ impl Running<'_> {
             if !factor::cholesky_diagonal(a, n, &b) {
                 return (0..n * n).for_each(|k| a[k] = if k / n >= k % n { T::NAN } else { T::ZERO });
             }
-            self.below(a, n, b, room);
+            self.cholesky_below_diagonal(a, n, b, room);
         }
     }
 
     /// The rows of a lower factor below a block on its diagonal: those of the inverse of that, turned, with columns beside each other in `room` meanwhile.
     #[inline(always)]
-    fn below<T: Real>(&self, a: &mut [T], n: usize, b: Range<usize>, room: &mut [T]) {
+    fn cholesky_below_diagonal<T: Real>(&self, a: &mut [T], n: usize, b: Range<usize>, room: &mut [T]) {
         let (w, height) = (b.len(), n - b.end);
         debug_assert!(room.len() >= w * height);
-        let (isa, a, room) = (self.products.isa, Raw(a.as_mut_ptr()), Raw(room.as_mut_ptr()));
+        let (isa, a, room) = (self.products.isa, SharedPtr(a.as_mut_ptr()), SharedPtr(room.as_mut_ptr()));
         in_ranges(self.pool, height.div_ceil(SHARE), w * w * height / 8, &|range: Range<usize>, _| {
             let diagonal = a.at(b.start * (n + 1)).cast_const();
             let triangle = Triangle { diagonal, row: n, col: 1, count: w, unit: false, forward: true };
@@ -372,8 +372,8 @@ impl Running<'_> {
     pub(super) fn solve<T: Real>(&self, op: TriangularSolve, a: &[T], n: usize, b: &mut [T], cols: usize) {
         let mut plans = self.products.plans.iter();
         let element = |row: usize, col: usize| if op.transpose { col * n + row } else { row * n + col };
-        order(op, 0..n, &mut |turn| match turn {
-            Turn::Less { from, known } => {
+        solve_order(op, 0..n, &mut |turn| match turn {
+            SolveStep::Update { from, known } => {
                 let (plan, to) = (plans.next().expect("one for each such turn"), b.as_mut_ptr());
                 // SAFETY: the unknowns that are known and the others are different parts of B.
                 unsafe {
@@ -387,18 +387,18 @@ impl Running<'_> {
                     }
                 }
             }
-            Turn::Block(block) if op.left => {
+            SolveStep::Block(block) if op.left => {
                 let rows = b.as_mut_ptr().wrapping_add(block.start * cols);
-                self.strips(Triangle::of(op, a, n, block), rows, cols, cols);
+                self.solve_strips(Triangle::of(op, a, n, block), rows, cols, cols);
             }
-            Turn::Block(block) => factor::solve_right(op, a, n, block, b),
+            SolveStep::Block(block) => factor::solve_right(op, a, n, block, b),
         });
     }
 
     /// Solves for some rows of `width` elements, `step` apart: columns are shared out.
     #[inline(always)]
-    fn strips<T: Real>(&self, triangle: Triangle<T>, rows: *mut T, step: usize, width: usize) {
-        let (isa, rows, triangle) = (self.products.isa, Raw(rows), Fixed(triangle));
+    fn solve_strips<T: Real>(&self, triangle: Triangle<T>, rows: *mut T, step: usize, width: usize) {
+        let (isa, rows, triangle) = (self.products.isa, SharedPtr(rows), Fixed(triangle));
         let work = triangle.0.count * triangle.0.count * width / 8;
         let units = width.div_ceil(SHARE);
         in_ranges(self.pool, units, work, &|range: Range<usize>, _| {
@@ -418,9 +418,9 @@ impl Running<'_> {
         let mut plans = self.products.plans.chunks_exact(2);
         for (b, t) in blocks(steps).zip(factors.chunks_exact_mut(BLOCK * BLOCK)) {
             let (isa, height, at) = (self.products.isa, m - b.start, b.start * (n + 1));
-            turned(isa, &a[at..], n, [height, b.len()], v, height);
+            transpose_rows(isa, &a[at..], n, [height, b.len()], v, height);
             householder_panel::qr_block(isa, &mut v[..height * b.len()], height, &mut tau[b.clone()], t);
-            turned(isa, v, height, [b.len(), height], &mut a[at..], n);
+            transpose_rows(isa, v, height, [b.len(), height], &mut a[at..], n);
             if b.end < n {
                 pack_reflectors(a, m, n, &b, v);
                 let onto = a.as_mut_ptr().wrapping_add(b.start * n + b.end);
@@ -441,7 +441,7 @@ impl Running<'_> {
 
     /// The upper triangle `T` with which reflections act at once: `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`. Vectors have `size` elements and lie as `v` says, as columns.
     #[inline(always)]
-    pub(super) fn joint_factors<T: Real>(&self, v: (&[T], Layout), size: usize, tau: &[T], t: &mut [T]) {
+    pub(super) fn joint_factors<T: Real>(&self, v: (&[T], MatrixLayout), size: usize, tau: &[T], t: &mut [T]) {
         let (w, at) = (tau.len(), v.0.as_ptr());
         let t = &mut t[..w * w];
         // SAFETY: as many vectors of such a length, and room for their products.
@@ -457,7 +457,7 @@ impl Running<'_> {
     #[inline(always)]
     pub(super) unsafe fn reflect<T: Real>(
         &self,
-        plans: Option<&[Plan]>,
+        plans: Option<&[GemmPlan]>,
         v: &[T],
         t: &[T],
         transpose: bool,

@@ -8,8 +8,8 @@
 use super::Real;
 use crate::gemm::Isa;
 use crate::gemm::vector::Vector;
-use crate::library::{Raw, in_ranges};
-use crate::pool::Pool;
+use crate::library::{SharedPtr, in_ranges};
+use crate::pool::ThreadPool;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -21,41 +21,41 @@ pub(super) const STRIP: usize = 32;
 
 /// One sweep: its first row, whether rows descend, and its rotations.
 #[derive(Clone)]
-struct Sweep {
+struct RotationSweep {
     first: usize,
     down: bool,
     rotations: Range<usize>,
 }
 
 /// Elements of room for rotations of matrices with so many rows.
-pub(super) const fn room(rows: usize) -> usize {
+pub(super) const fn scratch_elements(rows: usize) -> usize {
     2 * 8 * rows
 }
 
 /// Rotations of the rows of a matrix that wait.
-pub(super) struct Sweeps<'a, T> {
-    rows: Raw<T>,
+pub(super) struct DelayedRotations<'a, T> {
+    rows: SharedPtr<T>,
     count: usize,
     len: usize,
     isa: Isa,
-    pool: Option<&'a Pool>,
-    waiting: SmallVec<[Sweep; PUT_OFF]>,
+    pool: Option<&'a ThreadPool>,
+    waiting: SmallVec<[RotationSweep; PUT_OFF]>,
     rotations: &'a mut [T],
     used: usize,
 }
 
-impl<'a, T: Real> Sweeps<'a, T> {
+impl<'a, T: Real> DelayedRotations<'a, T> {
     /// Of `rows`, `len` elements each. `rotations` has [`room`].
     pub(super) fn new(
         rows: &'a mut [T],
         len: usize,
         isa: Isa,
-        pool: Option<&'a Pool>,
+        pool: Option<&'a ThreadPool>,
         rotations: &'a mut [T],
-    ) -> Sweeps<'a, T> {
+    ) -> DelayedRotations<'a, T> {
         let count = rows.len() / len.max(1);
-        debug_assert!(rotations.len() >= room(count));
-        Sweeps { rows: Raw(rows.as_mut_ptr()), count, len, isa, pool, waiting: SmallVec::new(), rotations, used: 0 }
+        debug_assert!(rotations.len() >= scratch_elements(count));
+        DelayedRotations { rows: SharedPtr(rows.as_mut_ptr()), count, len, isa, pool, waiting: SmallVec::new(), rotations, used: 0 }
     }
 
     /// Begins a sweep at a row.
@@ -64,7 +64,7 @@ impl<'a, T: Real> Sweeps<'a, T> {
         if self.waiting.len() == PUT_OFF || self.used + 2 * self.count > self.rotations.len() {
             self.apply();
         }
-        self.waiting.push(Sweep { first, down, rotations: self.used..self.used });
+        self.waiting.push(RotationSweep { first, down, rotations: self.used..self.used });
     }
 
     /// Rotates the row where the sweep is, `x`, with the next one, `y`: they become `c·x + s·y` and `c·y - s·x`, and the sweep
@@ -113,13 +113,13 @@ unsafe fn strip_through<T: Real>(
     rows: *mut T,
     len: usize,
     columns: Range<usize>,
-    sweeps: &[Sweep],
+    sweeps: &[RotationSweep],
     rotations: &[T],
 ) {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
-        unsafe fn avx512<T: Real>(rows: *mut T, len: usize, columns: Range<usize>, sweeps: &[Sweep], rotations: &[T]) {
+        unsafe fn avx512<T: Real>(rows: *mut T, len: usize, columns: Range<usize>, sweeps: &[RotationSweep], rotations: &[T]) {
             // SAFETY: the caller's promise.
             unsafe {
                 match T::Avx512::LANES {
@@ -129,7 +129,7 @@ unsafe fn strip_through<T: Real>(
             }
         }
         #[target_feature(enable = "avx2,fma")]
-        unsafe fn avx2<T: Real>(rows: *mut T, len: usize, columns: Range<usize>, sweeps: &[Sweep], rotations: &[T]) {
+        unsafe fn avx2<T: Real>(rows: *mut T, len: usize, columns: Range<usize>, sweeps: &[RotationSweep], rotations: &[T]) {
             // SAFETY: the caller's promise.
             unsafe { all_columns::<T::Avx2, 4>(rows, len, columns, sweeps, rotations) }
         }
@@ -154,11 +154,11 @@ unsafe fn all_columns<V: Vector<Elem: Real>, const N: usize>(
     rows: *mut V::Elem,
     len: usize,
     columns: Range<usize>,
-    sweeps: &[Sweep],
+    sweeps: &[RotationSweep],
     rotations: &[V::Elem],
 ) {
     let mut at = columns.start;
-    let met = met(sweeps);
+    let met = affected_rows(sweeps);
     let width = N * V::LANES;
     let mut room = [const { MaybeUninit::<V::Elem>::uninit() }; COPIED];
     // SAFETY: the caller's promise; the room holds the rows that sweeps meet, from its first element on.
@@ -194,7 +194,7 @@ unsafe fn all_columns<V: Vector<Elem: Real>, const N: usize>(
 }
 
 /// The rows that sweeps go through.
-fn met(sweeps: &[Sweep]) -> Range<usize> {
+fn affected_rows(sweeps: &[RotationSweep]) -> Range<usize> {
     let (mut low, mut high) = (usize::MAX, 0);
     for s in sweeps {
         let turns = s.rotations.len() / 2;
@@ -210,7 +210,7 @@ unsafe fn some_columns<V: Vector<Elem: Real>, const N: usize>(
     rows: *mut V::Elem,
     len: usize,
     width: usize,
-    sweeps: &[Sweep],
+    sweeps: &[RotationSweep],
     rotations: &[V::Elem],
 ) {
     // SAFETY: the caller vouches for the columns of the rows that sweeps go through.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 const PASSES: usize = 30;
 
 /// Squares of a diagonal, and of what couples each with the next.
-struct Squares<'a> {
+struct SquaredBidiagonal<'a> {
     q: &'a mut [f64],
     e: &'a mut [f64],
 }
@@ -18,7 +18,7 @@ struct Squares<'a> {
 /// What a pass met: the remainders at the end, last first; the least of all, of all but the last, and of all but the last two; the least
 /// coupling.
 #[derive(Clone, Copy)]
-struct Met {
+struct DqdsPassResult {
     last: [f64; 3],
     least: [f64; 3],
     coupling: f64,
@@ -26,7 +26,7 @@ struct Met {
 
 /// Neighbours that nothing couples with others: where they are, and what was subtracted from them so far, with its rounding error.
 #[derive(Clone, Copy)]
-struct Part {
+struct UnreducedBlock {
     from: usize,
     to: usize,
     side: usize,
@@ -34,7 +34,7 @@ struct Part {
     lost: f64,
 }
 
-impl Part {
+impl UnreducedBlock {
     fn subtracted(&mut self, t: f64) {
         let sum;
         if t < self.shift {
@@ -50,12 +50,12 @@ impl Part {
 }
 
 /// Parts that wait.
-type Parts = SmallVec<[Part; 16]>;
+type Parts = SmallVec<[UnreducedBlock; 16]>;
 
 /// Singular values of diagonals `d` and, above it, `e[1..]`, to `d` and in no order, with room for seven numbers of f64 each and a few more. Where it does
 /// not converge, `d` stays as it was.
 #[inline(always)]
-pub(super) fn singular<T: Real>(d: &mut [T], e: &[T], isa: Isa, room: &mut [T]) -> bool {
+pub(super) fn singular_values<T: Real>(d: &mut [T], e: &[T], isa: Isa, room: &mut [T]) -> bool {
     let n = d.len();
     let (values, rest) = split_as::<f64, T>(room, n);
     let (beside, rest) = split_as::<f64, T>(rest, n);
@@ -64,7 +64,7 @@ pub(super) fn singular<T: Real>(d: &mut [T], e: &[T], isa: Isa, room: &mut [T]) 
     beside.iter_mut().zip(e).for_each(|(to, e)| *to = e.wide());
     // Well below what the results can show.
     let tolerance = if size_of::<T>() == 4 { 1e-9 } else { 1e-14 };
-    let found = all(values, beside, tolerance, isa, room);
+    let found = singular_values_f64(values, beside, tolerance, isa, room);
     if found {
         d.iter_mut().zip(values).for_each(|(d, x)| *d = T::of(*x));
     }
@@ -72,7 +72,7 @@ pub(super) fn singular<T: Real>(d: &mut [T], e: &[T], isa: Isa, room: &mut [T]) 
 }
 
 /// The same in f64. Couplings that change values by less than `tolerance`, relatively, are none.
-fn all(d: &mut [f64], e: &[f64], tolerance: f64, isa: Isa, room: &mut [f64]) -> bool {
+fn singular_values_f64(d: &mut [f64], e: &[f64], tolerance: f64, isa: Isa, room: &mut [f64]) -> bool {
     let n = d.len();
     let (q, rest) = room.split_at_mut(n);
     let (other_q, rest) = rest.split_at_mut(n);
@@ -82,9 +82,9 @@ fn all(d: &mut [f64], e: &[f64], tolerance: f64, isa: Isa, room: &mut [f64]) -> 
         q[i] = d[i] * d[i];
         coupling[i] = if i + 1 < n { e[i + 1] * e[i + 1] } else { 0.0 };
     }
-    let mut sides = [Squares { q, e: coupling }, Squares { q: other_q, e: other_coupling }];
+    let mut sides = [SquaredBidiagonal { q, e: coupling }, SquaredBidiagonal { q: other_q, e: other_coupling }];
     let mut parts = Parts::new();
-    parts.push(Part { from: 0, to: n, side: 0, shift: 0.0, lost: 0.0 });
+    parts.push(UnreducedBlock { from: 0, to: n, side: 0, shift: 0.0, lost: 0.0 });
     let mut passes = PASSES * n;
     while let Some(part) = parts.pop() {
         if !one(part, &mut sides, tolerance * tolerance, isa, &mut parts, &mut passes, done) {
@@ -101,8 +101,8 @@ fn all(d: &mut [f64], e: &[f64], tolerance: f64, isa: Isa, room: &mut [f64]) -> 
 
 /// The squared values of one part, to `done`; parts that come off go to `parts`.
 fn one(
-    mut part: Part,
-    sides: &mut [Squares<'_>; 2],
+    mut part: UnreducedBlock,
+    sides: &mut [SquaredBidiagonal<'_>; 2],
     nothing: f64,
     isa: Isa,
     parts: &mut Parts,
@@ -112,7 +112,7 @@ fn one(
     let [a, b] = sides;
     let (mut now, mut next) = if part.side == 0 { (a, b) } else { (b, a) };
     // What the last pass met, values that were done since, and how much of an upper bound is dared without knowledge.
-    let (mut met, mut came, mut dared) = (None::<Met>, 0, 0.25);
+    let (mut met, mut came, mut dared) = (None::<DqdsPassResult>, 0, 0.25);
     loop {
         while part.to > part.from {
             let (n, count) = (part.to, part.to - part.from);
@@ -122,7 +122,7 @@ fn one(
                 part.to -= 1;
                 came += 1;
             } else if count == 2 || e[n - 3] <= nothing * (part.shift + q[n - 2].min(q[n - 1])) {
-                let (low, high) = two(q[n - 2], e[n - 2], q[n - 1], nothing);
+                let (low, high) = singular_values_2x2(q[n - 2], e[n - 2], q[n - 1], nothing);
                 (done[n - 1], done[n - 2]) = (low + part.shift, high + part.shift);
                 part.to -= 2;
                 came += 2;
@@ -137,7 +137,7 @@ fn one(
         if met.is_none_or(|m| m.coupling <= nothing * (part.shift + 4.0)) {
             let none = |&k: &usize| now.e[k] <= nothing * (part.shift + now.q[k].min(now.q[k + 1]));
             if let Some(k) = (part.from..part.to - 2).rev().find(none) {
-                parts.push(Part { to: k + 1, ..part });
+                parts.push(UnreducedBlock { to: k + 1, ..part });
                 (part.from, met) = (k + 1, None);
             }
         }
@@ -150,8 +150,8 @@ fn one(
         }
         let (q, e) = (&now.q[own.clone()], &now.e[own.clone()]);
         let mut t = match &met {
-            Some(m) => shift(m, q, e, came, &mut dared),
-            None => first(q, e),
+            Some(m) => choose_shift(m, q, e, came, &mut dared),
+            None => gershgorin_shift(q, e),
         };
         let mut failures = 0;
         let m = loop {
@@ -161,7 +161,7 @@ fn one(
                 t = 0.0;
             }
             let (to_q, to_e) = (&mut next.q[own.clone()], &mut next.e[own.clone()]);
-            let mut m = pass(isa, q, e, to_q, to_e, t);
+            let mut m = dqds_pass(isa, q, e, to_q, to_e, t);
             if m.least[0] >= 0.0 && m.last[0] >= 0.0 {
                 break m;
             }
@@ -192,7 +192,7 @@ fn one(
 }
 
 /// Both values of two that are coupled, the smaller one first.
-fn two(a: f64, e: f64, b: f64, nothing: f64) -> (f64, f64) {
+fn singular_values_2x2(a: f64, e: f64, b: f64, nothing: f64) -> (f64, f64) {
     let (high, low) = if b > a { (b, a) } else { (a, b) };
     let t = 0.5 * ((high - low) + e);
     if e <= low * nothing || t == 0.0 {
@@ -209,11 +209,11 @@ fn two(a: f64, e: f64, b: f64, nothing: f64) -> (f64, f64) {
 }
 
 /// Subtracts `t` from all squared values.
-fn pass(isa: Isa, q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64], t: f64) -> Met {
+fn dqds_pass(isa: Isa, q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64], t: f64) -> DqdsPassResult {
     #[cfg(target_arch = "x86_64")]
     if isa != Isa::Portable {
         #[target_feature(enable = "fma")]
-        fn fused(q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64], t: f64) -> Met {
+        fn fused(q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64], t: f64) -> DqdsPassResult {
             pass_by(q, e, to_q, to_e, t, |d, by| d.mul_add(by, -t))
         }
         // SAFETY: every instruction set but the portable one has FMA.
@@ -225,12 +225,12 @@ fn pass(isa: Isa, q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64], t: f
 
 /// Each remainder is one `less` of the one before, times a quotient.
 #[inline(always)]
-fn pass_by(q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64], t: f64, less: impl Fn(f64, f64) -> f64) -> Met {
+fn pass_by(q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64], t: f64, less: impl Fn(f64, f64) -> f64) -> DqdsPassResult {
     let n = q.len();
     let (e, to_q, to_e) = (&e[..n], &mut to_q[..n], &mut to_e[..n]);
     let mut d = q[0] - t;
     let (mut least, mut coupling) = (d, f64::INFINITY);
-    let mut m = Met { last: [d; 3], least: [f64::INFINITY; 3], coupling };
+    let mut m = DqdsPassResult { last: [d; 3], least: [f64::INFINITY; 3], coupling };
     let mut step = |k: usize, d: f64| {
         let own = d + e[k];
         let by = q[k + 1] / own;
@@ -255,14 +255,14 @@ fn pass_by(q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64], t: f64, les
 }
 
 /// What may be subtracted from the beginning: no disc of Gershgorin's goes below it.
-fn first(q: &[f64], e: &[f64]) -> f64 {
+fn gershgorin_shift(q: &[f64], e: &[f64]) -> f64 {
     let least = q.iter().fold(f64::INFINITY, |m, &x| m.min(x));
     let most = e[..e.len() - 1].iter().fold(0f64, |m, &x| m.max(x));
     (least - 2.0 * least.sqrt() * most.sqrt()).max(0.0)
 }
 
 /// Squares that a vector which begins with 1 has beyond, by the ratios of couplings: at `k` and before. `None` where they grow.
-fn beyond(q: &[f64], e: &[f64], k: usize, mut b: f64, enough: f64) -> Option<f64> {
+fn tail_norm(q: &[f64], e: &[f64], k: usize, mut b: f64, enough: f64) -> Option<f64> {
     let mut sum = b;
     for k in (0..k).rev() {
         if b == 0.0 {
@@ -282,7 +282,7 @@ fn beyond(q: &[f64], e: &[f64], k: usize, mut b: f64, enough: f64) -> Option<f64
 }
 
 /// How much may be subtracted, by what the last pass met and how many values were done since: almost the least, rarely more.
-fn shift(m: &Met, q: &[f64], e: &[f64], came: usize, dared: &mut f64) -> f64 {
+fn choose_shift(m: &DqdsPassResult, q: &[f64], e: &[f64], came: usize, dared: &mut f64) -> f64 {
     const ENOUGH: f64 = 0.563;
     let n = q.len();
     let ([last, last1, last2], [least, least1, least2]) = (m.last, m.least);
@@ -301,7 +301,7 @@ fn shift(m: &Met, q: &[f64], e: &[f64], came: usize, dared: &mut f64) -> f64 {
             s.max(least / 3.0)
         }
         0 if least == last => match e[n - 2] <= q[n - 2] {
-            true => match beyond(q, e, n - 2, e[n - 2] / q[n - 2], ENOUGH) {
+            true => match tail_norm(q, e, n - 2, e[n - 2] / q[n - 2], ENOUGH) {
                 Some(a) if a < ENOUGH => last * (1.0 - a.sqrt()) / (1.0 + a),
                 _ => 0.25 * least,
             },
@@ -319,7 +319,7 @@ fn shift(m: &Met, q: &[f64], e: &[f64], came: usize, dared: &mut f64) -> f64 {
             if n < 2 || e[n - 2] > q[n - 2] {
                 return s;
             }
-            let Some(b) = beyond(q, e, n - 2, e[n - 2] / q[n - 2], f64::INFINITY) else { return s };
+            let Some(b) = tail_norm(q, e, n - 2, e[n - 2] / q[n - 2], f64::INFINITY) else { return s };
             let (b, a) = (b.sqrt(), least1 / (1.0 + b));
             let gap = 0.5 * least2 - a;
             s.max(a * if gap > 0.0 && gap > b * a { 1.0 - 1.01 * a * (b / gap) * b } else { 1.0 - 1.01 * b })
@@ -333,7 +333,7 @@ fn shift(m: &Met, q: &[f64], e: &[f64], came: usize, dared: &mut f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Isa, all};
+    use super::{Isa, singular_values_f64};
 
     /// The singular values by bisection: those of the diagonals are the positive eigenvalues of a matrix with nothing on its diagonal and
     /// both beside it, in turns.
@@ -392,7 +392,7 @@ mod tests {
                 let want = bisected(&d, &e);
                 for &isa in Isa::available() {
                     let mut got = d.clone();
-                    assert!(all(&mut got, &e, 1e-14, isa, &mut vec![0.0; 5 * n]), "{n} of kind {kind} on {isa:?}");
+                    assert!(singular_values_f64(&mut got, &e, 1e-14, isa, &mut vec![0.0; 5 * n]), "{n} of kind {kind} on {isa:?}");
                     got.sort_by(f64::total_cmp);
                     let most = want[n - 1];
                     for (got, want) in got.iter().zip(&want) {

@@ -4,9 +4,9 @@
 
 use super::blocked::BLOCK;
 use super::tridiagonal_dc::split_as;
-use super::{Real, axpy, dot, lines, panel_lu, squares, turned};
+use super::{Real, axpy, dot, lines, panel_lu, sum_of_squares, transpose_rows};
 use crate::gemm::Isa;
-use crate::library::Raw;
+use crate::library::SharedPtr;
 use ir::ops::TriangularSolve;
 use std::ops::Range;
 
@@ -258,7 +258,7 @@ pub(super) fn lu<T: Real>(
         let (pivots, room) = split_as::<u32, T>(room, steps);
         // SAFETY: all columns of the matrix that have a step, and room for as many.
         unsafe {
-            let (a, room) = (Raw(a.as_mut_ptr()), Raw(room.as_mut_ptr()));
+            let (a, room) = (SharedPtr(a.as_mut_ptr()), SharedPtr(room.as_mut_ptr()));
             panel_lu::lu_columns(isa, a, m, n, 0..steps, pivots, room);
         }
         for (k, &p) in pivots.iter().enumerate() {
@@ -399,21 +399,21 @@ pub(super) fn qr<T: Real>(isa: Isa, a: &mut [T], m: usize, n: usize, q: &mut [T]
 /// The same of a matrix with no more columns than rows and of as many columns of Q, which lie one after the other meanwhile.
 #[inline(always)]
 fn tall_qr<T: Real>(isa: Isa, a: &mut [T], (m, n): (usize, usize), q: &mut [T], tau: &mut [T], room: &mut [T]) {
-    turned(isa, a, n, [m, n], room, m);
+    transpose_rows(isa, a, n, [m, n], room, m);
     tau.fill(T::ZERO);
     lines::qr_columns(isa, room, m, tau);
     for j in 0..n {
         (0..=j).for_each(|i| a[i * n + j] = room[j * m + i]);
     }
     lines::q_columns(isa, room, m, tau);
-    turned(isa, room, m, [n, m], q, n);
+    transpose_rows(isa, room, m, [n, m], q, n);
 }
 
 /// The reflection that leaves only the first element of `x`, which becomes 1 and then the vector; that element, and tau. Squares neither
 /// overflow nor vanish.
 #[inline(always)]
 pub(super) fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
-    let (mut alpha, mut below) = (x[0].wide(), squares(&x[1..]));
+    let (mut alpha, mut below) = (x[0].wide(), sum_of_squares(&x[1..]));
     let mut scale = 1.0;
     if !(1e-280..1e280).contains(&(alpha * alpha + below)) {
         scale = ir::special::unit_scale(x.iter().fold(0f64, |most, x| most.max(x.abs().wide())));
@@ -448,9 +448,9 @@ pub(super) fn qr_panel<T: Real>(
 ) {
     let (start, height, w) = (columns.start, m - columns.start, columns.len());
     let room = &mut room[..height * w];
-    turned(isa, &a[start * (n + 1)..], n, [height, w], room, height);
+    transpose_rows(isa, &a[start * (n + 1)..], n, [height, w], room, height);
     lines::qr_columns(isa, room, height, &mut tau[columns]);
-    turned(isa, room, height, [w, height], &mut a[start * (n + 1)..], n);
+    transpose_rows(isa, room, height, [w, height], &mut a[start * (n + 1)..], n);
 }
 
 /// `X -= tau·v·(vᵀ·X)` on some rows and columns.

@@ -1,12 +1,12 @@
 //! The reflections of some columns that lie one after the other, and the triangle by which they act at once: those of one half, what they do to the other,
 //! and those of that (Elmroth and Gustavson). Most of the work is several columns times several others.
 
-use super::blocked::{BLOCK, Running, blocks};
+use super::blocked::{BLOCK, ProductRunner, blocks};
 use super::lines::on_machine;
-use super::panel_lu::{FEWEST, tile};
+use super::panel_lu::{MIN_RECURSIVE_COLUMNS, tile};
 use super::{Real, axpy, dot, factor};
 use crate::gemm::vector::Vector;
-use crate::gemm::{Isa, Layout};
+use crate::gemm::{Isa, MatrixLayout};
 use std::ops::Range;
 
 /// The reflections of columns of `height`, no fewer than there are columns, at most a block of them: vectors are left below the diagonal, `R` above it, and `t` is
@@ -18,7 +18,7 @@ pub(super) fn qr_block<T: Real>(isa: Isa, columns: &mut [T], height: usize, tau:
     halves(isa, columns, height, 0..w, tau, t);
 }
 
-impl Running<'_> {
+impl ProductRunner<'_> {
     /// The upper triangle `R` of a tall matrix, given as `n` columns of `m`, at the columns' beginnings; what is below it is of no use any more.
     #[inline(always)]
     pub(super) fn triangle<T: Real>(&self, a: &mut [T], m: usize, n: usize, room: &mut [T]) {
@@ -43,13 +43,13 @@ impl Running<'_> {
                 break;
             }
             // Columns are rows here: C -= (C·V)·(T·Vᵀ).
-            let (each, factors) = (Layout::row_major(size), Layout::row_major(w));
+            let (each, factors) = (MatrixLayout::row_major(size), MatrixLayout::row_major(w));
             let onto = a.as_mut_ptr().wrapping_add(b.end * m + b.start);
             // SAFETY: the block's vectors and factors, room for as many, and what is left of the columns behind it.
             unsafe {
                 let v = own.as_ptr();
                 self.product_any([w, w, size], (t.as_ptr(), factors), (v, each), (by.as_mut_ptr(), size), false);
-                let columns = (onto.cast_const(), Layout::row_major(m));
+                let columns = (onto.cast_const(), MatrixLayout::row_major(m));
                 self.product_any([count, size, w], columns, (v, each.transposed()), (sums.as_mut_ptr(), w), false);
                 self.product_any([count, w, size], (sums.as_ptr(), factors), (by.as_ptr(), each), (onto, m), true);
             }
@@ -58,11 +58,11 @@ impl Running<'_> {
 }
 
 fn halves<T: Real>(isa: Isa, columns: &mut [T], height: usize, own: Range<usize>, tau: &mut [T], t: &mut [T]) {
-    if own.len() <= FEWEST {
+    if own.len() <= MIN_RECURSIVE_COLUMNS {
         return few(isa, columns, height, own, tau, t);
     }
     let width = tau.len();
-    let half = own.start + (own.len() / 2).next_multiple_of(FEWEST);
+    let half = own.start + (own.len() / 2).next_multiple_of(MIN_RECURSIVE_COLUMNS);
     let (first, second) = (own.start..half, half..own.end);
     halves(isa, columns, height, first.clone(), tau, t);
     // X -= V·(Tᵀ·(Vᵀ·X))
@@ -76,7 +76,7 @@ fn halves<T: Real>(isa: Isa, columns: &mut [T], height: usize, own: Range<usize>
         row.iter_mut().for_each(|x| *x *= at(i));
         (0..i).for_each(|k| axpy(at(k), &above[k * count..(k + 1) * count], row));
     }
-    less(isa, columns, height, first.clone(), second.clone(), &sums);
+    subtract_vectors(isa, columns, height, first.clone(), second.clone(), &sums);
     halves(isa, columns, height, second.clone(), tau, t);
     // What both halves have to do with each other: -T₁·(V₁ᵀ·V₂)·T₂.
     products(isa, columns, height, first.clone(), second.clone(), true, &mut sums);
@@ -122,7 +122,7 @@ fn products<T: Real>(
 }
 
 /// Columns less vectors, by lines of `sums`.
-fn less<T: Real>(isa: Isa, columns: &mut [T], height: usize, vectors: Range<usize>, others: Range<usize>, sums: &[T]) {
+fn subtract_vectors<T: Real>(isa: Isa, columns: &mut [T], height: usize, vectors: Range<usize>, others: Range<usize>, sums: &[T]) {
     let (before, rest) = columns.split_at_mut(others.start * height);
     for (j, column) in rest.chunks_exact_mut(height).enumerate().take(others.len()) {
         for (k, i) in vectors.clone().enumerate() {
@@ -158,7 +158,7 @@ unsafe fn few_of<V: Vector<Elem: Real>>(
                 axpy(-along, v, &mut column[k + 1..]);
             }
         }
-        let mut with = [V::Elem::ZERO; FEWEST];
+        let mut with = [V::Elem::ZERO; MIN_RECURSIVE_COLUMNS];
         for i in own.start..k {
             let other = &vectors[i * height..(i + 1) * height];
             with[i - own.start] = other[k] + dot(v, &other[k + 1..]);
@@ -183,15 +183,15 @@ unsafe fn below_of<V: Vector<Elem: Real>>(
 ) {
     let (count, len) = (others.len(), height - below);
     let at = |j: usize| columns[j * height..(j + 1) * height][below..].as_ptr();
-    for (k, i) in vectors.step_by(FEWEST).enumerate() {
-        let x: [_; FEWEST] = std::array::from_fn(|s| at(i + s));
-        for j in (0..count).step_by(FEWEST) {
-            let y: [_; FEWEST] = std::array::from_fn(|s| at(others.start + (j + s).min(count - 1)));
+    for (k, i) in vectors.step_by(MIN_RECURSIVE_COLUMNS).enumerate() {
+        let x: [_; MIN_RECURSIVE_COLUMNS] = std::array::from_fn(|s| at(i + s));
+        for j in (0..count).step_by(MIN_RECURSIVE_COLUMNS) {
+            let y: [_; MIN_RECURSIVE_COLUMNS] = std::array::from_fn(|s| at(others.start + (j + s).min(count - 1)));
             // SAFETY: places are inside of columns, vectors come in fours; the caller vouches for the instruction set.
-            let four = unsafe { sixteen::<V>(x, y, len) };
+            let four = unsafe { dot_4x4::<V>(x, y, len) };
             for (r, four) in four.iter().enumerate() {
-                let to = &mut sums[(k * FEWEST + r) * count + j..];
-                to.iter_mut().zip(four).take((count - j).min(FEWEST)).for_each(|(to, x)| *to = *x);
+                let to = &mut sums[(k * MIN_RECURSIVE_COLUMNS + r) * count + j..];
+                to.iter_mut().zip(four).take((count - j).min(MIN_RECURSIVE_COLUMNS)).for_each(|(to, x)| *to = *x);
             }
         }
     }
@@ -199,23 +199,23 @@ unsafe fn below_of<V: Vector<Elem: Real>>(
 
 /// The products of four columns with four.
 #[inline(always)]
-unsafe fn sixteen<V: Vector<Elem: Real>>(
-    x: [*const V::Elem; FEWEST],
-    y: [*const V::Elem; FEWEST],
+unsafe fn dot_4x4<V: Vector<Elem: Real>>(
+    x: [*const V::Elem; MIN_RECURSIVE_COLUMNS],
+    y: [*const V::Elem; MIN_RECURSIVE_COLUMNS],
     len: usize,
-) -> [[V::Elem; FEWEST]; FEWEST] {
+) -> [[V::Elem; MIN_RECURSIVE_COLUMNS]; MIN_RECURSIVE_COLUMNS] {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut sums = [[V::splat(V::Elem::ZERO); FEWEST]; FEWEST];
+        let mut sums = [[V::splat(V::Elem::ZERO); MIN_RECURSIVE_COLUMNS]; MIN_RECURSIVE_COLUMNS];
         let mut at = 0;
         while at + V::LANES <= len {
-            let mut b = [V::splat(V::Elem::ZERO); FEWEST];
-            for s in 0..FEWEST {
+            let mut b = [V::splat(V::Elem::ZERO); MIN_RECURSIVE_COLUMNS];
+            for s in 0..MIN_RECURSIVE_COLUMNS {
                 b[s] = V::load(y[s].add(at));
             }
-            for r in 0..FEWEST {
+            for r in 0..MIN_RECURSIVE_COLUMNS {
                 let a = V::load(x[r].add(at));
-                for s in 0..FEWEST {
+                for s in 0..MIN_RECURSIVE_COLUMNS {
                     sums[r][s] = a.mul_add(b[s], sums[r][s]);
                 }
             }
@@ -223,16 +223,16 @@ unsafe fn sixteen<V: Vector<Elem: Real>>(
         }
         if at < len {
             let left = len - at;
-            for r in 0..FEWEST {
+            for r in 0..MIN_RECURSIVE_COLUMNS {
                 let a = V::load_first(x[r].add(at), left);
-                for s in 0..FEWEST {
+                for s in 0..MIN_RECURSIVE_COLUMNS {
                     sums[r][s] = a.mul_add(V::load_first(y[s].add(at), left), sums[r][s]);
                 }
             }
         }
-        let mut all = [[V::Elem::ZERO; FEWEST]; FEWEST];
-        for r in 0..FEWEST {
-            for s in 0..FEWEST {
+        let mut all = [[V::Elem::ZERO; MIN_RECURSIVE_COLUMNS]; MIN_RECURSIVE_COLUMNS];
+        for r in 0..MIN_RECURSIVE_COLUMNS {
+            for s in 0..MIN_RECURSIVE_COLUMNS {
                 all[r][s] = sums[r][s].sum();
             }
         }
@@ -252,11 +252,11 @@ unsafe fn less_of<V: Vector<Elem: Real>>(
     let (below, count) = (vectors.end, others.len() / height);
     let len = height - below;
     let at = |j: usize| columns[j * height..(j + 1) * height][below..].as_ptr();
-    for (group, four) in others.chunks_mut(FEWEST * height).enumerate() {
+    for (group, four) in others.chunks_mut(MIN_RECURSIVE_COLUMNS * height).enumerate() {
         let (targets, to) = (four.len() / height, four.as_mut_ptr().wrapping_add(below));
-        for (k, i) in vectors.clone().step_by(FEWEST).enumerate() {
-            let from: [_; FEWEST] = std::array::from_fn(|s| at(i + s));
-            let by = |t: usize, s: usize| -sums[(k * FEWEST + s) * count + group * FEWEST + t];
+        for (k, i) in vectors.clone().step_by(MIN_RECURSIVE_COLUMNS).enumerate() {
+            let from: [_; MIN_RECURSIVE_COLUMNS] = std::array::from_fn(|s| at(i + s));
+            let by = |t: usize, s: usize| -sums[(k * MIN_RECURSIVE_COLUMNS + s) * count + group * MIN_RECURSIVE_COLUMNS + t];
             // SAFETY: the columns are there, the others are not the vectors, which come in fours; the caller vouches for the instruction set.
             unsafe {
                 match targets {

@@ -3,11 +3,11 @@
 //! Columns right of a block are cut into pieces, which are taken by whoever is free, the next block's first. Each is exchanged, solved and multiplied by itself, so
 //! who takes it doesn't matter; rows left of a block are exchanged meanwhile too.
 
-use super::blocked::{BLOCK, Products, Running, blocks, minus};
+use super::blocked::{BLOCK, Products, ProductRunner, blocks, subtract_product};
 use super::lines::Triangle;
 use super::{Real, lines, panel_lu};
-use crate::gemm::{Isa, Layout, Operand, Output, Plan};
-use crate::library::Raw;
+use crate::gemm::{Isa, MatrixLayout, GemmOperand, GemmOutput, GemmPlan};
+use crate::library::SharedPtr;
 use ir::DType;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const PIECE: usize = 128;
 
 /// The columns behind a block that ends here, in pieces: the next block's, then others.
-fn pieces(m: usize, n: usize, end: usize) -> impl Iterator<Item = Range<usize>> {
+fn column_pieces(m: usize, n: usize, end: usize) -> impl Iterator<Item = Range<usize>> {
     let next = (end + BLOCK).min(m.min(n)).max(end);
     let first = (next > end).then_some(end..next);
     first.into_iter().chain((next..n).step_by(PIECE).map(move |c| c..(c + PIECE).min(n)))
@@ -25,11 +25,11 @@ fn pieces(m: usize, n: usize, end: usize) -> impl Iterator<Item = Range<usize>> 
 impl Products {
     /// Those of an LU factorisation: one for each piece with something below it.
     pub(super) fn lu(dtype: DType, m: usize, n: usize, threads: usize, isa: Isa) -> Option<Products> {
-        let rows = Layout::row_major(n);
+        let rows = MatrixLayout::row_major(n);
         let of = |b: Range<usize>| {
             let below = m - b.end;
-            let pieces = pieces(m, n, b.end).filter(move |_| below > 0);
-            pieces.map(move |c| minus(dtype, below, b.len(), c.len(), rows, rows, rows)).collect::<Vec<_>>()
+            let pieces = column_pieces(m, n, b.end).filter(move |_| below > 0);
+            pieces.map(move |c| subtract_product(dtype, below, b.len(), c.len(), rows, rows, rows)).collect::<Vec<_>>()
         };
         // Each runs on one thread, and several at a time.
         let all = Products::of(blocks(m.min(n)).flat_map(of), 1, isa)?;
@@ -39,7 +39,7 @@ impl Products {
 
 /// What threads do with columns behind a block that is done.
 struct Step<'a, T> {
-    a: Raw<T>,
+    a: SharedPtr<T>,
     m: usize,
     n: usize,
     block: Range<usize>,
@@ -53,7 +53,7 @@ impl<T: Real> Step<'_, T> {
     ///
     /// # Safety
     /// The columns are nobody else's.
-    unsafe fn exchange(&self, columns: Range<usize>) {
+    unsafe fn swap_rows(&self, columns: Range<usize>) {
         let (n, start) = (self.n, self.block.start);
         for (k, &p) in self.pivots.iter().enumerate().take(self.block.len()).filter(|(k, p)| *k as u32 != **p) {
             let [x, y] = [k, p as usize].map(|i| self.a.at((start + i) * n + columns.start));
@@ -66,7 +66,7 @@ impl<T: Real> Step<'_, T> {
     ///
     /// # Safety
     /// The columns are nobody else's, and `scratch` is good for the plan.
-    unsafe fn less(&self, running: &Running<'_>, plan: Option<&Plan>, columns: Range<usize>, scratch: *mut u8) {
+    unsafe fn update_trailing(&self, running: &ProductRunner<'_>, plan: Option<&GemmPlan>, columns: Range<usize>, scratch: *mut u8) {
         let (n, b) = (self.n, &self.block);
         let at = |i: usize, j: usize| self.a.at(i * n + j);
         let diagonal = at(b.start, b.start).cast_const();
@@ -75,16 +75,16 @@ impl<T: Real> Step<'_, T> {
         if b.end < self.m {
             let plan = plan.expect("one for each piece with something below it");
             let (below, beside) = (at(b.end, b.start).cast_const(), at(b.start, columns.start).cast_const());
-            let to = Output::Memory(at(b.end, columns.start).cast());
+            let to = GemmOutput::Memory(at(b.end, columns.start).cast());
             // SAFETY: the block's columns, rows of these, and what is below those.
             unsafe {
-                running.on_one(plan, Operand::Memory(below.cast()), Operand::Memory(beside.cast()), to, scratch);
+                running.run_on_calling_thread(plan, GemmOperand::Memory(below.cast()), GemmOperand::Memory(beside.cast()), to, scratch);
             }
         }
     }
 }
 
-impl Running<'_> {
+impl ProductRunner<'_> {
     /// `L` and `U` in place, with the rows exchanged; tells the pivot of each step.
     #[inline(always)]
     pub(super) fn lu<T: Real>(
@@ -97,7 +97,7 @@ impl Running<'_> {
         room: &mut [T],
     ) {
         let (isa, steps) = (self.isa(), m.min(n));
-        let (a, room) = (Raw(a.as_mut_ptr()), Raw(room.as_mut_ptr()));
+        let (a, room) = (SharedPtr(a.as_mut_ptr()), SharedPtr(room.as_mut_ptr()));
         (0..m).for_each(|i| permutation[i] = T::of(i as f64));
         // Pivots of a block, and of the next one.
         let mut pivots = [[0u32; BLOCK]; 2];
@@ -112,26 +112,26 @@ impl Running<'_> {
                 permutation.swap(k, p);
             }
             let step = Step { a, m, n, block: block.clone(), pivots: now, isa };
-            let of = pieces(m, n, block.end).count();
+            let of = column_pieces(m, n, block.end).count();
             let (own, rest) = plans.split_at(if block.end < m { of } else { 0 });
             plans = rest;
-            let (taken, next) = (AtomicUsize::new(0), Raw(next.as_mut_ptr()));
+            let (taken, next) = (AtomicUsize::new(0), SharedPtr(next.as_mut_ptr()));
             let work = |worker: usize| {
                 let scratch = self.scratch_of(worker);
                 loop {
                     let turn = taken.fetch_add(1, Ordering::Relaxed);
-                    let Some(columns) = pieces(m, n, block.end).nth(turn) else {
+                    let Some(columns) = column_pieces(m, n, block.end).nth(turn) else {
                         // Rows left of the block come last.
                         if turn == of {
                             // SAFETY: nobody else has these columns.
-                            unsafe { step.exchange(0..block.start) };
+                            unsafe { step.swap_rows(0..block.start) };
                         }
                         break;
                     };
                     // SAFETY: each piece is taken once, and so is the room for the next block, which is the first of them.
                     unsafe {
-                        step.exchange(columns.clone());
-                        step.less(self, own.get(turn), columns.clone(), scratch);
+                        step.swap_rows(columns.clone());
+                        step.update_trailing(self, own.get(turn), columns.clone(), scratch);
                         if turn == 0 && block.end < steps {
                             let next = &mut *next.at(0).cast::<[u32; BLOCK]>();
                             panel_lu::lu_columns(isa, a, m, n, columns, next, room);
@@ -141,7 +141,7 @@ impl Running<'_> {
             };
             // Small ones are done before others are awake.
             let worth = (m - block.start) * (n - block.start) * block.len();
-            self.together(worth, &work);
+            self.for_each_worker(worth, &work);
             pivots.swap(0, 1);
         }
     }

@@ -25,11 +25,11 @@ mod tridiagonal;
 mod tridiagonal_dc;
 
 use super::rearrange::{Axis, tiles};
-use super::{Machine, PORTABLE, Pointers, Raw, Routine, in_ranges};
+use super::{CpuContext, PORTABLE, Pointers, SharedPtr, OpRoutine, in_ranges};
 use crate::gemm::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
-use blocked::{Products, Running};
+use blocked::{Products, ProductRunner};
 use compiler::Result;
 
 use ir::ops::{Eigh, Qr, Svd, TriangularSolve};
@@ -41,7 +41,7 @@ use std::ops::Range;
 
 pub(super) fn thresholds() -> Vec<Threshold> {
     vec![
-        Threshold::new("linalg.least", blocked::LEAST, "order of a matrix: from here it is cut into blocks"),
+        Threshold::new("linalg.least", blocked::MIN_BLOCKED_SIZE, "order of a matrix: from here it is cut into blocks"),
         Threshold::new(
             "linalg.vectors",
             blocked::VECTORS,
@@ -65,7 +65,7 @@ pub(super) fn thresholds() -> Vec<Threshold> {
         ),
         Threshold::new(
             "linalg.slender",
-            tall_skinny_svd::TIMES,
+            tall_skinny_svd::MIN_ASPECT_RATIO,
             "rows by columns: from here singular vectors come from a QR factorisation's",
         ),
         Threshold::new(
@@ -82,7 +82,7 @@ pub(super) fn thresholds() -> Vec<Threshold> {
         #[cfg(target_arch = "x86_64")]
         Threshold::new(
             "linalg.abreast",
-            batched_small::ABREAST,
+            batched_small::MAX_BATCHED_SIZE,
             "order of a matrix: up to here a batch has one in each lane",
         ),
         Threshold::new(
@@ -91,7 +91,7 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             "order of what is left of a symmetric matrix: from here it is multiplied in pieces",
         ),
         Threshold::new("linalg.high", factor::HIGH, "rows by columns: from here an LU factorisation goes down columns"),
-        Threshold::new("linalg.others", blocked::OTHERS, "right-hand sides: from here a solution is cut into blocks"),
+        Threshold::new("linalg.others", blocked::MIN_RIGHT_HAND_SIDES, "right-hand sides: from here a solution is cut into blocks"),
     ]
 }
 
@@ -104,7 +104,7 @@ const NUMBERED: usize = 1 << 24;
 
 /// A factorisation of one matrix.
 #[derive(Clone, Copy)]
-enum Kind {
+enum FactorizationKind {
     Cholesky,
     Solve(TriangularSolve),
     Lu,
@@ -117,7 +117,7 @@ enum Kind {
 type Size = (usize, usize);
 
 struct Factorisation<T> {
-    kind: Kind,
+    kind: FactorizationKind,
     dtype: DType,
     /// Sizes of the operands' and results' matrices.
     args: Vec<Size>,
@@ -137,7 +137,7 @@ struct Factorisation<T> {
 struct Workers<'a> {
     isa: Isa,
     /// `None` where matrices are shared out.
-    pool: Option<&'a Pool>,
+    pool: Option<&'a ThreadPool>,
 }
 
 /// A matrix of the batch, where it comes from and goes to, and how its products run if it is large.
@@ -146,12 +146,12 @@ struct Matrix<'a> {
     args: &'a [*const u8],
     outs: &'a [*mut u8],
     index: usize,
-    running: Option<Running<'a>>,
-    pool: Option<&'a Pool>,
+    running: Option<ProductRunner<'a>>,
+    pool: Option<&'a ThreadPool>,
 }
 
 /// The routine of a factorisation.
-pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     if machine.isa == Isa::Portable && !PORTABLE {
         return None;
     }
@@ -163,12 +163,12 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
         return Some(routine);
     }
     let kind = match op {
-        Op::Cholesky(_) => Kind::Cholesky,
-        Op::TriangularSolve(t) => Kind::Solve(*t),
-        Op::Lu(_) => Kind::Lu,
-        Op::Qr(Qr { full }) => Kind::Qr { columns: if *full { m } else { m.min(n) } },
-        Op::Eigh(Eigh) => Kind::Eigh,
-        Op::Svd(Svd { vectors }) => Kind::Svd { vectors: *vectors },
+        Op::Cholesky(_) => FactorizationKind::Cholesky,
+        Op::TriangularSolve(t) => FactorizationKind::Solve(*t),
+        Op::Lu(_) => FactorizationKind::Lu,
+        Op::Qr(Qr { full }) => FactorizationKind::Qr { columns: if *full { m } else { m.min(n) } },
+        Op::Eigh(Eigh) => FactorizationKind::Eigh,
+        Op::Svd(Svd { vectors }) => FactorizationKind::Svd { vectors: *vectors },
         _ => return None,
     };
     let batch: usize = a.shape[..a.rank() - 2].iter().product();
@@ -182,11 +182,11 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
     };
     let (args, outs): (Vec<Size>, Vec<Size>) = (args.iter().map(size).collect(), outs.iter().map(size).collect());
     // Where products are most of the work they are of the matrix's own type.
-    let vectors = matches!(kind, Kind::Eigh | Kind::Qr { .. } | Kind::Svd { vectors: true });
+    let vectors = matches!(kind, FactorizationKind::Eigh | FactorizationKind::Qr { .. } | FactorizationKind::Svd { vectors: true });
     let few = vectors && batch <= FEW && m.min(n) >= blocked::VECTORS;
-    let large = few || m.min(n) >= blocked::LEAST;
-    let tall = matches!(kind, Kind::Qr { .. }) && batch <= FEW && m.min(n) >= blocked::BLOCK && m * n >= blocked::TALL;
-    let direct = !matches!(kind, Kind::Eigh | Kind::Svd { .. }) && m * n >= OWN;
+    let large = few || m.min(n) >= blocked::MIN_BLOCKED_SIZE;
+    let tall = matches!(kind, FactorizationKind::Qr { .. }) && batch <= FEW && m.min(n) >= blocked::BLOCK && m * n >= blocked::TALL;
+    let direct = !matches!(kind, FactorizationKind::Eigh | FactorizationKind::Svd { .. }) && m * n >= OWN;
     let own = a.dtype == DType::F32 && (large || tall || direct) && m <= NUMBERED;
     let sizes = Sizes { kind, batch, args, outs, large, tall };
     Some(if own {
@@ -198,7 +198,7 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
 
 /// What a factorisation is of.
 struct Sizes {
-    kind: Kind,
+    kind: FactorizationKind,
     batch: usize,
     args: Vec<Size>,
     outs: Vec<Size>,
@@ -206,36 +206,36 @@ struct Sizes {
     tall: bool,
 }
 
-fn factorisation<T: Real>(dtype: DType, sizes: Sizes, machine: Machine) -> Factorisation<T> {
+fn factorisation<T: Real>(dtype: DType, sizes: Sizes, machine: CpuContext) -> Factorisation<T> {
     let Sizes { kind, batch, args, outs, large, tall } = sizes;
     let ((m, n), own) = (args[0], T::DTYPE);
     let most = m.max(n);
     let (threads, isa) = (machine.threads, machine.isa);
     let products = match kind {
-        Kind::Cholesky => Products::cholesky(own, n, threads, isa),
-        Kind::Solve(op) => {
+        FactorizationKind::Cholesky => Products::cholesky(own, n, threads, isa),
+        FactorizationKind::Solve(op) => {
             let (rows, cols) = args[1];
             Products::solve(own, op, n, if op.left { cols } else { rows }, threads, isa)
         }
-        Kind::Lu if m.min(n) >= blocked::LEAST => Products::lu(own, m, n, threads, isa),
-        Kind::Lu => None,
-        Kind::Qr { columns } if large || tall => Products::qr(own, m, n, columns, threads, isa),
-        Kind::Eigh if large => Products::tridiagonal(own, n, threads, isa),
-        Kind::Svd { .. } if large && batch <= FEW => Some(Products::any(own, most, threads, isa)),
-        Kind::Qr { .. } | Kind::Eigh | Kind::Svd { .. } => None,
+        FactorizationKind::Lu if m.min(n) >= blocked::MIN_BLOCKED_SIZE => Products::lu(own, m, n, threads, isa),
+        FactorizationKind::Lu => None,
+        FactorizationKind::Qr { columns } if large || tall => Products::qr(own, m, n, columns, threads, isa),
+        FactorizationKind::Eigh if large => Products::tridiagonal(own, n, threads, isa),
+        FactorizationKind::Svd { .. } if large && batch <= FEW => Some(Products::any(own, most, threads, isa)),
+        FactorizationKind::Qr { .. } | FactorizationKind::Eigh | FactorizationKind::Svd { .. } => None,
     };
     let each = match kind {
-        Kind::Cholesky => n * n + if products.is_some() { n * blocked::BLOCK } else { 0 },
-        Kind::Solve(_) => n * n + args[1].0 * args[1].1,
-        Kind::Lu => m * n + m + if products.is_some() { m * blocked::BLOCK } else { (m + 1) * m.min(n) + 2 },
-        Kind::Qr { columns } => {
+        FactorizationKind::Cholesky => n * n + if products.is_some() { n * blocked::BLOCK } else { 0 },
+        FactorizationKind::Solve(_) => n * n + args[1].0 * args[1].1,
+        FactorizationKind::Lu => m * n + m + if products.is_some() { m * blocked::BLOCK } else { (m + 1) * m.min(n) + 2 },
+        FactorizationKind::Qr { columns } => {
             let own = if products.is_some() { blocked::qr_work(m, n, columns) } else { 3 * most + m * m.min(n) };
             m * n + m * columns + own
         }
-        Kind::Eigh => n * n + n + spectral::eigh_room(n, products.is_some()),
-        Kind::Svd { .. } => {
+        FactorizationKind::Eigh => n * n + n + spectral::eigh_scratch_elements(n, products.is_some()),
+        FactorizationKind::Svd { .. } => {
             let short = m.min(n);
-            2 * m * n + most * short + short * short + 2 * most + bidiagonal::room(most, short, products.is_some())
+            2 * m * n + most * short + short * short + 2 * most + bidiagonal::scratch_elements(most, short, products.is_some())
         }
     };
     Factorisation {
@@ -315,14 +315,14 @@ impl<T: Real> Factorisation<T> {
         unsafe {
             self.read(args[0], index, a);
             match self.kind {
-                Kind::Cholesky => {
+                FactorizationKind::Cholesky => {
                     match running {
                         Some(large) => large.cholesky(a, n, rest),
                         None => factor::cholesky(a, n),
                     }
                     self.write(outs[0], index, n * n, |i| a[i]);
                 }
-                Kind::Solve(op) => {
+                FactorizationKind::Solve(op) => {
                     let (rows, cols) = self.args[1];
                     let b = &mut rest[..rows * cols];
                     self.read(args[1], index, b);
@@ -337,7 +337,7 @@ impl<T: Real> Factorisation<T> {
                     }
                     self.write(outs[0], index, rows * cols, |i| b[i]);
                 }
-                Kind::Lu => {
+                FactorizationKind::Lu => {
                     let (permutation, room) = rest.split_at_mut(m);
                     let pivots = outs[1].cast::<i32>().add(index * m.min(n));
                     let pivot = |k: usize, p: usize| *pivots.add(k) = p as i32;
@@ -349,7 +349,7 @@ impl<T: Real> Factorisation<T> {
                     let to = outs[2].cast::<i32>().add(index * m);
                     permutation.iter().enumerate().for_each(|(i, &p)| *to.add(i) = p.wide() as i32);
                 }
-                Kind::Qr { columns } => {
+                FactorizationKind::Qr { columns } => {
                     let (q, rest) = rest.split_at_mut(m * columns);
                     match running {
                         Some(large) => large.qr(a, m, n, q, columns, rest),
@@ -360,13 +360,13 @@ impl<T: Real> Factorisation<T> {
                     (1..rows).for_each(|i| a[i * cols..i * cols + i.min(cols)].fill(T::ZERO));
                     self.write(outs[1], index, rows * cols, |i| a[i]);
                 }
-                Kind::Eigh => {
+                FactorizationKind::Eigh => {
                     let (d, room) = rest.split_at_mut(n);
                     spectral::eigh(a, n, d, room, workers, running);
                     self.write(outs[0], index, n, |i| d[i]);
                     self.write(outs[1], index, n * n, |i| a[i]);
                 }
-                Kind::Svd { vectors } => self.svd(outs, index, a, rest, vectors, workers, running),
+                FactorizationKind::Svd { vectors } => self.svd(outs, index, a, rest, vectors, workers, running),
             }
         }
     }
@@ -382,13 +382,13 @@ impl<T: Real> Factorisation<T> {
         rest: &mut [T],
         vectors: bool,
         workers: Workers<'_>,
-        running: Option<Running<'_>>,
+        running: Option<ProductRunner<'_>>,
     ) {
         let (m, n) = self.args[0];
         let (tall, short) = (m.max(n), m.min(n));
         let (columns, rest) = rest.split_at_mut(m * n);
         match m >= n {
-            true => turned(self.isa, a, n, [m, n], columns, m),
+            true => transpose_rows(self.isa, a, n, [m, n], columns, m),
             false => columns.copy_from_slice(a),
         }
         let (v, rest) = rest.split_at_mut(short * short);
@@ -402,24 +402,24 @@ impl<T: Real> Factorisation<T> {
             self.write(outs[1], index, short, |i| s[i]);
             // Rows of `columns` and of `v` are singular vectors of the tall matrix; left ones become columns where the matrix was.
             let (left, right) = if m >= n { (&*columns, &*v) } else { (&*v, &*columns) };
-            turned(self.isa, left, m, [short, m], a, short);
+            transpose_rows(self.isa, left, m, [short, m], a, short);
             self.write(outs[0], index, m * short, |i| a[i]);
             self.write(outs[2], index, short * n, |i| right[i]);
         }
     }
 }
 
-impl<T: Real> Routine for Factorisation<T> {
+impl<T: Real> OpRoutine for Factorisation<T> {
     fn scratch_bytes(&self) -> usize {
         self.each * size_of::<T>() * self.threads + self.products.as_ref().map_or(0, Products::scratch_bytes)
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let scratch = Raw(scratch.cast::<T>());
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let scratch = SharedPtr(scratch.cast::<T>());
         if let Some(products) = &self.products {
             // SAFETY: the scratch behind that of the workers is the products'; matrices come one after the other.
             unsafe {
-                let running = products.on(pool, scratch.at(self.each * self.threads).cast());
+                let running = products.run_on(pool, scratch.at(self.each * self.threads).cast());
                 let work = std::slice::from_raw_parts_mut(scratch.at(0), self.each);
                 let pool = Some(pool);
                 for index in 0..self.batch {
@@ -429,9 +429,9 @@ impl<T: Real> Routine for Factorisation<T> {
             return Ok(());
         }
         // Few large matrices: all threads work on each.
-        if matches!(self.kind, Kind::Eigh | Kind::Svd { .. })
+        if matches!(self.kind, FactorizationKind::Eigh | FactorizationKind::Svd { .. })
             && self.batch < pool.threads()
-            && self.args[0].0.min(self.args[0].1) >= blocked::LEAST
+            && self.args[0].0.min(self.args[0].1) >= blocked::MIN_BLOCKED_SIZE
         {
             // SAFETY: the first worker's scratch.
             unsafe {
@@ -456,7 +456,7 @@ impl<T: Real> Routine for Factorisation<T> {
 }
 
 /// Writes `[rows, cols]`, rows of which are `x_row` apart, as `[cols, rows]`, where they are `y_row` apart.
-fn turned<T: Real>(isa: Isa, x: &[T], x_row: usize, sizes: [usize; 2], y: &mut [T], y_row: usize) {
+fn transpose_rows<T: Real>(isa: Isa, x: &[T], x_row: usize, sizes: [usize; 2], y: &mut [T], y_row: usize) {
     let [rows, cols] = sizes;
     if rows == 0 || cols == 0 {
         return;
@@ -507,7 +507,7 @@ fn dot<T: Real>(x: &[T], y: &[T]) -> T {
 
 /// The sum of squares, in f64.
 #[inline(always)]
-fn squares<T: Real>(x: &[T]) -> f64 {
+fn sum_of_squares<T: Real>(x: &[T]) -> f64 {
     const L: usize = 16;
     let mut sums = [0.0; L];
     let xs = x.chunks_exact(L);

@@ -7,7 +7,7 @@ use super::lines::on_machine;
 use super::{Real, turned_from};
 use crate::gemm::Isa;
 use crate::gemm::vector::{Float, Vector};
-use crate::library::Raw;
+use crate::library::SharedPtr;
 use std::ops::Range;
 
 /// The elimination of some columns of a tall matrix from their diagonal on, which lie one after the other in `room` meanwhile. Rows of these columns alone are
@@ -18,12 +18,12 @@ use std::ops::Range;
 #[inline(always)]
 pub(super) unsafe fn lu_columns<T: Real>(
     isa: Isa,
-    a: Raw<T>,
+    a: SharedPtr<T>,
     m: usize,
     n: usize,
     columns: Range<usize>,
     pivots: &mut [u32],
-    room: Raw<T>,
+    room: SharedPtr<T>,
 ) {
     let (start, height, w) = (columns.start, m - columns.start, columns.len());
     let at = start * (n + 1);
@@ -37,7 +37,7 @@ pub(super) unsafe fn lu_columns<T: Real>(
 }
 
 /// Columns that are eliminated one by one; of more, one half after the other.
-pub(super) const FEWEST: usize = 4;
+pub(super) const MIN_RECURSIVE_COLUMNS: usize = 4;
 
 /// Some columns of `height`: the first half of them, what that leaves of the others, and those.
 fn lu_halves<T: Real>(
@@ -47,8 +47,8 @@ fn lu_halves<T: Real>(
     columns: Range<usize>,
     exchange: &mut impl FnMut(usize, usize),
 ) {
-    if columns.len() > FEWEST {
-        let half = columns.start + (columns.len() / 2).next_multiple_of(FEWEST);
+    if columns.len() > MIN_RECURSIVE_COLUMNS {
+        let half = columns.start + (columns.len() / 2).next_multiple_of(MIN_RECURSIVE_COLUMNS);
         lu_halves(isa, room, height, columns.start..half, exchange);
         if half <= height {
             less_lines(isa, room, height, columns.start..half, half..columns.end);
@@ -136,16 +136,16 @@ unsafe fn less_of<V: Vector<Elem: Real>>(
     }
     let (from, len) = (before.as_ptr().wrapping_add(end), height - end);
     let at = |k: usize| from.wrapping_add(k * height);
-    for four in rest.chunks_mut(FEWEST * height) {
+    for four in rest.chunks_mut(MIN_RECURSIVE_COLUMNS * height) {
         let (targets, to) = (four.len() / height, four.as_mut_ptr());
-        for k in known.clone().step_by(FEWEST) {
-            let sources: [*const V::Elem; FEWEST] = std::array::from_fn(|s| at((k + s).min(end - 1)));
+        for k in known.clone().step_by(MIN_RECURSIVE_COLUMNS) {
+            let sources: [*const V::Elem; MIN_RECURSIVE_COLUMNS] = std::array::from_fn(|s| at((k + s).min(end - 1)));
             // SAFETY: inside of the columns, above what is written.
             let by = |t: usize, s: usize| unsafe { -*to.add(t * height + k + s) };
             // SAFETY: the columns are there, the others are not those known; the caller vouches for the instruction set.
             unsafe {
                 let below = to.add(end);
-                match (targets, (end - k).min(FEWEST)) {
+                match (targets, (end - k).min(MIN_RECURSIVE_COLUMNS)) {
                     (4, 4) => tile::<V, 4, 4>(sources, below, height, len, by),
                     (3, 4) => tile::<V, 3, 4>(sources, below, height, len, by),
                     (2, 4) => tile::<V, 2, 4>(sources, below, height, len, by),
@@ -153,7 +153,7 @@ unsafe fn less_of<V: Vector<Elem: Real>>(
                     (_, known) => {
                         for (t, s) in (0..targets).flat_map(|t| (0..known).map(move |s| (t, s))) {
                             let below = below.add(t * height);
-                            tile::<V, 1, 1>([sources[s]; FEWEST], below, height, len, |_, _| by(t, s));
+                            tile::<V, 1, 1>([sources[s]; MIN_RECURSIVE_COLUMNS], below, height, len, |_, _| by(t, s));
                         }
                     }
                 }
@@ -168,7 +168,7 @@ unsafe fn less_of<V: Vector<Elem: Real>>(
 /// All are good for `len` elements, none of the first is one of the others, and the machine has the vectors.
 #[inline(always)]
 pub(super) unsafe fn tile<V: Vector<Elem: Real>, const M: usize, const N: usize>(
-    from: [*const V::Elem; FEWEST],
+    from: [*const V::Elem; MIN_RECURSIVE_COLUMNS],
     to: *mut V::Elem,
     height: usize,
     len: usize,

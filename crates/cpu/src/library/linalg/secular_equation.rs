@@ -4,8 +4,8 @@
 
 use super::Real;
 use crate::gemm::Isa;
-use crate::library::{Raw, in_ranges};
-use crate::pool::Pool;
+use crate::library::{SharedPtr, in_ranges};
+use crate::pool::ThreadPool;
 use std::ops::Range;
 
 /// Steps after which a root is taken as it is; a handful are usual.
@@ -16,7 +16,7 @@ const L: usize = 8;
 /// One such matrix, and where its roots go: root `j` is `d[origin[j]] + x[j]`, so that its distance from any `d` is exact. `SQUARED`, it is the one of
 /// the squares of `d`, of which the first is 0: their distances are known as well as those of `d` are.
 #[derive(Clone, Copy)]
-pub(super) struct Secular<'a, const SQUARED: bool> {
+pub(super) struct SecularEquation<'a, const SQUARED: bool> {
     /// Up to [`padded`] elements, behind the last ones [`NO_POLE`].
     pub(super) d: &'a [f64],
     /// Squares of `z`, behind the last zeros.
@@ -25,8 +25,8 @@ pub(super) struct Secular<'a, const SQUARED: bool> {
     pub(super) count: usize,
     /// What counts as nothing beside 1.
     pub(super) epsilon: f64,
-    pub(super) x: Raw<f64>,
-    pub(super) origin: Raw<u32>,
+    pub(super) x: SharedPtr<f64>,
+    pub(super) origin: SharedPtr<u32>,
 }
 
 /// Far from any root, and so that squares are numbers.
@@ -47,14 +47,14 @@ struct Value {
 
 /// From pole `o` to pole `d`.
 #[inline(always)]
-fn gap<const SQUARED: bool>(d: f64, o: f64) -> f64 {
+fn pole_gap<const SQUARED: bool>(d: f64, o: f64) -> f64 {
     if SQUARED { (d - o) * (d + o) } else { d - o }
 }
 
 /// What root `o + x` contributes to the square of `z` at a pole `d`, beside that of its own pole.
 #[inline(always)]
-fn factor<const SQUARED: bool>(x: f64, o: f64, own: f64, d: f64) -> f64 {
-    (x - gap::<SQUARED>(d, o)) / gap::<SQUARED>(own, d)
+fn root_factor<const SQUARED: bool>(x: f64, o: f64, own: f64, d: f64) -> f64 {
+    (x - pole_gap::<SQUARED>(d, o)) / pole_gap::<SQUARED>(own, d)
 }
 
 /// The sum of all, in pairs.
@@ -68,14 +68,14 @@ fn total(mut x: [f64; L]) -> f64 {
     x[0]
 }
 
-impl<const SQUARED: bool> Secular<'_, SQUARED> {
+impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
     /// Some terms of both sums. (Not a closure: one that is not inlined does not have the vectors.)
     #[inline(always)]
     fn terms(&self, at: usize, o: f64, x: f64) -> [[f64; L]; 2] {
         let (d, z) = (&self.d[at..at + L], &self.squares[at..at + L]);
         let (mut t, mut s) = ([0.0; L], [0.0; L]);
         for l in 0..L {
-            let r = 1.0 / (gap::<SQUARED>(d[l], o) - x);
+            let r = 1.0 / (pole_gap::<SQUARED>(d[l], o) - x);
             t[l] = z[l] * r;
             s[l] = t[l] * r;
         }
@@ -84,7 +84,7 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
 
     /// `Σ zᵢ²/(dᵢ - o - x)` up to `split` and behind it, with derivatives.
     #[inline(always)]
-    fn at(&self, split: usize, o: f64, x: f64) -> Value {
+    fn evaluate_secular(&self, split: usize, o: f64, x: f64) -> Value {
         let (mut psi, mut first) = ([0.0; L], [0.0; L]);
         let (mut phi, mut second) = ([0.0; L], [0.0; L]);
         let border = split / L * L;
@@ -116,7 +116,7 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
 
     /// Root `j`: the pole that it is counted from, and how far it is from that.
     #[inline(always)]
-    fn root(&self, j: usize) -> (usize, f64) {
+    fn solve_root(&self, j: usize) -> (usize, f64) {
         let (d, squares, k) = (self.d, self.squares, self.count);
         if k == 1 {
             return (0, squares[0]);
@@ -130,11 +130,11 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
         } else {
             // In which half of the gap it is decides which pole it is counted from. Where it would be if all other poles had the same
             // part in it as in the middle is near it.
-            let between = gap::<SQUARED>(d[j + 1], d[j]);
+            let between = pole_gap::<SQUARED>(d[j + 1], d[j]);
             let half = 0.5 * between;
             let (a, b) = (squares[j], squares[j + 1]);
             (origin, low, high, x) = (j, 0.0, half, half);
-            let value = self.at(split, d[origin], x);
+            let value = self.evaluate_secular(split, d[origin], x);
             let f = 1.0 + value.psi + value.phi;
             let c = f - (b - a) / half;
             let (p, q) = match f < 0.0 {
@@ -152,7 +152,7 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
             }
         }
         let o = d[origin];
-        let mut value = self.at(split, o, x);
+        let mut value = self.evaluate_secular(split, o, x);
         for _ in 0..ITERATIONS {
             let Value { psi, phi, slopes: [first, second] } = value;
             let f = 1.0 + psi + phi;
@@ -166,7 +166,7 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
                 high = x;
             }
             // Both sums as `r + s/(pole - x)`, by value and slope here, are zero together at a root of a quadratic.
-            let (p, q) = (gap::<SQUARED>(d[split], o) - x, gap::<SQUARED>(d[split + 1], o) - x);
+            let (p, q) = (pole_gap::<SQUARED>(d[split], o) - x, pole_gap::<SQUARED>(d[split + 1], o) - x);
             let (a, b) = ((p + q) * f - p * q * slope, p * q * f);
             let c = f - p * first - q * second;
             let root = (a * a - 4.0 * b * c).abs().sqrt();
@@ -189,7 +189,7 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
                 break;
             }
             x = next;
-            value = self.at(split, o, x);
+            value = self.evaluate_secular(split, o, x);
         }
         (origin, x)
     }
@@ -197,7 +197,7 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
     #[inline(always)]
     unsafe fn roots(&self, range: Range<usize>) {
         for j in range {
-            let (origin, x) = self.root(j);
+            let (origin, x) = self.solve_root(j);
             // SAFETY: the caller has these roots to itself.
             unsafe {
                 *self.origin.at(j) = origin as u32;
@@ -211,32 +211,32 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
     /// # Safety
     /// The roots are there.
     #[inline(always)]
-    unsafe fn placed(&self, j: usize) -> (f64, f64) {
+    unsafe fn locate_root(&self, j: usize) -> (f64, f64) {
         // SAFETY: by the caller's promise.
         unsafe { (self.d[*self.origin.at(j) as usize], *self.x.at(j)) }
     }
 
     /// The squares of `z` for which the roots are exact, but for a factor.
     #[inline(always)]
-    unsafe fn exact(&self, range: Range<usize>, to: Raw<f64>) {
+    unsafe fn recompute_z(&self, range: Range<usize>, to: SharedPtr<f64>) {
         // SAFETY: the caller has these elements to itself; the roots are there.
         unsafe {
             let to = std::slice::from_raw_parts_mut(to.at(range.start), range.len());
             let own = &self.d[range.clone()];
             to.fill(1.0);
             for (j, &dj) in self.d[..self.count].iter().enumerate() {
-                let (o, x) = self.placed(j);
+                let (o, x) = self.locate_root(j);
                 if range.contains(&j) {
                     let i = j - range.start;
-                    to[i] *= (x - gap::<SQUARED>(dj, o)).abs();
-                    to[..i].iter_mut().zip(&own[..i]).for_each(|(to, d)| *to *= factor::<SQUARED>(x, o, dj, *d));
+                    to[i] *= (x - pole_gap::<SQUARED>(dj, o)).abs();
+                    to[..i].iter_mut().zip(&own[..i]).for_each(|(to, d)| *to *= root_factor::<SQUARED>(x, o, dj, *d));
                     to[i + 1..]
                         .iter_mut()
                         .zip(&own[i + 1..])
-                        .for_each(|(to, d)| *to *= factor::<SQUARED>(x, o, dj, *d));
+                        .for_each(|(to, d)| *to *= root_factor::<SQUARED>(x, o, dj, *d));
                     continue;
                 }
-                to.iter_mut().zip(own).for_each(|(to, d)| *to *= factor::<SQUARED>(x, o, dj, *d));
+                to.iter_mut().zip(own).for_each(|(to, d)| *to *= root_factor::<SQUARED>(x, o, dj, *d));
             }
             to.iter_mut().for_each(|x| *x = x.abs().sqrt());
         }
@@ -252,14 +252,14 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
         range: Range<usize>,
         z: &[f64],
         columns: &[u32],
-        right: Raw<T>,
-        left: Option<Raw<T>>,
+        right: SharedPtr<T>,
+        left: Option<SharedPtr<T>>,
     ) {
         let k = self.count;
         for j in range {
             // SAFETY: the caller has these rows to itself; the roots are there.
             unsafe {
-                let (o, x) = self.placed(j);
+                let (o, x) = self.locate_root(j);
                 let by = x.abs();
                 let row = std::slice::from_raw_parts_mut(right.at(j * k), k);
                 let mut length = [0.0; L];
@@ -268,7 +268,7 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
                         let (d, z) = (&self.d[at..at + L], &z[at..at + L]);
                         let mut part = [0.0; L];
                         for l in 0..L {
-                            part[l] = z[l] * by / (gap::<SQUARED>(d[l], o) - x);
+                            part[l] = z[l] * by / (pole_gap::<SQUARED>(d[l], o) - x);
                             length[l] += part[l] * part[l];
                         }
                         for (&c, p) in columns[at..k.min(at + L)].iter().zip(part) {
@@ -286,7 +286,7 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
                     let (d, z) = (&self.d[at..at + L], &z[at..at + L]);
                     let (mut v, mut u) = ([0.0; L], [0.0; L]);
                     for l in 0..L {
-                        let q = z[l] / (gap::<SQUARED>(d[l], o) - x);
+                        let q = z[l] / (pole_gap::<SQUARED>(d[l], o) - x);
                         v[l] = q * by;
                         u[l] = q * d[l] * own;
                     }
@@ -340,18 +340,18 @@ macro_rules! on_machine {
     };
 }
 on_machine!(some_roots, roots, ());
-on_machine!(some_exact, exact, (to: Raw<f64>));
-on_machine!(some_vectors, vectors<T>, (z: &[f64], columns: &[u32], right: Raw<T>, left: Option<Raw<T>>));
+on_machine!(some_exact, recompute_z, (to: SharedPtr<f64>));
+on_machine!(some_vectors, vectors<T>, (z: &[f64], columns: &[u32], right: SharedPtr<T>, left: Option<SharedPtr<T>>));
 
 /// Shares elements out, or doesn't.
-fn shared(pool: Option<&Pool>, n: usize, each: usize, f: &(dyn Fn(Range<usize>) + Sync)) {
+fn shared(pool: Option<&ThreadPool>, n: usize, each: usize, f: &(dyn Fn(Range<usize>) + Sync)) {
     match pool {
         Some(pool) => in_ranges(pool, n, n * each, &|range, _| f(range)),
         None => f(0..n),
     }
 }
 
-impl<const SQUARED: bool> Secular<'_, SQUARED> {
+impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
     /// Finds all roots, then the vectors as rows of `right`, and those on the other side as rows of `left`, whose columns are in the order of
     /// `columns`; `signs` are those of `z`, and `exact` is room for as many and [`padded`].
     ///
@@ -361,18 +361,18 @@ impl<const SQUARED: bool> Secular<'_, SQUARED> {
     pub(super) unsafe fn solve<T: Real>(
         &self,
         isa: Isa,
-        pool: Option<&Pool>,
+        pool: Option<&ThreadPool>,
         signs: &[f64],
         exact: &mut [f64],
         columns: &[u32],
-        right: Raw<T>,
-        left: Option<Raw<T>>,
+        right: SharedPtr<T>,
+        left: Option<SharedPtr<T>>,
     ) {
         let k = self.count;
         // SAFETY: ranges are disjoint, and everything before has been done.
         unsafe {
             shared(pool, k, 16 * k, &|range| some_roots(isa, self, range));
-            let z = Raw(exact.as_mut_ptr());
+            let z = SharedPtr(exact.as_mut_ptr());
             shared(pool, k, 2 * k, &|range| some_exact(isa, self, range, z));
             exact.iter_mut().zip(signs).for_each(|(z, sign)| *z = z.copysign(*sign));
             exact[k..].fill(0.0);

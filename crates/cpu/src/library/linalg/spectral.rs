@@ -1,8 +1,8 @@
 //! Eigenvalues of small matrices by tridiagonalisation and implicit QL (EISPACK's tred2 and tql2), of others in blocks and by dividing; singular values of small matrices by one-sided
 //! Jacobi, of others by two diagonals.
 
-use super::blocked::Running;
-use super::delayed_givens::{self, Sweeps};
+use super::blocked::ProductRunner;
+use super::delayed_givens::{self, DelayedRotations};
 use super::{Real, Workers, axpy, bidiagonal, dot, lines, tall_skinny_svd, tridiagonal, tridiagonal_dc};
 
 /// Columns from which singular values come from two diagonals, with their vectors; alone they do from two columns on.
@@ -15,11 +15,11 @@ const TURNED: usize = 16;
 const ITERATIONS: usize = 60;
 
 /// Elements of room beside the matrix and its eigenvalues.
-pub(super) fn eigh_room(n: usize, large: bool) -> usize {
+pub(super) fn eigh_scratch_elements(n: usize, large: bool) -> usize {
     if large {
-        n * n + 4 * n + 16 + tridiagonal::work(n) + tridiagonal_dc::room(n)
+        n * n + 4 * n + 16 + tridiagonal::work(n) + tridiagonal_dc::scratch_elements(n)
     } else {
-        n + delayed_givens::room(n)
+        n + delayed_givens::scratch_elements(n)
     }
 }
 
@@ -31,7 +31,7 @@ pub(super) fn eigh<T: Real>(
     d: &mut [T],
     room: &mut [T],
     workers: Workers<'_>,
-    running: Option<Running<'_>>,
+    running: Option<ProductRunner<'_>>,
 ) {
     if n == 0 {
         return;
@@ -49,8 +49,8 @@ pub(super) fn eigh<T: Real>(
     } else {
         let (e, rotations) = room.split_at_mut(n);
         tridiagonal(v, n, d, e);
-        implicit_ql(Sweeps::new(v, n, workers.isa, workers.pool, &mut rotations[..delayed_givens::room(n)]), n, d, e);
-        ascend(v, n, d);
+        implicit_ql(DelayedRotations::new(v, n, workers.isa, workers.pool, &mut rotations[..delayed_givens::scratch_elements(n)]), n, d, e);
+        sort_ascending(v, n, d);
         transpose(v, n);
     }
     d.iter_mut().for_each(|x| *x *= scale);
@@ -64,7 +64,7 @@ fn large_eigh<T: Real>(
     values: &mut [T],
     room: &mut [T],
     workers: Workers<'_>,
-    large: Running<'_>,
+    large: ProductRunner<'_>,
 ) {
     let (z, room) = room.split_at_mut(n * n);
     let (d, room) = tridiagonal_dc::split_as::<f64, T>(room, n);
@@ -72,7 +72,7 @@ fn large_eigh<T: Real>(
     let (work, room) = room.split_at_mut(tridiagonal::work(n));
     large.tridiagonal(v, n, d, e, work);
     let order = tridiagonal_dc::eigen(n, d, e, z, room, workers, large);
-    large.turned_back(v, n, z, work);
+    large.back_transform(v, n, z, work);
     for (to, &row) in values.iter_mut().zip(order) {
         *to = T::of(d[row as usize]);
     }
@@ -180,7 +180,7 @@ fn tridiagonal<T: Real>(v: &mut [T], n: usize, d: &mut [T], e: &mut [T]) {
 
 /// Diagonalises a tridiagonal matrix; the rows of `v` become the eigenvectors.
 #[inline(always)]
-pub(super) fn implicit_ql<T: Real>(mut v: Sweeps<'_, T>, n: usize, d: &mut [T], e: &mut [T]) {
+pub(super) fn implicit_ql<T: Real>(mut v: DelayedRotations<'_, T>, n: usize, d: &mut [T], e: &mut [T]) {
     e.copy_within(1.., 0);
     e[n - 1] = T::ZERO;
     let (mut f, mut largest) = (T::ZERO, T::ZERO);
@@ -227,7 +227,7 @@ pub(super) fn implicit_ql<T: Real>(mut v: Sweeps<'_, T>, n: usize, d: &mut [T], 
 
 /// Puts eigenvalues in ascending order, with the rows of `v`.
 #[inline(always)]
-fn ascend<T: Real>(v: &mut [T], n: usize, d: &mut [T]) {
+fn sort_ascending<T: Real>(v: &mut [T], n: usize, d: &mut [T]) {
     for i in 0..n {
         let least = (i..n).fold(i, |k, j| if d[j] < d[k] { j } else { k });
         if least != i {
@@ -250,7 +250,7 @@ pub(super) fn svd<T: Real>(
     room: &mut [T],
     vectors: bool,
     workers: Workers<'_>,
-    running: Option<Running<'_>>,
+    running: Option<ProductRunner<'_>>,
 ) {
     v.fill(T::ZERO);
     (0..n).for_each(|i| v[i * n + i] = T::ONE);
@@ -260,7 +260,7 @@ pub(super) fn svd<T: Real>(
         return s.fill(T::NAN);
     }
     let scale = normalise(a);
-    let (a, m) = if !vectors && n > 1 && m >= tall_skinny_svd::TIMES * n {
+    let (a, m) = if !vectors && n > 1 && m >= tall_skinny_svd::MIN_ASPECT_RATIO * n {
         // The values of its R.
         match running {
             Some(large) => large.triangle(a, m, n, room),
@@ -273,10 +273,10 @@ pub(super) fn svd<T: Real>(
     } else {
         (a, m)
     };
-    if n >= if vectors { SINGULAR } else { 2 } && room.len() >= bidiagonal::room(m, n, running.is_some()) {
+    if n >= if vectors { SINGULAR } else { 2 } && room.len() >= bidiagonal::scratch_elements(m, n, running.is_some()) {
         bidiagonal::svd(a, m, n, v, s, room, vectors, workers, running);
         match vectors {
-            true => descend(a, m, n, v, s),
+            true => sort_descending(a, m, n, v, s),
             false => s.sort_unstable_by(|x, y| y.partial_cmp(x).unwrap_or(std::cmp::Ordering::Equal)),
         }
         return s.iter_mut().for_each(|x| *x *= scale);
@@ -310,7 +310,7 @@ pub(super) fn svd<T: Real>(
     for j in 0..n {
         s[j] = dot(&a[j * m..(j + 1) * m], &a[j * m..(j + 1) * m]).sqrt();
     }
-    descend(a, m, n, v, s);
+    sort_descending(a, m, n, v, s);
     let largest = s.first().copied().unwrap_or(T::ZERO);
     for (k, &length) in s.iter().enumerate() {
         let (before, rest) = a.split_at_mut(k * m);
@@ -318,7 +318,7 @@ pub(super) fn svd<T: Real>(
         if length > T::of(4.0) * T::EPSILON * largest {
             column.iter_mut().for_each(|x| *x /= length);
         } else {
-            complement(before, column);
+            orthogonal_complement(before, column);
         }
     }
     s.iter_mut().for_each(|x| *x *= scale);
@@ -326,7 +326,7 @@ pub(super) fn svd<T: Real>(
 
 /// Puts values in descending order, with their vectors.
 #[inline(always)]
-fn descend<T: Real>(a: &mut [T], m: usize, n: usize, v: &mut [T], s: &mut [T]) {
+fn sort_descending<T: Real>(a: &mut [T], m: usize, n: usize, v: &mut [T], s: &mut [T]) {
     for i in 0..n {
         let most = (i..n).fold(i, |k, j| if s[j] > s[k] { j } else { k });
         if most != i {
@@ -346,7 +346,7 @@ fn rotate<T: Real>(x: &mut [T], y: &mut [T], c: T, s: T) {
 
 /// A unit vector that is orthogonal to the ones before.
 #[inline(always)]
-fn complement<T: Real>(before: &[T], to: &mut [T]) {
+fn orthogonal_complement<T: Real>(before: &[T], to: &mut [T]) {
     let m = to.len();
     // The axis that is farthest from their span.
     let left = |i: usize| T::ONE - before.chunks_exact(m).map(|u| u[i] * u[i]).sum::<T>();

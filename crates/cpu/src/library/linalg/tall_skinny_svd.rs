@@ -1,23 +1,23 @@
 //! Singular vectors of a matrix with far more rows than columns, or the other way round: those of its R, taken along by its Q.
 
-use super::super::{Machine, Routine};
-use crate::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
-use crate::pool::Pool;
+use super::super::{CpuContext, OpRoutine};
+use crate::gemm::{MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use crate::pool::ThreadPool;
 use compiler::Result;
 use ir::ops::{Qr, Svd};
 use ir::{Op, Type};
 
 /// From so many times as many rows as columns.
-pub(super) const TIMES: usize = 2;
+pub(super) const MIN_ASPECT_RATIO: usize = 2;
 /// Columns at least, unless there are many times as many rows: fewer have nothing to gain.
 pub(super) const COLUMNS: usize = 16;
 /// From so many times as many rows as columns, however few these are.
 pub(super) const MANY_TIMES: usize = 16;
 
-struct Slender {
-    qr: Box<dyn Routine>,
-    svd: Box<dyn Routine>,
-    product: Plan,
+struct TallSkinnySvd {
+    qr: Box<dyn OpRoutine>,
+    svd: Box<dyn OpRoutine>,
+    product: GemmPlan,
     /// Bytes of an element.
     size: usize,
     batch: usize,
@@ -28,11 +28,11 @@ struct Slender {
 }
 
 /// The routine, where it is worth it.
-pub(super) fn prepare(args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let a = &args[0];
     let [batch @ .., m, n] = &a.shape[..] else { return None };
     let (rows, columns) = (*m.max(n), *m.min(n));
-    if columns == 0 || rows < if columns < COLUMNS { MANY_TIMES } else { TIMES } * columns {
+    if columns == 0 || rows < if columns < COLUMNS { MANY_TIMES } else { MIN_ASPECT_RATIO } * columns {
         return None;
     }
     let of = |sizes: &[usize]| Type::new(a.dtype, &[batch, sizes].concat());
@@ -41,23 +41,23 @@ pub(super) fn prepare(args: &[Type], machine: Machine) -> Option<Box<dyn Routine
     let outs = [square.clone(), of(&[columns]), square.clone()];
     let svd = super::prepare(&Op::Svd(Svd { vectors: true }), &[square], &outs, machine)?;
     let batch: usize = batch.iter().product();
-    let whole = |rows: usize| Layout { batch: [(rows * columns) as isize, 0, 0], ..Layout::row_major(columns) };
-    let problem = Problem {
+    let whole = |rows: usize| MatrixLayout { batch: [(rows * columns) as isize, 0, 0], ..MatrixLayout::row_major(columns) };
+    let problem = GemmProblem {
         batch: [batch, 1, 1],
-        a: Source::Memory(whole(rows)),
-        b: Source::Memory(whole(columns)),
-        c: Target::Memory { dtype: a.dtype, layout: whole(rows), accumulate: false },
-        ..Problem::new(rows, columns, columns, a.dtype)
+        a: OperandSource::Memory(whole(rows)),
+        b: OperandSource::Memory(whole(columns)),
+        c: OutputKind::Memory { dtype: a.dtype, layout: whole(rows), accumulate: false },
+        ..GemmProblem::new(rows, columns, columns, a.dtype)
     };
-    let product = Plan::with_isa(&problem, machine.threads, machine.isa).ok()?;
-    Some(Box::new(Slender { qr, svd, product, size: a.dtype.size(), batch, rows, columns, turned: m < n }))
+    let product = GemmPlan::with_isa(&problem, machine.threads, machine.isa).ok()?;
+    Some(Box::new(TallSkinnySvd { qr, svd, product, size: a.dtype.size(), batch, rows, columns, turned: m < n }))
 }
 
 /// Writes `[rows, cols]` as `[cols, rows]`.
 ///
 /// # Safety
 /// Both are there, and different.
-unsafe fn turn(size: usize, rows: usize, cols: usize, from: *const u8, to: *mut u8) {
+unsafe fn transpose_copy(size: usize, rows: usize, cols: usize, from: *const u8, to: *mut u8) {
     /// # Safety
     /// As above.
     unsafe fn of<T: Copy>(rows: usize, cols: usize, from: *const T, to: *mut T) {
@@ -75,7 +75,7 @@ unsafe fn turn(size: usize, rows: usize, cols: usize, from: *const u8, to: *mut 
     }
 }
 
-impl Slender {
+impl TallSkinnySvd {
     /// Bytes of all matrices of such a size.
     fn bytes(&self, rows: usize, cols: usize) -> usize {
         (self.batch * rows * cols * self.size).next_multiple_of(64)
@@ -89,18 +89,18 @@ impl Slender {
         for i in 0..self.batch {
             let at = i * rows * cols * self.size;
             // SAFETY: the caller's promise.
-            unsafe { turn(self.size, rows, cols, from.add(at), to.add(at)) };
+            unsafe { transpose_copy(self.size, rows, cols, from.add(at), to.add(at)) };
         }
     }
 }
 
-impl Routine for Slender {
+impl OpRoutine for TallSkinnySvd {
     fn scratch_bytes(&self) -> usize {
         let own = self.qr.scratch_bytes().max(self.svd.scratch_bytes()).max(self.product.scratch_bytes());
         2 * self.bytes(self.rows, self.columns) + 3 * self.bytes(self.columns, self.columns) + own
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (tall, square) = (self.bytes(self.rows, self.columns), self.bytes(self.columns, self.columns));
         let q = scratch;
         let other = q.wrapping_add(tall);
@@ -119,7 +119,7 @@ impl Routine for Slender {
             let right = if self.turned { v } else { outs[2] };
             self.svd.run(pool, &[r.cast_const()], &[u, outs[1], right], rest)?;
             let left = if self.turned { other } else { outs[0] };
-            self.product.run(pool, Operand::Memory(q), Operand::Memory(u), Output::Memory(left), rest);
+            self.product.run(pool, GemmOperand::Memory(q), GemmOperand::Memory(u), GemmOutput::Memory(left), rest);
             if self.turned {
                 // A = (U·S·V)ᵀ: the right vectors are the left ones of what was turned.
                 self.turn_all(columns, columns, v, outs[0]);

@@ -4,9 +4,9 @@
 //! through the vectors `v` and `w` of `A -= v·wᵀ + w·vᵀ`; behind it, one product takes them all off the rest. Half of the work
 //! is then products of the matrix with vectors, which read one triangle of it, and half products of matrices.
 
-use super::blocked::{BLOCK, Products, Running, blocks, minus, pack_reflectors, symmetric_room};
-use super::{Real, axpy, dot, lines, squares};
-use crate::gemm::{Isa, Layout, Problem, Source, Target};
+use super::blocked::{BLOCK, Products, ProductRunner, blocks, subtract_product, pack_reflectors, symmetric_scratch_elements};
+use super::{Real, axpy, dot, lines, sum_of_squares};
+use crate::gemm::{Isa, MatrixLayout, GemmProblem, OperandSource, OutputKind};
 use ir::DType;
 use std::ops::Range;
 
@@ -14,35 +14,35 @@ use std::ops::Range;
 const BOTH: usize = 2 * BLOCK;
 
 /// Reflections of a matrix: the last two columns need none.
-fn reflected(n: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
+fn num_reflections(n: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
     blocks(n.saturating_sub(2)).collect::<smallvec::SmallVec<[_; 64]>>().into_iter()
 }
 
 /// Elements of work beside the matrix and its diagonals.
 pub(super) fn work(n: usize) -> usize {
-    2 * n * BOTH + 5 * n + 3 * n * BLOCK + BLOCK * BLOCK + BOTH + symmetric_room(n)
+    2 * n * BOTH + 5 * n + 3 * n * BLOCK + BLOCK * BLOCK + BOTH + symmetric_scratch_elements(n)
 }
 
 impl Products {
     /// Those of a reduction to three diagonals: one for each block, then two for each block of reflections.
     pub(super) fn tridiagonal(dtype: DType, n: usize, threads: usize, isa: Isa) -> Option<Products> {
-        let (rows, both) = (Layout::row_major(n), Layout::row_major(BOTH));
-        let update = |b: Range<usize>| minus(dtype, n - b.end, BOTH, n - b.end, both, both.transposed(), rows);
+        let (rows, both) = (MatrixLayout::row_major(n), MatrixLayout::row_major(BOTH));
+        let update = |b: Range<usize>| subtract_product(dtype, n - b.end, BOTH, n - b.end, both, both.transposed(), rows);
         let apply = |b: Range<usize>| {
             let (size, w) = (n - 1 - b.start, b.len());
-            let (v, sums) = (Layout::row_major(w), Layout::row_major(w));
-            let onto = Target::Memory { dtype, layout: sums, accumulate: false };
-            let (a, b) = (Source::Memory(rows), Source::Memory(v));
-            let project = Problem { a, b, c: onto, ..Problem::new(n, size, w, dtype) };
-            [project, minus(dtype, n, w, size, sums, v.transposed(), rows)]
+            let (v, sums) = (MatrixLayout::row_major(w), MatrixLayout::row_major(w));
+            let onto = OutputKind::Memory { dtype, layout: sums, accumulate: false };
+            let (a, b) = (OperandSource::Memory(rows), OperandSource::Memory(v));
+            let project = GemmProblem { a, b, c: onto, ..GemmProblem::new(n, size, w, dtype) };
+            [project, subtract_product(dtype, n, w, size, sums, v.transposed(), rows)]
         };
-        let all = Products::of(reflected(n).map(update).chain(reflected(n).rev().flat_map(apply)), threads, isa)?;
+        let all = Products::of(num_reflections(n).map(update).chain(num_reflections(n).rev().flat_map(apply)), threads, isa)?;
         // Those of `divide`, whose sizes are known when they run.
         Some(all.with_any(n, n * dtype.size(), threads))
     }
 }
 
-impl Running<'_> {
+impl ProductRunner<'_> {
     /// Diagonal to `d`, subdiagonal to `e[1..]`; of the matrix, both of whose triangles are there, the vectors of reflections are left, and their
     /// factors in `work`, for [`Running::turned_back`].
     #[inline(always)]
@@ -56,7 +56,7 @@ impl Running<'_> {
         let (along, room) = rest.split_at_mut(BOTH);
         let mut plans = self.plans().iter();
         e[0] = 0.0;
-        for b in reflected(n) {
+        for b in num_reflections(n) {
             p[b.start * BOTH..].fill(T::ZERO);
             s[b.start * BOTH..].fill(T::ZERO);
             for k in b.clone() {
@@ -108,17 +108,17 @@ impl Running<'_> {
 
     /// Rows `z` times the transposed transformation whose reflections [`Running::tridiagonal`] left in `a` and `work`.
     #[inline(always)]
-    pub(super) fn turned_back<T: Real>(&self, a: &[T], n: usize, z: &mut [T], work: &mut [T]) {
+    pub(super) fn back_transform<T: Real>(&self, a: &[T], n: usize, z: &mut [T], work: &mut [T]) {
         let (tau, rest) = work.split_at_mut(n);
         let (v, rest) = rest.split_at_mut(n * BLOCK);
         let (by, rest) = rest.split_at_mut(n * BLOCK);
         let (sums, factors) = rest.split_at_mut(n * BLOCK);
-        let mut plans = self.plans()[reflected(n).count()..].chunks_exact(2);
-        for b in reflected(n).rev() {
+        let mut plans = self.plans()[num_reflections(n).count()..].chunks_exact(2);
+        for b in num_reflections(n).rev() {
             let w = b.len();
             let size = n - 1 - b.start;
             pack_reflectors(&a[n..], n - 1, n, &b, v);
-            let rows = Layout::row_major(w);
+            let rows = MatrixLayout::row_major(w);
             self.joint_factors((&v[..size * w], rows), size, &tau[b.clone()], factors);
             // Z -= (Z·V)·(V·T)ᵀ
             // SAFETY: a block's vectors, their factors, and room for as many vectors.
@@ -141,7 +141,7 @@ impl Running<'_> {
 /// are nothing beside those of the matrix, which are near 1, are none: squares keep their digits.
 #[inline(always)]
 fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
-    let below = squares(&x[1..]);
+    let below = sum_of_squares(&x[1..]);
     let alpha = x[0].wide();
     if below < 1e-250 {
         x.fill(T::ZERO);

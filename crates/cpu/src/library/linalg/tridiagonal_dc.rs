@@ -4,24 +4,24 @@
 //!
 //! Values are f64 throughout; vectors, and with them the products that are nearly all of the work, are of the matrix's own type.
 
-use super::blocked::Running;
-use super::delayed_givens::{self, Sweeps};
-use super::secular_equation::{NO_POLE, Secular, padded};
+use super::blocked::ProductRunner;
+use super::delayed_givens::{self, DelayedRotations};
+use super::secular_equation::{NO_POLE, SecularEquation, padded};
 use super::spectral::implicit_ql;
 use super::{Real, Workers};
-use crate::library::Raw;
+use crate::library::SharedPtr;
 use std::ops::Range;
 
 /// Rows that are not divided any more.
 const LEAF: usize = 32;
 
 /// Elements of room beside the vectors: two matrices, six lines of values, and four of places.
-pub(super) fn room(n: usize) -> usize {
+pub(super) fn scratch_elements(n: usize) -> usize {
     2 * n * n + (2 * 6 + 4) * (padded(n) + 8)
 }
 
 /// A matrix that is being divided.
-struct Divided<'a, T: Real> {
+struct TridiagonalSplit<'a, T: Real> {
     n: usize,
     d: &'a mut [f64],
     e: &'a [f64],
@@ -43,7 +43,7 @@ struct Divided<'a, T: Real> {
     columns: &'a mut [u32],
     origin: &'a mut [u32],
     workers: Workers<'a>,
-    running: Running<'a>,
+    running: ProductRunner<'a>,
 }
 
 /// How exact roots are, relative to their distance from a pole: vectors follow from the roots as they are.
@@ -69,7 +69,7 @@ pub(super) fn eigen<'a, T: Real>(
     q: &mut [T],
     room: &'a mut [T],
     workers: Workers<'_>,
-    running: Running<'_>,
+    running: ProductRunner<'_>,
 ) -> &'a [u32] {
     let (rows, room) = room.split_at_mut(n * n);
     let (factors, room) = room.split_at_mut(n * n);
@@ -84,7 +84,7 @@ pub(super) fn eigen<'a, T: Real>(
     let (columns, room) = split_as::<u32, T>(room, n);
     let (origin, _) = split_as::<u32, T>(room, n);
     q.fill(T::ZERO);
-    let mut all = Divided {
+    let mut all = TridiagonalSplit {
         n,
         d,
         e,
@@ -109,7 +109,7 @@ pub(super) fn eigen<'a, T: Real>(
 }
 
 /// Some columns of two rows, which are `len` apart, turned in their plane.
-pub(super) fn turn_rows<T: Real>(rows: &mut [T], len: usize, columns: Range<usize>, i: usize, j: usize, c: T, s: T) {
+pub(super) fn rotate_rows<T: Real>(rows: &mut [T], len: usize, columns: Range<usize>, i: usize, j: usize, c: T, s: T) {
     let (low, high) = rows.split_at_mut(i.max(j) * len);
     let (low, high) = (&mut low[i.min(j) * len..][columns.clone()], &mut high[columns]);
     let (x, y) = if i < j { (low, high) } else { (high, low) };
@@ -118,7 +118,7 @@ pub(super) fn turn_rows<T: Real>(rows: &mut [T], len: usize, columns: Range<usiz
     }
 }
 
-impl<T: Real> Divided<'_, T> {
+impl<T: Real> TridiagonalSplit<'_, T> {
     fn solve(&mut self, part: Range<usize>) {
         if part.len() <= LEAF {
             return self.leaf(part);
@@ -135,11 +135,11 @@ impl<T: Real> Divided<'_, T> {
     fn leaf(&mut self, part: Range<usize>) {
         let (size, n) = (part.len(), self.n);
         let (mut v, mut e) = ([0f64; LEAF * LEAF], [0f64; LEAF]);
-        let mut rotations = [0f64; delayed_givens::room(LEAF)];
+        let mut rotations = [0f64; delayed_givens::scratch_elements(LEAF)];
         let v = &mut v[..size * size];
         (0..size).for_each(|i| v[i * size + i] = 1.0);
         e[..size].copy_from_slice(&self.e[part.clone()]);
-        let sweeps = Sweeps::new(v, size, self.workers.isa, None, &mut rotations);
+        let sweeps = DelayedRotations::new(v, size, self.workers.isa, None, &mut rotations);
         implicit_ql(sweeps, size, &mut self.d[part.clone()], &mut e[..size]);
         for (i, row) in v.chunks_exact(size).enumerate() {
             let to = &mut self.q[(part.start + i) * n + part.start..][..size];
@@ -188,7 +188,7 @@ impl<T: Real> Divided<'_, T> {
                 if ((di - dp) * c * s).abs() <= nothing {
                     // Equal eigenvalues: turned in their plane, only one of them is in the vector.
                     self.z[i] = length;
-                    turn_rows(self.q, n, start..end, p, i, T::of(c), T::of(s));
+                    rotate_rows(self.q, n, start..end, p, i, T::of(c), T::of(s));
                     (self.d[p], self.d[i]) = (dp * c * c + di * s * s, dp * s * s + di * c * c);
                     if self.columns[p] != self.columns[i] {
                         self.columns[i] = 1;
@@ -208,14 +208,14 @@ impl<T: Real> Divided<'_, T> {
             kept += 1;
         }
         if kept > 0 {
-            self.multiply(start, middle, end, rho, kept);
+            self.update_vectors(start, middle, end, rho, kept);
         }
         debug_assert_eq!(kept + gone, size);
         self.sort(start..end);
     }
 
     /// New vectors for the rows that stay, which become the first ones of the part.
-    fn multiply(&mut self, start: usize, middle: usize, end: usize, rho: f64, kept: usize) {
+    fn update_vectors(&mut self, start: usize, middle: usize, end: usize, rho: f64, kept: usize) {
         let n = self.n;
         let (left, right) = (middle - start, end - middle);
         for j in 0..kept {
@@ -258,16 +258,16 @@ impl<T: Real> Divided<'_, T> {
         self.columns[..kept].copy_from_slice(&self.origin[..kept]);
         self.poles[kept..padded(kept)].fill(NO_POLE);
         self.squares[kept..padded(kept)].fill(0.0);
-        let secular = Secular::<false> {
+        let secular = SecularEquation::<false> {
             d: &self.poles[..padded(kept)],
             squares: &self.squares[..padded(kept)],
             count: kept,
             epsilon: epsilon::<T>(),
-            x: Raw(self.x.as_mut_ptr()),
-            origin: Raw(self.origin.as_mut_ptr()),
+            x: SharedPtr(self.x.as_mut_ptr()),
+            origin: SharedPtr(self.origin.as_mut_ptr()),
         };
         let (isa, pool) = (self.workers.isa, self.workers.pool);
-        let factors = Raw(self.factors.as_mut_ptr());
+        let factors = SharedPtr(self.factors.as_mut_ptr());
         // SAFETY: all have room for each row.
         unsafe {
             let exact = &mut self.exact[..padded(kept)];

@@ -84,7 +84,7 @@ pub(super) unsafe fn bytes(view: &View, rows: Range<usize>) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::scales::x86::{ahead, lanes, sixteen, span, spread, spreads};
+    use super::super::scales::x86::{prefetch_codes, lanes, load_16, span, spread, spreads};
     use super::View;
     use half::bf16;
     use std::arch::x86_64::*;
@@ -188,7 +188,7 @@ mod x86 {
                 }
                 let mut c = 0;
                 while span > 0 && c + span <= chunks {
-                    let found = sixteen(&view.scale, view.scales, row * groups + view.scale.first(c));
+                    let found = load_16(&view.scale, view.scales, row * groups + view.scale.first(c));
                     for which in &spreads[..span] {
                         let which = _mm512_loadu_si512(which.as_ptr().cast());
                         chunk!(c, _mm512_permutexvar_ps(which, found));
@@ -247,7 +247,7 @@ mod x86 {
                 }
                 let mut c = 0;
                 while span > 0 && c + span <= chunks {
-                    let found = sixteen(&view.scale, view.scales, row * groups + view.scale.first(c));
+                    let found = load_16(&view.scale, view.scales, row * groups + view.scale.first(c));
                     for which in &spreads[..span] {
                         let which = _mm512_loadu_si512(which.as_ptr().cast());
                         chunk!(c, _mm512_permutexvar_ps(which, found));

@@ -17,7 +17,7 @@ pub(super) fn chunk(isa: Isa) -> usize {
 ///
 /// # Safety
 /// `to` has room for the vectors, and the view is good.
-pub(super) unsafe fn arrange(isa: Isa, view: &View, to: *mut f32, high_first: bool) {
+pub(super) unsafe fn arrange_vectors(isa: Isa, view: &View, to: *mut f32, high_first: bool) {
     let lanes = chunk(isa) / 8;
     for m in 0..view.m {
         for at in (0..view.whole).step_by(8 * lanes) {
@@ -61,7 +61,7 @@ pub(super) unsafe fn rows(isa: Isa, view: &View, rows: Range<usize>) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::scales::{one, x86::ahead, x86::lanes, x86::spread};
+    use super::super::scales::{one, x86::prefetch_codes, x86::lanes, x86::spread};
     use super::View;
     use std::arch::x86_64::*;
     use std::ops::Range;
@@ -81,7 +81,7 @@ mod x86 {
                 let mut acc = [_mm512_setzero_ps(); M];
                 for c in 0..view.whole / 128 {
                     let codes = _mm512_loadu_si512(data.add(64 * c).cast());
-                    ahead(data.wrapping_add(64 * c));
+                    prefetch_codes(data.wrapping_add(64 * c));
                     let x = xs.add(128 * c);
                     let mut sum = [_mm512_setzero_ps(); M];
                     macro_rules! step {
@@ -125,7 +125,7 @@ mod x86 {
                 let mut acc = [_mm256_setzero_ps(); M];
                 for c in 0..view.whole / 64 {
                     let codes = _mm256_loadu_si256(data.add(32 * c).cast());
-                    ahead(data.wrapping_add(32 * c));
+                    prefetch_codes(data.wrapping_add(32 * c));
                     let x = xs.add(64 * c);
                     let mut sum = [_mm256_setzero_ps(); M];
                     macro_rules! step {

@@ -25,7 +25,7 @@ pub(super) unsafe fn rows(isa: Isa, view: &View, rows: Range<usize>) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::scales::{one, x86::ahead};
+    use super::super::scales::{one, x86::prefetch_codes};
     use super::View;
     use std::arch::x86_64::*;
     use std::ops::Range;
@@ -41,7 +41,7 @@ mod x86 {
                 let mut acc = [_mm512_setzero_ps(); 2];
                 for c in 0..view.whole / 32 {
                     let at = 32 * c;
-                    ahead(data.wrapping_add(at));
+                    prefetch_codes(data.wrapping_add(at));
                     let group = row * groups + at / view.group;
                     for half in 0..2 {
                         let at = at + 16 * half;
@@ -69,7 +69,7 @@ mod x86 {
                 let mut acc = [_mm256_setzero_ps(); 4];
                 for c in 0..view.whole / 32 {
                     let at = 32 * c;
-                    ahead(data.wrapping_add(at));
+                    prefetch_codes(data.wrapping_add(at));
                     let group = row * groups + at / view.group;
                     for quarter in 0..4 {
                         let at = at + 8 * quarter;

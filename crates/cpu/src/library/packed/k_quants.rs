@@ -5,12 +5,12 @@
 //! group multiplies them. Of Q6_K, 16 numbers are `scale·code`.
 
 use super::quantized_gemv::View;
-use ir::composites::quantized::Format;
+use ir::composites::quantized::QuantFormat;
 use std::ops::Range;
 
 /// Whether rows of a format are computed here.
-pub(super) fn has(format: Format) -> bool {
-    matches!(format, Format::Q4K | Format::Q5K | Format::Q6K)
+pub(super) fn has(format: QuantFormat) -> bool {
+    matches!(format, QuantFormat::Q4K | QuantFormat::Q5K | QuantFormat::Q6K)
 }
 
 /// Sums of 32 elements of the vectors, one after the other.
@@ -31,15 +31,15 @@ pub(super) unsafe fn arrange(view: &View, to: *mut f32) {
 ///
 /// # Safety
 /// The view is good with bf16 vectors and sums of 32 in `xs`, and the instructions are there.
-pub(super) unsafe fn rows(format: Format, view: &View, rows: Range<usize>) {
+pub(super) unsafe fn rows(format: QuantFormat, view: &View, rows: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller's promise.
     unsafe {
         for m in 0..view.m {
             let halves = view.given.cast::<u16>().add(m * view.k);
             match format {
-                Format::Q4K => x86::fours::<false>(view, halves, rows.clone(), m),
-                Format::Q5K => x86::fours::<true>(view, halves, rows.clone(), m),
+                QuantFormat::Q4K => x86::fours::<false>(view, halves, rows.clone(), m),
+                QuantFormat::Q5K => x86::fours::<true>(view, halves, rows.clone(), m),
                 _ => x86::sixes(view, halves, rows.clone(), m),
             }
         }
@@ -50,7 +50,7 @@ pub(super) unsafe fn rows(format: Format, view: &View, rows: Range<usize>) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::scales::x86::ahead;
+    use super::super::scales::x86::prefetch_codes;
     use super::View;
     use half::{bf16, f16};
     use std::arch::x86_64::*;
@@ -118,7 +118,7 @@ mod x86 {
                 let (mut acc, mut off) = (_mm512_setzero_ps(), _mm256_setzero_ps());
                 for block in 0..blocks {
                     let at = data.add(block * bytes);
-                    (0..bytes).step_by(64).for_each(|n| ahead(at.wrapping_add(n)));
+                    (0..bytes).step_by(64).for_each(|n| prefetch_codes(at.wrapping_add(n)));
                     let (scales, least) = sixths(at.add(4));
                     let eight =
                         |x: [u8; 8]| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(x))));
@@ -176,7 +176,7 @@ mod x86 {
                 let mut acc = _mm512_setzero_ps();
                 for block in 0..blocks {
                     let at = data.add(block * BYTES);
-                    (0..BYTES).step_by(64).for_each(|n| ahead(at.wrapping_add(n)));
+                    (0..BYTES).step_by(64).for_each(|n| prefetch_codes(at.wrapping_add(n)));
                     let scales = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.add(192).cast())));
                     let scales = _mm512_mul_ps(scales, _mm512_set1_ps(half(at.add(208))));
                     let x = x.add(SUPER * block);

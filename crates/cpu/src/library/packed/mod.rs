@@ -13,14 +13,14 @@ mod scales;
 #[cfg(test)]
 mod tests;
 
-use super::{Machine, Raw, Routine, in_ranges};
-use crate::gemm::{Layout, Operand, Output, Plan, Problem, Source};
-use crate::pool::Pool;
+use super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use crate::gemm::{MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource};
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::Result;
 use half::{bf16, f16};
-use ir::composites::quantized::rows::Rows;
-use ir::composites::quantized::{Format, Packing};
+use ir::composites::quantized::rows::QuantizedRows;
+use ir::composites::quantized::{QuantFormat, QuantScheme};
 use ir::ops::Composite;
 use ir::{DType, Type};
 use std::ffi::c_void;
@@ -40,15 +40,15 @@ fn floats(d: DType) -> bool {
 }
 
 /// Whether the parts are ones that are decoded here.
-fn decodable(packing: &Packing, parts: &[Type]) -> bool {
+fn decodable(packing: &QuantScheme, parts: &[Type]) -> bool {
     let free = packing.format.fixed_group().is_none();
     parts.iter().all(|p| p.numel() > 0)
         && (!free || parts.get(1).is_some_and(|s| floats(s.dtype)))
-        && (packing.format != Format::Nvfp4 || parts.get(2).is_some_and(|all| all.rank() == 0))
+        && (packing.format != QuantFormat::Nvfp4 || parts.get(2).is_some_and(|all| all.rank() == 0))
 }
 
 pub(super) fn claims(c: &Composite, args: &[Type]) -> bool {
-    let Some(packing) = Packing::of(c) else { return false };
+    let Some(packing) = QuantScheme::from_composite(c) else { return false };
     match (c.name.as_str(), args) {
         ("dequantize", parts) => decodable(&packing, parts) && floats(c.body.output_types()[0].dtype),
         ("packed_dot", [x, parts @ ..]) => {
@@ -58,8 +58,8 @@ pub(super) fn claims(c: &Composite, args: &[Type]) -> bool {
     }
 }
 
-pub(super) fn prepare(c: &Composite, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
-    let packing = Packing::of(c)?;
+pub(super) fn prepare(c: &Composite, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
+    let packing = QuantScheme::from_composite(c)?;
     if c.name == "dequantize" {
         let k = *outs[0].shape.last()?;
         let rows = outs[0].numel() / k.max(1);
@@ -67,28 +67,28 @@ pub(super) fn prepare(c: &Composite, args: &[Type], outs: &[Type], machine: Mach
         return Some(Box::new(Dequantize { layout, out: outs[0].dtype }));
     }
     let (x, parts) = args.split_first()?;
-    let shape = packing.unpacked(parts).ok()?;
+    let shape = packing.unpacked_shape(parts).ok()?;
     let layout = Packed::new(packing, shape[1], shape[0], parts);
     let depth = *x.shape.last()?;
     let m = x.numel() / depth.max(1);
     if !c.flag("transposed") && m <= FEW {
-        return Some(Box::new(quantized_gemv::Few::new(layout, x.dtype, m, machine)));
+        return Some(Box::new(quantized_gemv::QuantizedGemv::new(layout, x.dtype, m, machine)));
     }
     let n = *outs[0].shape.last()?;
     let transposed = c.flag("transposed");
-    let problem = Problem {
-        a: Source::Memory(Layout::row_major(depth)),
-        b: Source::Generated { batched: false },
-        ..Problem::new(m, depth, n, DType::F32)
+    let problem = GemmProblem {
+        a: OperandSource::Memory(MatrixLayout::row_major(depth)),
+        b: OperandSource::Generated { batched: false },
+        ..GemmProblem::new(m, depth, n, DType::F32)
     };
-    let plan = Plan::with_isa(&problem, machine.threads, machine.isa).ok()?;
+    let plan = GemmPlan::with_isa(&problem, machine.threads, machine.isa).ok()?;
     Some(Box::new(Blocked { layout, plan, transposed, x: x.dtype, elements: m * depth }))
 }
 
 /// Where the parts of a matrix are, without its bytes.
 #[derive(Clone, Debug)]
 struct Packed {
-    packing: Packing,
+    packing: QuantScheme,
     k: usize,
     rows: usize,
     scale: DType,
@@ -97,7 +97,7 @@ struct Packed {
 }
 
 impl Packed {
-    fn new(packing: Packing, k: usize, rows: usize, parts: &[Type]) -> Packed {
+    fn new(packing: QuantScheme, k: usize, rows: usize, parts: &[Type]) -> Packed {
         let scale = parts.get(1).map_or(DType::F32, |p| p.dtype);
         Packed { packing, k, rows, scale, bytes: parts.iter().map(Type::bytes).collect() }
     }
@@ -106,7 +106,7 @@ impl Packed {
     ///
     /// # Safety
     /// The pointers are good for the bytes of the parts.
-    unsafe fn at<'a>(&self, parts: &[*const u8]) -> Rows<'a> {
+    unsafe fn at<'a>(&self, parts: &[*const u8]) -> QuantizedRows<'a> {
         let part = |i: usize| -> &'a [u8] {
             match self.bytes.get(i) {
                 // SAFETY: the caller's promise.
@@ -114,7 +114,7 @@ impl Packed {
                 None => &[],
             }
         };
-        Rows { packing: self.packing, k: self.k, scale: self.scale, data: part(0), scales: part(1), more: part(2) }
+        QuantizedRows { packing: self.packing, k: self.k, scale: self.scale, data: part(0), scales: part(1), extra_scales: part(2) }
     }
 }
 
@@ -139,11 +139,11 @@ struct Dequantize {
     out: DType,
 }
 
-impl Routine for Dequantize {
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+impl OpRoutine for Dequantize {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
         // SAFETY: the caller's promise.
         let rows = unsafe { self.layout.at(args) };
-        let (k, out, dtype) = (self.layout.k, Raw(outs[0]), self.out);
+        let (k, out, dtype) = (self.layout.k, SharedPtr(outs[0]), self.out);
         in_ranges(pool, self.layout.rows, self.layout.rows * k, &|range, _| {
             let mut run = [0f32; RUN];
             for row in range {
@@ -169,7 +169,7 @@ impl Routine for Dequantize {
 /// A product of many rows: blocks of the matrix are decoded where the blocked product packs them.
 struct Blocked {
     layout: Packed,
-    plan: Plan,
+    plan: GemmPlan,
     transposed: bool,
     x: DType,
     elements: usize,
@@ -183,7 +183,7 @@ impl Blocked {
 
 /// What a block is decoded from.
 struct Decoding<'a> {
-    rows: Rows<'a>,
+    rows: QuantizedRows<'a>,
     transposed: bool,
 }
 
@@ -222,8 +222,8 @@ unsafe extern "C" fn generate(
 }
 
 /// Elements of a row from anywhere on.
-fn decode(rows: &Rows<'_>, row: usize, from: usize, to: &mut [f32], run: &mut [f32; RUN]) {
-    let unit = rows.unit();
+fn decode(rows: &QuantizedRows<'_>, row: usize, from: usize, to: &mut [f32], run: &mut [f32; RUN]) {
+    let unit = rows.block_elements();
     let skip = from % unit;
     if skip == 0 && (unit > 2 || to.len().is_multiple_of(unit)) {
         return rows.decode(row, from, to);
@@ -240,12 +240,12 @@ fn decode(rows: &Rows<'_>, row: usize, from: usize, to: &mut [f32], run: &mut [f
     }
 }
 
-impl Routine for Blocked {
+impl OpRoutine for Blocked {
     fn scratch_bytes(&self) -> usize {
         self.widened() + self.plan.scratch_bytes()
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         // SAFETY: the caller vouches for operands, result and scratch, whose first part holds the widened rows.
         unsafe {
             let decoding = Decoding { rows: self.layout.at(&args[1..]), transposed: self.transposed };
@@ -255,9 +255,9 @@ impl Routine for Blocked {
                 widen(self.x, args[0], scratch.cast(), self.elements);
                 scratch.cast_const()
             };
-            let b = Operand::Generated { f: generate, ctx: (&raw const decoding).cast() };
-            let out = Output::Memory(outs[0]);
-            self.plan.run(pool, Operand::Memory(x), b, out, scratch.add(self.widened()));
+            let b = GemmOperand::Generated { f: generate, ctx: (&raw const decoding).cast() };
+            let out = GemmOutput::Memory(outs[0]);
+            self.plan.run(pool, GemmOperand::Memory(x), b, out, scratch.add(self.widened()));
         }
         Ok(())
     }

@@ -5,11 +5,11 @@
 use super::scales::Scales;
 use super::{Packed, RUN, bf16_codes, int4, int8, k_quants, widen};
 use crate::gemm::Isa;
-use crate::library::{Machine, Raw, Routine};
-use crate::pool::{Pool, share};
+use crate::library::{CpuContext, SharedPtr, OpRoutine};
+use crate::pool::{ThreadPool, contiguous_share};
 use compiler::Result;
 use ir::DType;
-use ir::composites::quantized::Format;
+use ir::composites::quantized::QuantFormat;
 use ir::composites::quantized::format::{FP4, NF4};
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
@@ -47,19 +47,19 @@ pub(super) struct View {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
     /// 4-bit codes through a table, in f32.
-    Nibbles,
+    Int4,
     /// 8-bit codes, in f32.
-    Bytes,
+    Int8,
     /// Codes as bf16 times bf16 vectors.
-    Halves,
+    Bf16Codes,
     /// Blocks of 256 codes with scales of their own, as bf16 times bf16 vectors.
-    Super,
+    KQuants,
     /// Whole rows are decoded, a run at a time.
     Decoded,
 }
 
 /// The product.
-pub(super) struct Few {
+pub(super) struct QuantizedGemv {
     layout: Packed,
     x: DType,
     m: usize,
@@ -71,31 +71,31 @@ pub(super) struct Few {
 }
 
 /// The numbers that 4-bit codes stand for.
-fn table(format: Format) -> Option<[f32; 16]> {
+fn table(format: QuantFormat) -> Option<[f32; 16]> {
     match format {
-        Format::Int4 => Some(std::array::from_fn(|i| ((i as i32 ^ 8) - 8) as f32)),
-        Format::Fp4E2M1 => Some(FP4),
-        Format::Nf4 => Some(NF4),
+        QuantFormat::Int4 => Some(std::array::from_fn(|i| ((i as i32 ^ 8) - 8) as f32)),
+        QuantFormat::Fp4E2M1 => Some(FP4),
+        QuantFormat::Nf4 => Some(NF4),
         _ => None,
     }
 }
 
-impl Few {
-    pub(super) fn new(layout: Packed, x: DType, m: usize, machine: Machine) -> Few {
+impl QuantizedGemv {
+    pub(super) fn new(layout: Packed, x: DType, m: usize, machine: CpuContext) -> QuantizedGemv {
         let (format, group, isa) = (layout.packing.format, layout.packing.group, machine.isa);
         let scale = layout.scale;
         let halves = x == DType::BF16 && isa == Isa::Avx512 && bf16_codes::available();
         let nibbles = table(format);
         let chosen = match (nibbles, format) {
-            (Some(_), _) if halves => Some((Kernel::Halves, 128, 8)),
-            (None, Format::Int8) if halves => Some((Kernel::Halves, 64, 4)),
-            (Some(_), _) if isa != Isa::Portable => Some((Kernel::Nibbles, int4::chunk(isa), 8)),
-            (None, Format::Int8) if isa != Isa::Portable => Some((Kernel::Bytes, 32, 16)),
+            (Some(_), _) if halves => Some((Kernel::Bf16Codes, 128, 8)),
+            (None, QuantFormat::Int8) if halves => Some((Kernel::Bf16Codes, 64, 4)),
+            (Some(_), _) if isa != Isa::Portable => Some((Kernel::Int4, int4::chunk(isa), 8)),
+            (None, QuantFormat::Int8) if isa != Isa::Portable => Some((Kernel::Int8, 32, 16)),
             _ => None,
         };
         if halves && k_quants::has(format) {
             let scale = Scales { dtype: scale, groups: 1, chunks: 1 };
-            return Few { whole: layout.k, kernel: Kernel::Super, layout, x, m, isa, scale, table: [0.0; 16] };
+            return QuantizedGemv { whole: layout.k, kernel: Kernel::KQuants, layout, x, m, isa, scale, table: [0.0; 16] };
         }
         let found = chosen.and_then(|(kernel, chunk, least)| {
             let scale = Scales::new(scale, group, chunk, least)?;
@@ -104,7 +104,7 @@ impl Few {
         let (kernel, chunk, scale) =
             found.unwrap_or((Kernel::Decoded, 1, Scales { dtype: scale, groups: 1, chunks: 1 }));
         let whole = if kernel == Kernel::Decoded { 0 } else { layout.k / chunk * chunk };
-        Few { layout, x, m, kernel, isa, scale, whole, table: nibbles.unwrap_or([0.0; 16]) }
+        QuantizedGemv { layout, x, m, kernel, isa, scale, whole, table: nibbles.unwrap_or([0.0; 16]) }
     }
 
     /// Elements of the vectors.
@@ -113,24 +113,24 @@ impl Few {
     }
 }
 
-impl Routine for Few {
+impl OpRoutine for QuantizedGemv {
     fn scratch_bytes(&self) -> usize {
         2 * (self.elements() * 4).next_multiple_of(64)
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let Packed { k, rows: n, .. } = self.layout;
         // SAFETY: the caller vouches for operands, results and scratch.
         unsafe {
             let plain = scratch.cast::<f32>();
-            if self.kernel != Kernel::Halves || self.whole < k {
+            if self.kernel != Kernel::Bf16Codes || self.whole < k {
                 widen(self.x, args[0], plain, self.elements());
             }
             let xs = scratch.add((self.elements() * 4).next_multiple_of(64));
             let view = View {
                 data: args[1],
                 scales: args.get(2).copied().unwrap_or(std::ptr::null()),
-                xs: if self.kernel == Kernel::Bytes { plain.cast() } else { xs },
+                xs: if self.kernel == Kernel::Int8 { plain.cast() } else { xs },
                 given: args[0],
                 plain,
                 m: self.m,
@@ -142,18 +142,18 @@ impl Routine for Few {
                 table: self.table,
                 y: outs[0].cast(),
             };
-            let high_first = self.layout.packing.format == Format::Nf4;
+            let high_first = self.layout.packing.format == QuantFormat::Nf4;
             match self.kernel {
-                Kernel::Nibbles => int4::arrange(self.isa, &view, xs.cast(), high_first),
-                Kernel::Halves if self.layout.packing.format == Format::Int8 => {
+                Kernel::Int4 => int4::arrange_vectors(self.isa, &view, xs.cast(), high_first),
+                Kernel::Bf16Codes if self.layout.packing.format == QuantFormat::Int8 => {
                     bf16_codes::arrange(&view, xs.cast(), 2, false)
                 }
-                Kernel::Halves => bf16_codes::arrange(&view, xs.cast(), 4, high_first),
-                Kernel::Super => k_quants::arrange(&view, xs.cast()),
-                Kernel::Bytes | Kernel::Decoded => {}
+                Kernel::Bf16Codes => bf16_codes::arrange(&view, xs.cast(), 4, high_first),
+                Kernel::KQuants => k_quants::arrange(&view, xs.cast()),
+                Kernel::Int8 | Kernel::Decoded => {}
             }
             let rows = self.layout.at(&args[1..]);
-            let shared = Raw((&raw const view).cast_mut());
+            let shared = SharedPtr((&raw const view).cast_mut());
             // Rows go in blocks of at least 16, so that no two threads write to one line. Each thread has a stretch of its own,
             // which it reads from end to end; who is done takes of others', since memory serves cores unevenly.
             let team = pool.threads().min(n.div_ceil(16)).min((n * k / super::super::PARALLEL_WORK).max(1)).min(TEAM);
@@ -165,7 +165,7 @@ impl Routine for Few {
             };
             let taken: [AtomicUsize; TEAM] = std::array::from_fn(|_| AtomicUsize::new(0));
             let take = |whose: usize| {
-                let blocks = share(n.div_ceil(each), team, whose);
+                let blocks = contiguous_share(n.div_ceil(each), team, whose);
                 let block = blocks.start + taken[whose].fetch_add(1, Relaxed);
                 (block < blocks.end).then(|| block * each..(block * each + each).min(n))
             };
@@ -196,7 +196,7 @@ impl Routine for Few {
     }
 }
 
-impl Few {
+impl QuantizedGemv {
     /// # Safety
     /// The view is good, and the instruction set there.
     unsafe fn rows(&self, view: &View, rows: Range<usize>) {
@@ -206,11 +206,11 @@ impl Few {
         // SAFETY: the caller's promise.
         unsafe {
             match self.kernel {
-                Kernel::Nibbles => int4::rows(self.isa, view, rows),
-                Kernel::Bytes => int8::rows(self.isa, view, rows),
-                Kernel::Halves if self.layout.packing.format == Format::Int8 => bf16_codes::bytes(view, rows),
-                Kernel::Halves => bf16_codes::nibbles(view, rows),
-                Kernel::Super => k_quants::rows(self.layout.packing.format, view, rows),
+                Kernel::Int4 => int4::rows(self.isa, view, rows),
+                Kernel::Int8 => int8::rows(self.isa, view, rows),
+                Kernel::Bf16Codes if self.layout.packing.format == QuantFormat::Int8 => bf16_codes::bytes(view, rows),
+                Kernel::Bf16Codes => bf16_codes::nibbles(view, rows),
+                Kernel::KQuants => k_quants::rows(self.layout.packing.format, view, rows),
                 Kernel::Decoded => {}
             }
         }

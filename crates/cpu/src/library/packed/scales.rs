@@ -63,7 +63,7 @@ pub(super) mod x86 {
 
     /// Sixteen scales from element `at` on.
     #[inline(always)]
-    pub(in super::super) unsafe fn sixteen(scales: &Scales, from: *const u8, at: usize) -> __m512 {
+    pub(in super::super) unsafe fn load_16(scales: &Scales, from: *const u8, at: usize) -> __m512 {
         // SAFETY: the caller's function has the features, and the scales are there.
         unsafe {
             match scales.dtype {
@@ -79,7 +79,7 @@ pub(super) mod x86 {
 
     /// Asks for codes that will be read soon. Hardware looks ahead inside of a page only.
     #[inline(always)]
-    pub(in super::super) fn ahead(codes: *const u8) {
+    pub(in super::super) fn prefetch_codes(codes: *const u8) {
         // SAFETY: a hint, which reads nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(AHEAD).cast()) }
     }

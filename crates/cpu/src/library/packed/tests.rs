@@ -2,10 +2,10 @@
 
 use super::{Packed, claims, prepare};
 use crate::gemm::Isa;
-use crate::library::Machine;
-use crate::pool::Pool;
+use crate::library::CpuContext;
+use crate::pool::ThreadPool;
 use half::{bf16, f16};
-use ir::composites::quantized::{Format, Packing, packed_dot};
+use ir::composites::quantized::{QuantFormat, QuantScheme, packed_dot};
 use ir::{DType, Type};
 
 struct Random(u64);
@@ -38,7 +38,7 @@ fn wide(dtype: DType, bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Parts whose numbers are neither huge nor NaN: GGUF's halves are made small.
-fn parts(packing: &Packing, types: &[Type], r: &mut Random) -> Vec<Vec<u8>> {
+fn parts(packing: &QuantScheme, types: &[Type], r: &mut Random) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = types
         .iter()
         .map(|t| {
@@ -50,16 +50,16 @@ fn parts(packing: &Packing, types: &[Type], r: &mut Random) -> Vec<Vec<u8>> {
         })
         .collect();
     match packing.format {
-        Format::Mxfp4 => all[1].iter_mut().for_each(|e| *e = 120 + *e % 8),
-        Format::Nvfp4 => all[1].iter_mut().for_each(|e| *e %= 0x40),
-        Format::Fp8E4M3 | Format::Fp8E5M2 => all[0] = (0..types[0].bytes()).map(|_| (r.next() % 0x50) as u8).collect(),
+        QuantFormat::Mxfp4 => all[1].iter_mut().for_each(|e| *e = 120 + *e % 8),
+        QuantFormat::Nvfp4 => all[1].iter_mut().for_each(|e| *e %= 0x40),
+        QuantFormat::Fp8E4M3 | QuantFormat::Fp8E5M2 => all[0] = (0..types[0].bytes()).map(|_| (r.next() % 0x50) as u8).collect(),
         format => {
             if let Some(bytes) = format.block_bytes() {
                 let halves: &[usize] = match format {
-                    Format::Q8_0 | Format::Q4_0 | Format::Q5_0 => &[0],
-                    Format::Q2K => &[80, 82],
-                    Format::Q3K => &[108],
-                    Format::Q6K => &[208],
+                    QuantFormat::Q8_0 | QuantFormat::Q4_0 | QuantFormat::Q5_0 => &[0],
+                    QuantFormat::Q2K => &[80, 82],
+                    QuantFormat::Q3K => &[108],
+                    QuantFormat::Q6K => &[208],
                     _ => &[0, 2],
                 };
                 for block in all[0].chunks_exact_mut(bytes) {
@@ -73,9 +73,9 @@ fn parts(packing: &Packing, types: &[Type], r: &mut Random) -> Vec<Vec<u8>> {
     all
 }
 
-fn check(packing: Packing, scale: DType, x: DType, (m, n, k): (usize, usize, usize), transposed: bool, isa: Isa) {
+fn check(packing: QuantScheme, scale: DType, x: DType, (m, n, k): (usize, usize, usize), transposed: bool, isa: Isa) {
     let mut r = Random((m * 31 + n * 7 + k) as u64);
-    let Ok(types) = packing.parts(&[n, k], scale) else { panic!("{packing:?} {k}") };
+    let Ok(types) = packing.part_types(&[n, k], scale) else { panic!("{packing:?} {k}") };
     let parts = parts(&packing, &types, &mut r);
     let (depth, width) = if transposed { (n, k) } else { (k, n) };
     let xt = Type::new(x, &[m, depth]);
@@ -86,9 +86,9 @@ fn check(packing: Packing, scale: DType, x: DType, (m, n, k): (usize, usize, usi
     let out = Type::new(DType::F32, &[m, width]);
     let mut found: Option<Vec<f32>> = None;
     for threads in [1, 2, 3] {
-        let machine = Machine { threads, isa };
+        let machine = CpuContext { threads, isa };
         let routine = prepare(&c, &args, std::slice::from_ref(&out), machine).expect("a routine");
-        let pool = Pool::new(threads);
+        let pool = ThreadPool::new(threads);
         let mut scratch = vec![0u8; routine.scratch_bytes() + 64];
         let aligned = scratch.as_mut_ptr().wrapping_add(scratch.as_ptr().align_offset(64));
         let mut y = vec![f32::NAN; m * width];
@@ -129,14 +129,14 @@ fn check(packing: Packing, scale: DType, x: DType, (m, n, k): (usize, usize, usi
 #[test]
 fn products_agree_with_decoded_rows() {
     for &isa in Isa::available() {
-        for format in Format::ALL {
+        for format in QuantFormat::ALL {
             let groups: &[usize] = match format.fixed_group() {
                 Some(_) => &[0],
                 None => &[4, 8, 16, 32, 64, 128, 192],
             };
             for (g, &group) in groups.iter().enumerate() {
                 let group = format.fixed_group().unwrap_or(group);
-                let packing = Packing::new(format, Some(group)).expect("a packing");
+                let packing = QuantScheme::new(format, Some(group)).expect("a packing");
                 let scale = [DType::F16, DType::F32, DType::BF16][g % 3];
                 // Whole chunks, a rest, and less than a chunk.
                 for k in [group * 384usize.div_ceil(group), group * 5, group * 2] {
@@ -162,8 +162,8 @@ fn products_agree_with_decoded_rows() {
 #[test]
 fn long_and_many_rows_agree_with_decoded_ones() {
     for &isa in Isa::available() {
-        for (format, group) in [(Format::Int8, 32), (Format::Int4, 32), (Format::Int4, 64), (Format::Nf4, 128)] {
-            let packing = Packing::new(format, Some(group)).expect("a packing");
+        for (format, group) in [(QuantFormat::Int8, 32), (QuantFormat::Int4, 32), (QuantFormat::Int4, 64), (QuantFormat::Nf4, 128)] {
+            let packing = QuantScheme::new(format, Some(group)).expect("a packing");
             for (scale, x, m, n, k) in [
                 (DType::F16, DType::BF16, 1, 601, 2048),
                 (DType::BF16, DType::BF16, 3, 70, 1152),

@@ -5,11 +5,11 @@
 //! copied one by one.
 
 use super::super::memcpy::copy;
-use super::super::{Raw, Routine, in_ranges};
+use super::super::{SharedPtr, OpRoutine, in_ranges};
 use super::read::{Digit, Known, Value, digits, value};
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::Result;
-use compiler::loops::{Atom, Buf, Extent, Index, Kernel, Mode, Op, Reg, Size, Stmt};
+use compiler::loops::{Atom, Buf, Extent, Index, Kernel, AccessMode, Op, Reg, Size, Stmt};
 use ir::{Binary, DType};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 2048;
 
 /// An index that is read, and how far it is bounded.
 #[derive(Clone)]
-struct Looked {
+struct LoadedIndex {
     buf: Buf,
     index: Index,
     low: bool,
@@ -41,7 +41,7 @@ pub(super) struct Axis {
 
 /// Elements that are looked up.
 #[derive(Debug)]
-pub(super) struct Takes {
+pub(super) struct GatherMoves {
     /// First elements of the result, the operand and the indices.
     to: isize,
     from: isize,
@@ -61,10 +61,10 @@ pub(super) struct Takes {
 }
 
 /// What a kernel looks up that does nothing else, and its buffers: operand, indices, result.
-pub(super) fn takes(kernel: &Kernel) -> Option<(Takes, [usize; 3])> {
+pub(super) fn match_gather(kernel: &Kernel) -> Option<(GatherMoves, [usize; 3])> {
     let mut vars = SmallVec::<[(u32, i64); 6]>::new();
     let mut known = Known::new();
-    let mut looked = SmallVec::<[(Reg, Looked); 4]>::new();
+    let mut looked = SmallVec::<[(Reg, LoadedIndex); 4]>::new();
     let mut body = &kernel.body[..];
     let (element, load, store) = loop {
         match body {
@@ -105,14 +105,14 @@ pub(super) fn takes(kernel: &Kernel) -> Option<(Takes, [usize; 3])> {
     let terms = load.terms.iter().filter(|(a, _)| of(a).is_none()).cloned().collect();
     let rest = Index { terms, ..load.clone() };
     let [x, i, y] = [element.0, found.buf, element.1].map(|b| &kernel.buffers[b.0 as usize]);
-    let plain = x.mode == Mode::Read && i.mode == Mode::Read && y.mode == Mode::Write && x.dtype == y.dtype;
+    let plain = x.mode == AccessMode::Read && i.mode == AccessMode::Read && y.mode == AccessMode::Write && x.dtype == y.dtype;
     let high = found.high.filter(|&h| found.low && h >= 0)?;
     if !plain || x.dtype.size() > 8 || step < 1 || high.checked_mul(step)? > i32::MAX as i64 {
         return None;
     }
     let [reads, writes, places] = [&rest, store, &found.index].map(|i| digits(i, &vars, &known));
     let axes = axes(&vars, &reads?, &writes?, &places?)?;
-    let takes = Takes {
+    let takes = GatherMoves {
         to: store.offset as isize,
         from: rest.offset as isize,
         at: found.index.offset as isize,
@@ -130,14 +130,14 @@ pub(super) fn takes(kernel: &Kernel) -> Option<(Takes, [usize; 3])> {
 }
 
 /// An index that is read, or one that is bounded further.
-fn bounded(op: &Op, known: &Known, looked: &[(Reg, Looked)]) -> Option<Looked> {
+fn bounded(op: &Op, known: &Known, looked: &[(Reg, LoadedIndex)]) -> Option<LoadedIndex> {
     let of = |r: &Reg| looked.iter().find(|(l, _)| l == r).map(|l| l.1.clone());
     let number = |r: &Reg| match known.iter().find(|k| k.0 == *r)?.1 {
         Value::Number(n) => Some(n),
         Value::Digit(..) => None,
     };
     match op {
-        Op::Load { buf, index, mask: None } => Some(Looked { buf: *buf, index: index.clone(), low: false, high: None }),
+        Op::Load { buf, index, mask: None } => Some(LoadedIndex { buf: *buf, index: index.clone(), low: false, high: None }),
         Op::Cast(DType::I64, r) => of(r),
         Op::Binary(f @ (Binary::Max | Binary::Min), a, b) => {
             let (found, bound) = match (of(a), of(b)) {
@@ -146,8 +146,8 @@ fn bounded(op: &Op, known: &Known, looked: &[(Reg, Looked)]) -> Option<Looked> {
                 _ => return None,
             };
             match f {
-                Binary::Max if bound == 0 && !found.low && found.high.is_none() => Some(Looked { low: true, ..found }),
-                Binary::Min if found.high.is_none() => Some(Looked { high: Some(bound), ..found }),
+                Binary::Max if bound == 0 && !found.low && found.high.is_none() => Some(LoadedIndex { low: true, ..found }),
+                Binary::Min if found.high.is_none() => Some(LoadedIndex { high: Some(bound), ..found }),
                 _ => None,
             }
         }
@@ -200,9 +200,9 @@ pub(super) fn axes(
     Some(joined)
 }
 
-impl Takes {
+impl GatherMoves {
     /// With its axes told apart, if rows are short and indices adjacent.
-    fn along(mut self, mut axes: SmallVec<[Axis; 6]>) -> Option<Takes> {
+    fn along(mut self, mut axes: SmallVec<[Axis; 6]>) -> Option<GatherMoves> {
         if let Some(&Axis { size, to: 1, from: 1, at: 0 }) = axes.last() {
             self.run = size;
             axes.pop();
@@ -219,7 +219,7 @@ impl Takes {
     }
 
     /// Where an index over some axes begins: in the result, the operand and the indices.
-    fn place(axes: &[Axis], mut index: usize) -> [isize; 3] {
+    fn offsets_at(axes: &[Axis], mut index: usize) -> [isize; 3] {
         let mut place = [0; 3];
         for a in axes.iter().rev() {
             let i = (index % a.size) as isize;
@@ -234,7 +234,7 @@ impl Takes {
     /// # Safety
     /// There are as many indices.
     #[inline(always)]
-    unsafe fn bound(&self, indices: *const u8, at: isize, to: &mut [u32]) {
+    unsafe fn clamp_indices(&self, indices: *const u8, at: isize, to: &mut [u32]) {
         let (high, step) = (self.high, self.step as u32);
         // SAFETY: the caller's promise.
         unsafe {
@@ -254,19 +254,19 @@ impl Takes {
 
     /// # Safety
     /// As for [`Routine::run`].
-    unsafe fn run_as<T: Copy + Send + Sync>(&self, pool: &Pool, x: *const u8, indices: *const u8, y: *mut u8) {
-        let (x, y, indices) = (Raw(x.cast_mut().cast::<T>()), Raw(y.cast::<T>()), Raw(indices.cast_mut()));
+    unsafe fn run_as<T: Copy + Send + Sync>(&self, pool: &ThreadPool, x: *const u8, indices: *const u8, y: *mut u8) {
+        let (x, y, indices) = (SharedPtr(x.cast_mut().cast::<T>()), SharedPtr(y.cast::<T>()), SharedPtr(indices.cast_mut()));
         let count = |axes: &[Axis]| axes.iter().map(|a| a.size).product::<usize>();
         let (groups, shared) = (count(&self.groups), count(&self.shared));
         let chunks = self.along.size.div_ceil(AT_ONCE);
         let work = groups * shared * self.along.size * (2 + self.run / 8);
-        let units = if self.flat() { (groups * self.along.size).div_ceil(AT_ONCE) } else { groups * chunks * shared };
+        let units = if self.is_flattenable() { (groups * self.along.size).div_ceil(AT_ONCE) } else { groups * chunks * shared };
         in_ranges(pool, units, work, &|range: Range<usize>, _| {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2")]
                 unsafe fn wide<T: Copy>(
-                    t: &Takes,
+                    t: &GatherMoves,
                     x: *const T,
                     i: *const u8,
                     y: *mut T,
@@ -288,7 +288,7 @@ impl Takes {
     }
 
     /// Whether lines of indices, which are short, follow each other in indices and result, so that they are gone through as one.
-    fn flat(&self) -> bool {
+    fn is_flattenable(&self) -> bool {
         let [g] = &self.groups[..] else { return false };
         let (n, hop) = (self.along.size as isize, self.along.from);
         let room = g.from >= 0 && g.from < (i32::MAX as usize / AT_ONCE) as isize;
@@ -304,7 +304,7 @@ impl Takes {
             let own = &mut places[..AT_ONCE.min(group.size * n - first)];
             // SAFETY: the kernel's own places; bounded indices are inside their lines.
             unsafe {
-                self.bound(indices, self.at + first as isize, own);
+                self.clamp_indices(indices, self.at + first as isize, own);
                 let (mut base, mut left) = (0, n - first % n);
                 for p in own.iter_mut() {
                     *p += base;
@@ -327,7 +327,7 @@ impl Takes {
         [chunks, shared]: [usize; 2],
         range: Range<usize>,
     ) {
-        if self.flat() {
+        if self.is_flattenable() {
             // SAFETY: the caller's promise.
             return unsafe { self.flat_range(x, indices, y, range) };
         }
@@ -340,13 +340,13 @@ impl Takes {
             unsafe {
                 if chunk != there {
                     there = chunk;
-                    group = Takes::place(&self.groups, chunk / chunks);
+                    group = GatherMoves::offsets_at(&self.groups, chunk / chunks);
                     first = chunk % chunks * AT_ONCE;
                     n = AT_ONCE.min(self.along.size - first);
-                    self.bound(indices, self.at + group[2] + first as isize, &mut places[..n]);
+                    self.clamp_indices(indices, self.at + group[2] + first as isize, &mut places[..n]);
                 }
                 let own = &places[..n];
-                let row = Takes::place(&self.shared, row);
+                let row = GatherMoves::offsets_at(&self.shared, row);
                 let along = first as isize;
                 let from = x.offset(self.from + group[1] + row[1] + along * self.along.from);
                 let to = y.offset(self.to + group[0] + row[0] + along * self.along.to);
@@ -408,8 +408,8 @@ unsafe fn rows<T: Copy, const N: usize>(from: *const T, to: *mut T, places: &[u3
     }
 }
 
-impl Routine for Takes {
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+impl OpRoutine for GatherMoves {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
         let ([x, indices], [y]) = (args, outs) else { unreachable!("two operands and a result") };
         // SAFETY: the caller's promise.
         unsafe {

@@ -75,7 +75,7 @@ unsafe fn deal_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long: A
     let step = short.from;
     debug_assert!(long.from == 1 && long.to == short.size as isize);
     // SAFETY: the caller's promise.
-    let part = unsafe { shuffled(x.cast(), y.cast(), size_of::<T>(), short, part, true) };
+    let part = unsafe { shuffle_small(x.cast(), y.cast(), size_of::<T>(), short, part, true) };
     // SAFETY: the caller's promise.
     unsafe {
         match short.size {
@@ -150,7 +150,7 @@ unsafe fn collect_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long
     let step = short.to;
     debug_assert!(long.to == 1 && long.from == short.size as isize);
     // SAFETY: the caller's promise.
-    let part = unsafe { shuffled(x.cast(), y.cast(), size_of::<T>(), short, part, false) };
+    let part = unsafe { shuffle_small(x.cast(), y.cast(), size_of::<T>(), short, part, false) };
     // SAFETY: the caller's promise.
     unsafe {
         match short.size {
@@ -171,9 +171,9 @@ unsafe fn collect_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long
 unsafe fn copies_inline<T: Transpose>(x: *const T, y: *mut T, rows: Axis, size: usize, part: Range<usize>) {
     let (bytes, first) = (size_of::<T>(), part.start as isize);
     let (from, to) = (rows.from * bytes as isize, rows.to * bytes as isize);
-    let lines = memcpy::Lines { bytes: size * bytes, count: part.len(), from, to };
+    let lines = memcpy::StridedCopy { bytes: size * bytes, count: part.len(), from, to };
     // SAFETY: the caller vouches for the lines.
-    unsafe { memcpy::lines(x.offset(first * rows.from).cast(), y.offset(first * rows.to).cast(), lines) }
+    unsafe { memcpy::copy_lines(x.offset(first * rows.from).cast(), y.offset(first * rows.to).cast(), lines) }
 }
 
 #[inline(always)]
@@ -195,7 +195,7 @@ unsafe fn along_inline<T: Transpose>(x: *const T, y: *mut T, axis: Axis, part: R
     unsafe {
         match axis.from {
             #[cfg(target_arch = "x86_64")]
-            -1 if size_of::<T>() == 1 && part.len() >= TURNED => turned(x.cast(), y.cast(), part),
+            -1 if size_of::<T>() == 1 && part.len() >= TURNED => reverse_bytes(x.cast(), y.cast(), part),
             -1 => by(x, y, -1, part),
             2 => by(x, y, 2, part),
             3 => by(x, y, 3, part),
@@ -215,7 +215,7 @@ const TURNED: usize = 32;
 /// As for [`along`]; the machine has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn turned(x: *const u8, y: *mut u8, part: Range<usize>) {
+unsafe fn reverse_bytes(x: *const u8, y: *mut u8, part: Range<usize>) {
     use std::arch::x86_64::*;
     // SAFETY: the caller vouches for the elements; the shuffles are AVX2's.
     unsafe {
@@ -243,7 +243,7 @@ pub(super) const SHUFFLED: usize = 256;
 /// # Safety
 /// As for [`deal`] and [`collect`]; the machine has AVX2, unless this is not x86-64.
 #[inline(always)]
-unsafe fn shuffled(x: *const u8, y: *mut u8, size: usize, short: Axis, part: Range<usize>, deal: bool) -> Range<usize> {
+unsafe fn shuffle_small(x: *const u8, y: *mut u8, size: usize, short: Axis, part: Range<usize>, deal: bool) -> Range<usize> {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn of<const SIZE: usize, const DEAL: bool>(
@@ -281,11 +281,11 @@ unsafe fn shuffled(x: *const u8, y: *mut u8, size: usize, short: Axis, part: Ran
 
 /// What each vector of the result takes from each vector of the operand; 128 takes nothing.
 #[cfg(target_arch = "x86_64")]
-const fn picks<const N: usize, const SIZE: usize, const DEAL: bool>() -> [[[u8; 16]; N]; N] {
+const fn shuffle_indices<const N: usize, const SIZE: usize, const DEAL: bool>() -> [[[u8; 16]; N]; N] {
     let mut picks = [[[128u8; 16]; N]; N];
     let mut q = 0;
     while q < 16 * N {
-        let (line, at) = origin(q, SIZE, N);
+        let (line, at) = source_byte(q, SIZE, N);
         match DEAL {
             true => picks[q / 16][line][q % 16] = at as u8,
             false => picks[line][q / 16][at] = (q % 16) as u8,
@@ -297,7 +297,7 @@ const fn picks<const N: usize, const SIZE: usize, const DEAL: bool>() -> [[[u8; 
 
 /// Byte `q` of interleaved elements is byte `at` of line `line`: where the line's vector has it.
 #[cfg(target_arch = "x86_64")]
-const fn origin(q: usize, size: usize, lines: usize) -> (usize, usize) {
+const fn source_byte(q: usize, size: usize, lines: usize) -> (usize, usize) {
     let element = q / size;
     (element % lines, element / lines * size + q % size)
 }
@@ -311,7 +311,7 @@ unsafe fn by_bytes<const N: usize, const SIZE: usize, const DEAL: bool>(
     part: Range<usize>,
 ) -> Range<usize> {
     use std::arch::x86_64::*;
-    let picks = const { picks::<N, SIZE, DEAL>() };
+    let picks = const { shuffle_indices::<N, SIZE, DEAL>() };
     let each = 16 / SIZE;
     let mut i = part.start;
     // SAFETY: the caller vouches for lines and interleaved elements of the part; the shuffles are AVX2's.

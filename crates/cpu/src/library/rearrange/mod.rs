@@ -14,11 +14,11 @@ pub(super) mod tiles;
 mod transpose_rows;
 
 #[cfg(all(unix, target_arch = "x86_64"))]
-pub(crate) use transpose_rows::Turn;
+pub(crate) use transpose_rows::TransposeRoutine;
 
-use super::{Raw, Routine, in_ranges};
+use super::{SharedPtr, OpRoutine, in_ranges};
 use crate::gemm::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::Result;
 use compiler::loops::Kernel;
@@ -40,7 +40,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     ),
     Threshold::new(
         "rearrange.bytes",
-        small_dtypes::LEAST,
+        small_dtypes::MIN_ELEMENTS,
         "elements of one or two bytes that are combined: from here whole vectors of them",
     ),
     Threshold::new("rearrange.batch", lines::BATCH, "small matrices that are turned: beyond, threads share them"),
@@ -66,7 +66,7 @@ pub(super) struct Axis {
 
 /// Elements that move.
 #[derive(Clone, Debug)]
-struct Moves {
+struct StridedMoves {
     /// First elements.
     from: isize,
     to: isize,
@@ -77,12 +77,12 @@ struct Moves {
 
 /// How they move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum MoveStrategy {
     /// By tiles of the operand's dense axis (the second) and the result's (the first).
     Tiles(usize, usize),
     /// Lines along a dense axis, dealt out to a short one or collected from it: the short axis, then the other.
-    Deal(usize, usize),
-    Collect(usize, usize),
+    Interleave(usize, usize),
+    Deinterleave(usize, usize),
     /// The first for matrices that are small both ways: the axis of matrices, then both of theirs.
     Small(usize, usize, usize),
     /// Along the result's dense axis.
@@ -95,34 +95,34 @@ enum Way {
     Pieces(usize),
 }
 
-struct Rearrangement {
-    moves: Moves,
-    way: Way,
+struct RearrangeRoutine {
+    moves: StridedMoves,
+    way: MoveStrategy,
     isa: Isa,
 }
 
 /// A routine, the buffers of its operands and that of its result.
-type Prepared = (Box<dyn Routine>, SmallVec<[usize; 2]>, usize);
+type Prepared = (Box<dyn OpRoutine>, SmallVec<[usize; 2]>, usize);
 
 /// The routine of a kernel that only moves elements, or looks them up, where it beats the kernel.
 pub(crate) fn prepare(kernel: &Kernel, isa: Isa) -> Option<Prepared> {
     if isa == Isa::Portable {
         return None;
     }
-    if let Some((moves, [from, to])) = read::moves(kernel) {
-        let way = choose(&moves)?;
-        return Some((Box::new(Rearrangement { moves, way, isa }), [from][..].into(), to));
+    if let Some((moves, [from, to])) = read::match_moves(kernel) {
+        let way = choose_strategy(&moves)?;
+        return Some((Box::new(RearrangeRoutine { moves, way, isa }), [from][..].into(), to));
     }
-    if let Some((takes, [from, at, to])) = gather::takes(kernel) {
+    if let Some((takes, [from, at, to])) = gather::match_gather(kernel) {
         return Some((Box::new(takes), [from, at][..].into(), to));
     }
     let (own, [left, right, to]) = small_dtypes::combined(kernel)?;
     Some((Box::new(own), [left, right][..].into(), to))
 }
 
-impl Moves {
+impl StridedMoves {
     /// Puts the axes in the result's order and joins those that are one.
-    fn join(&mut self) {
+    fn merge_axes(&mut self) {
         self.axes.sort_by_key(|a| std::cmp::Reverse(a.to));
         let mut joined = SmallVec::<[Axis; 6]>::new();
         for a in &self.axes {
@@ -141,7 +141,7 @@ impl Moves {
     }
 
     /// Where an index over some of the axes begins, the last one fastest.
-    fn place(&self, outer: &[usize], mut index: usize) -> (isize, isize) {
+    fn offset_at(&self, outer: &[usize], mut index: usize) -> (isize, isize) {
         let (mut from, mut to) = (self.from, self.to);
         for (k, &a) in outer.iter().enumerate().rev() {
             let axis = self.axes[a];
@@ -157,7 +157,7 @@ impl Moves {
 }
 
 /// How elements move best; `None` where a kernel moves them as well.
-fn choose(m: &Moves) -> Option<Way> {
+fn choose_strategy(m: &StridedMoves) -> Option<MoveStrategy> {
     let last = m.axes.len().checked_sub(1)?;
     let inner = m.axes[last];
     if inner.to != 1 || inner.from == 0 || m.bytes > 8 {
@@ -165,38 +165,38 @@ fn choose(m: &Moves) -> Option<Way> {
     }
     if inner.from == 1 {
         return Some(match last.checked_sub(1) {
-            Some(rows) if inner.size < lines::CHUNK => Way::Lines(rows, last),
-            _ => Way::Pieces(last),
+            Some(rows) if inner.size < lines::CHUNK => MoveStrategy::Lines(rows, last),
+            _ => MoveStrategy::Pieces(last),
         });
     }
     let dense = (0..last).find(|&a| m.axes[a].from == 1);
     let Some(dense) = dense else {
         // A flip, or every second element.
         return Some(match last.checked_sub(1) {
-            Some(rows) if inner.size <= lines::ROW => Way::Rows(rows, last),
-            _ => Way::Along(last),
+            Some(rows) if inner.size <= lines::ROW => MoveStrategy::Rows(rows, last),
+            _ => MoveStrategy::Along(last),
         });
     };
     let other = m.axes[dense];
     let (short, long) = (|n: usize| (2..=lines::SHORT).contains(&n), |n: usize| n > 2 * lines::SHORT);
     // Of four bytes and more, lanes that are gathered are as quick.
     if (dense, last) == (1, 2) && m.bytes <= 2 && short(inner.size) && other.size <= 2 * lines::SHORT {
-        return (other.to == inner.size as isize).then_some(Way::Small(0, last, dense));
+        return (other.to == inner.size as isize).then_some(MoveStrategy::Small(0, last, dense));
     }
     if short(inner.size) && other.to == inner.size as isize && long(other.size) {
-        return Some(Way::Deal(last, dense));
+        return Some(MoveStrategy::Interleave(last, dense));
     }
     if short(other.size) && inner.from == other.size as isize && long(inner.size) {
-        return Some(Way::Collect(dense, last));
+        return Some(MoveStrategy::Deinterleave(dense, last));
     }
     if inner.size.min(other.size) >= tiles::LEAST {
-        return Some(Way::Tiles(last, dense));
+        return Some(MoveStrategy::Tiles(last, dense));
     }
     None
 }
 
-impl Routine for Rearrangement {
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+impl OpRoutine for RearrangeRoutine {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
         // SAFETY: the caller's promise, and the machine has the instruction set.
         unsafe {
             match self.moves.bytes {
@@ -215,29 +215,29 @@ fn units(size: usize, each: usize) -> usize {
     size.div_ceil(each).max(1)
 }
 
-impl Rearrangement {
+impl RearrangeRoutine {
     /// # Safety
     /// Operand and result are those of the kernel.
-    unsafe fn run_as<T: tiles::Transpose>(&self, pool: &Pool, from: *const u8, to: *mut u8) {
+    unsafe fn run_as<T: tiles::Transpose>(&self, pool: &ThreadPool, from: *const u8, to: *mut u8) {
         let m = &self.moves;
-        let (x, y) = (Raw(from.cast_mut().cast::<T>()), Raw(to.cast::<T>()));
+        let (x, y) = (SharedPtr(from.cast_mut().cast::<T>()), SharedPtr(to.cast::<T>()));
         let outer =
             |inner: &[usize]| -> SmallVec<[usize; 6]> { (0..m.axes.len()).filter(|a| !inner.contains(a)).collect() };
         // Bytes are counted by eights: they move that much quicker.
         let work = m.elements() * m.bytes.div_ceil(2) / 2;
         let (cut, each, around) = match self.way {
-            Way::Tiles(_, s) => (s, tiles::LINE / m.bytes, outer(&[s])),
-            Way::Deal(_, n) | Way::Collect(_, n) => (n, lines::CHUNK, outer(&[n])),
-            Way::Along(d) | Way::Pieces(d) => (d, lines::CHUNK, outer(&[d])),
-            Way::Lines(rows, _) | Way::Rows(rows, _) => (rows, 1, outer(&[rows])),
-            Way::Small(batch, short, long) => (batch, lines::BATCH, outer(&[batch, short, long])),
+            MoveStrategy::Tiles(_, s) => (s, tiles::LINE / m.bytes, outer(&[s])),
+            MoveStrategy::Interleave(_, n) | MoveStrategy::Deinterleave(_, n) => (n, lines::CHUNK, outer(&[n])),
+            MoveStrategy::Along(d) | MoveStrategy::Pieces(d) => (d, lines::CHUNK, outer(&[d])),
+            MoveStrategy::Lines(rows, _) | MoveStrategy::Rows(rows, _) => (rows, 1, outer(&[rows])),
+            MoveStrategy::Small(batch, short, long) => (batch, lines::BATCH, outer(&[batch, short, long])),
         };
         // Neither of the two axes of a tile is around it, nor is a line around itself.
         let around: SmallVec<[usize; 6]> = match self.way {
-            Way::Tiles(d, _) | Way::Deal(d, _) | Way::Collect(d, _) | Way::Lines(_, d) | Way::Rows(_, d) => {
+            MoveStrategy::Tiles(d, _) | MoveStrategy::Interleave(d, _) | MoveStrategy::Deinterleave(d, _) | MoveStrategy::Lines(_, d) | MoveStrategy::Rows(_, d) => {
                 around.into_iter().filter(|&a| a != d).collect()
             }
-            Way::Along(_) | Way::Pieces(_) | Way::Small(..) => around,
+            MoveStrategy::Along(_) | MoveStrategy::Pieces(_) | MoveStrategy::Small(..) => around,
         };
         let count = units(m.axes[cut].size, each);
         let rows: usize = around.iter().map(|&a| m.axes[a].size).product();
@@ -247,26 +247,26 @@ impl Rearrangement {
                 let (row, first) = (at / count, at % count);
                 let n = (range.end - at).min(count - first);
                 let part = first * each..((first + n) * each).min(m.axes[cut].size);
-                let (from, to) = m.place(&around, row);
+                let (from, to) = m.offset_at(&around, row);
                 // SAFETY: by the caller's promise; elements of the result are one range's.
                 unsafe {
                     let (x, y) = (x.at(0).cast_const().offset(from), y.at(0).offset(to));
                     match self.way {
-                        Way::Tiles(d, s) => tiles::transpose(x, y, m.axes[d], m.axes[s], part, self.isa),
-                        Way::Deal(d, s) => lines::deal(x, y, m.axes[d], m.axes[s], part),
-                        Way::Collect(s, d) => lines::collect(x, y, m.axes[s], m.axes[d], part),
+                        MoveStrategy::Tiles(d, s) => tiles::transpose(x, y, m.axes[d], m.axes[s], part, self.isa),
+                        MoveStrategy::Interleave(d, s) => lines::deal(x, y, m.axes[d], m.axes[s], part),
+                        MoveStrategy::Deinterleave(s, d) => lines::collect(x, y, m.axes[s], m.axes[d], part),
                         // Larger elements never move so.
-                        Way::Small(b, d, s) if size_of::<T>() <= 2 => {
+                        MoveStrategy::Small(b, d, s) if size_of::<T>() <= 2 => {
                             lines::small(x, y, m.axes[b], m.axes[d], m.axes[s], part)
                         }
-                        Way::Small(..) => {}
-                        Way::Along(d) => lines::along(x, y, m.axes[d], part),
-                        Way::Lines(rows, d) => lines::copies(x, y, m.axes[rows], m.axes[d].size, part),
-                        Way::Pieces(_) => {
+                        MoveStrategy::Small(..) => {}
+                        MoveStrategy::Along(d) => lines::along(x, y, m.axes[d], part),
+                        MoveStrategy::Lines(rows, d) => lines::copies(x, y, m.axes[rows], m.axes[d].size, part),
+                        MoveStrategy::Pieces(_) => {
                             let (x, y) = (x.add(part.start), y.add(part.start));
                             lines::copies(x, y, Axis { size: 1, from: 0, to: 0 }, part.len(), 0..1);
                         }
-                        Way::Rows(rows, d) => lines::rows(x, y, m.axes[rows], m.axes[d], part),
+                        MoveStrategy::Rows(rows, d) => lines::rows(x, y, m.axes[rows], m.axes[d], part),
                     }
                 }
                 at += n;

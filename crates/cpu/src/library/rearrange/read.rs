@@ -2,8 +2,8 @@
 //!
 //! Rows that run in parallel are digits of one variable: quotients and remainders of it, found out before the loops inside.
 
-use super::{Axis, Moves};
-use compiler::loops::{Atom, Extent, Index, Kernel, Mode, Op, Reg, Size, Stmt};
+use super::{Axis, StridedMoves};
+use compiler::loops::{Atom, Extent, Index, Kernel, AccessMode, Op, Reg, Size, Stmt};
 use ir::Binary;
 use smallvec::SmallVec;
 
@@ -52,7 +52,7 @@ pub(super) fn nest(kernel: &Kernel) -> Option<(Vars, Known, &[Stmt])> {
 }
 
 /// The moves of a kernel that does nothing else, and the buffers between which it does.
-pub(super) fn moves(kernel: &Kernel) -> Option<(Moves, [usize; 2])> {
+pub(super) fn match_moves(kernel: &Kernel) -> Option<(StridedMoves, [usize; 2])> {
     let (vars, known, body) = nest(kernel)?;
     let [
         Stmt::Let { dst, op: Op::Load { buf: from, index, mask: None } },
@@ -62,7 +62,7 @@ pub(super) fn moves(kernel: &Kernel) -> Option<(Moves, [usize; 2])> {
         return None;
     };
     let (a, b) = (&kernel.buffers[from.0 as usize], &kernel.buffers[to.0 as usize]);
-    if dst != value || a.mode != Mode::Read || b.mode != Mode::Write || a.dtype != b.dtype || from == to {
+    if dst != value || a.mode != AccessMode::Read || b.mode != AccessMode::Write || a.dtype != b.dtype || from == to {
         return None;
     }
     let buffers = [from.0 as usize, to.0 as usize];
@@ -91,8 +91,8 @@ pub(super) fn moves(kernel: &Kernel) -> Option<(Moves, [usize; 2])> {
     }
     let (from, to) = (index.offset as isize, place.offset as isize);
     axes.retain(|a| a.size > 1);
-    let mut moves = Moves { from, to, axes, bytes: a.dtype.size() };
-    moves.join();
+    let mut moves = StridedMoves { from, to, axes, bytes: a.dtype.size() };
+    moves.merge_axes();
     Some((moves, buffers))
 }
 

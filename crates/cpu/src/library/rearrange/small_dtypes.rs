@@ -2,19 +2,19 @@
 //! a vector has two or four times as many of these elements as a kernel has lanes. One operand may be a row that all rows
 //! share, or have one element for each row.
 
-use super::super::{Raw, Routine, in_ranges};
+use super::super::{SharedPtr, OpRoutine, in_ranges};
 use super::gather::{self, axes};
 use super::read::{digits, nest};
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use compiler::Result;
-use compiler::loops::{Extent, Index, Kernel, Mode, Op, Reg, Size, Stmt};
+use compiler::loops::{Extent, Index, Kernel, AccessMode, Op, Reg, Size, Stmt};
 use ir::{Binary, Compare, DType};
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Elements from which on this beats a kernel.
-pub(super) const LEAST: usize = 4096;
+pub(super) const MIN_ELEMENTS: usize = 4096;
 /// Elements of a row from which on it does where rows share an operand.
 pub(super) const ROW: usize = 1024;
 /// Elements gone through at a time.
@@ -28,7 +28,7 @@ enum Function {
     Compare(Compare),
 }
 
-pub(super) struct Narrow {
+pub(super) struct SmallDtypeMap {
     function: Function,
     dtype: DType,
     /// First elements of the operands and of the result.
@@ -43,7 +43,7 @@ type Load<'a> = (Reg, u32, &'a Index);
 
 /// What a kernel does that combines two operands in a straight line of their elements and nothing else, and its buffers: both
 /// operands and the result.
-pub(super) fn combined(kernel: &Kernel) -> Option<(Narrow, [usize; 3])> {
+pub(super) fn combined(kernel: &Kernel) -> Option<(SmallDtypeMap, [usize; 3])> {
     let (mut vars, known, mut body) = nest(kernel)?;
     let mut loads = SmallVec::<[Load<'_>; 2]>::new();
     loop {
@@ -81,7 +81,7 @@ pub(super) fn combined(kernel: &Kernel) -> Option<(Narrow, [usize; 3])> {
         && buffers[2].dtype == result
         && knows(function)
         && dst == value;
-    let modes = buffers[0].mode == Mode::Read && buffers[1].mode == Mode::Read && buffers[2].mode == Mode::Write;
+    let modes = buffers[0].mode == AccessMode::Read && buffers[1].mode == AccessMode::Read && buffers[2].mode == AccessMode::Write;
     if !plain || !modes {
         return None;
     }
@@ -95,13 +95,13 @@ pub(super) fn combined(kernel: &Kernel) -> Option<(Narrow, [usize; 3])> {
     };
     let lies = |step: isize| step == 0 || step == 1;
     let whole = rows.size == 1 && row.from == 1 && row.at == 1;
-    let pays = row.size * rows.size >= LEAST && (whole || row.size >= ROW);
+    let pays = row.size * rows.size >= MIN_ELEMENTS && (whole || row.size >= ROW);
     if !pays || row.to != 1 || !lies(row.from) || !lies(row.at) || rows.from < 0 || rows.at < 0 {
         return None;
     }
     let first = [left.2.offset, right.2.offset, place.offset];
     let first = [usize::try_from(first[0]).ok()?, usize::try_from(first[1]).ok()?, usize::try_from(first[2]).ok()?];
-    let this = Narrow { function, dtype, first, rows, row };
+    let this = SmallDtypeMap { function, dtype, first, rows, row };
     Some((this, [left.1 as usize, right.1 as usize, to.0 as usize]))
 }
 
@@ -126,7 +126,7 @@ struct Operand<T> {
 /// # Safety
 /// Operands and result are good for `n` elements.
 #[inline(always)]
-unsafe fn all<T: Copy, U>(x: Operand<T>, y: Operand<T>, to: *mut U, n: usize, f: impl Fn(T, T) -> U + Copy) {
+unsafe fn combine_elements<T: Copy, U>(x: Operand<T>, y: Operand<T>, to: *mut U, n: usize, f: impl Fn(T, T) -> U + Copy) {
     // SAFETY: the caller's promise.
     unsafe {
         // One element for all is read as if there were as many.
@@ -211,10 +211,10 @@ macro_rules! of_type {
 of_type!(bytes, i8, u8);
 of_type!(pairs, i16, u16);
 
-impl Routine for Narrow {
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+impl OpRoutine for SmallDtypeMap {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
         let ([x, y], [to]) = (args, outs) else { unreachable!("two operands and a result") };
-        let (x, y, to) = (Raw(x.cast_mut()), Raw(y.cast_mut()), Raw(*to));
+        let (x, y, to) = (SharedPtr(x.cast_mut()), SharedPtr(y.cast_mut()), SharedPtr(*to));
         let (rows, row, size) = (self.rows, self.row, self.dtype.size());
         let result = if matches!(self.function, Function::Compare(_)) { 1 } else { size };
         let signed = matches!(self.dtype, DType::I8 | DType::I16);
@@ -224,7 +224,7 @@ impl Routine for Narrow {
             let (mut i, mut unit) = (range.start / units, range.start % units);
             for _ in range {
                 let (at, n) = (unit * UNIT, UNIT.min(row.size - unit * UNIT));
-                let operand = |first: usize, raw: Raw<u8>, outer: isize, inner: isize| {
+                let operand = |first: usize, raw: SharedPtr<u8>, outer: isize, inner: isize| {
                     raw.at((first + i * outer as usize + at * inner as usize) * size).cast_const()
                 };
                 let a = operand(self.first[0], x, rows.from, row.from);

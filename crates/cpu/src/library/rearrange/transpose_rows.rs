@@ -6,7 +6,7 @@ use super::tiles::{self, Transpose};
 use crate::gemm::Isa;
 
 /// A block that generated code has turned for it.
-pub(crate) struct Turn {
+pub(crate) struct TransposeRoutine {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
     /// Elements from row to row.
@@ -18,7 +18,7 @@ pub(crate) struct Turn {
     pub(crate) isa: Isa,
 }
 
-impl Turn {
+impl TransposeRoutine {
     /// Turns the block, whose elements have so many bytes.
     ///
     /// # Safety

@@ -4,7 +4,7 @@
 use super::STRIP_BYTES;
 use super::geometry::AHEAD;
 use crate::gemm::Isa;
-use crate::library::along::ask_for;
+use crate::library::along::prefetch_line;
 use crate::library::element::{Element, by_dtype, by_sum_dtype};
 use ir::DType;
 use ir::ops::ScatterKind;
@@ -82,7 +82,7 @@ impl Combiner {
     ///
     /// # Safety
     /// All runs are inside result and updates, and nobody else has those of the result.
-    pub(super) unsafe fn meet(&self, b: &Block) {
+    pub(super) unsafe fn combine_block(&self, b: &Block) {
         // SAFETY: the caller's promise; the instruction set was asked for.
         unsafe {
             if !self.plain {
@@ -252,7 +252,7 @@ unsafe fn block<T: Element, C: Combine<T>>(b: &Block) {
                 let later = b.y.cast::<T>().wrapping_add(later as usize);
                 let mut at = 0;
                 while at < bytes {
-                    ask_for(later.wrapping_byte_add(at));
+                    prefetch_line(later.wrapping_byte_add(at));
                     at += STRIP_BYTES;
                 }
             }

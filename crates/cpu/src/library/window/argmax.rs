@@ -43,7 +43,7 @@ impl Keys {
     ///
     /// # Safety
     /// The frame is that of the keys, and there are as many places, and as much room, as windows.
-    pub(super) unsafe fn winners(
+    pub(super) unsafe fn argmax_windows(
         &self,
         frame: &Frame,
         (line, from): (usize, usize),

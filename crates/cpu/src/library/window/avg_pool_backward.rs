@@ -3,13 +3,13 @@
 //! The rows of the base under a row of windows are added once. With a spread of `d`, window `d·q + r` meets elements of that sum that follow each other,
 //! from one on that `q` and `r` decide: each phase `r` is a sum of few neighbours, and no hole is added.
 
-use super::super::element::{Element, Fold};
-use super::code::{Ends, state};
+use super::super::element::{Element, FoldOp};
+use super::code::{IoPointers, state};
 use super::{Axis, Frame};
 use std::ops::Range;
 
 /// A frame that is spread at its end.
-pub(super) struct Spreading {
+pub(super) struct AvgPoolBackward {
     pub(super) planes: usize,
     rows: Axis,
     cols: Axis,
@@ -27,8 +27,8 @@ struct Phase {
     inside: Range<usize>,
 }
 
-impl Spreading {
-    pub(super) fn new(frame: &Frame) -> Option<Spreading> {
+impl AvgPoolBackward {
+    pub(super) fn new(frame: &Frame) -> Option<AvgPoolBackward> {
         let cols = frame.last;
         let (rows, before) = frame.axes.split_last()?;
         let (rows, before) = match rows.plain() {
@@ -53,7 +53,7 @@ impl Spreading {
             Phase { at, count: count as usize, windows: windows as usize, inside: begin as usize..end as usize }
         };
         let planes = before.iter().map(|a| a.count).product();
-        Some(Spreading { planes, rows, cols, phases: (0..d).map(phase).collect() })
+        Some(AvgPoolBackward { planes, rows, cols, phases: (0..d).map(phase).collect() })
     }
 
     /// Bytes that a worker needs: a row of states.
@@ -63,7 +63,7 @@ impl Spreading {
 
     /// A row of results from the sums of rows.
     #[inline(always)]
-    fn along<T: Element, F: Fold<T>>(&self, sums: &[F::State], start: F::State, to: &mut [T]) {
+    fn along<T: Element, F: FoldOp<T>>(&self, sums: &[F::State], start: F::State, to: &mut [T]) {
         let d = self.phases.len();
         let none = F::result(start);
         for (r, p) in self.phases.iter().enumerate() {
@@ -97,10 +97,10 @@ impl Spreading {
 ///
 /// # Safety
 /// Operand and result are there, scratch is good for [`Spreading::scratch`], and the machine has AVX2 if that is said.
-pub(super) unsafe fn reduce<T: Element, F: Fold<T>>(
-    spreading: &Spreading,
+pub(super) unsafe fn reduce<T: Element, F: FoldOp<T>>(
+    spreading: &AvgPoolBackward,
     plane: usize,
-    (x, y): Ends,
+    (x, y): IoPointers,
     start: u64,
     scratch: *mut u8,
     avx2: bool,
@@ -128,7 +128,7 @@ pub(super) unsafe fn reduce<T: Element, F: Fold<T>>(
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2")]
-            unsafe fn wide<T: Element, F: Fold<T>>(s: &Spreading, sums: &[F::State], start: F::State, to: &mut [T]) {
+            unsafe fn wide<T: Element, F: FoldOp<T>>(s: &AvgPoolBackward, sums: &[F::State], start: F::State, to: &mut [T]) {
                 s.along::<T, F>(sums, start, to);
             }
             if avx2 {

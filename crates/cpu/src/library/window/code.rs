@@ -1,11 +1,11 @@
 //! What depends on elements and folds in reductions of windows: loops that are called by pointer, so that all around them is compiled once.
 
-use super::super::element::{Element, Fold};
-use super::avg_pool_backward::{self, Spreading};
+use super::super::element::{Element, FoldOp};
+use super::avg_pool_backward::{self, AvgPoolBackward};
 use super::{Frame, pool2x2};
 
 /// Operand and result.
-pub(super) type Ends = (*const u8, *mut u8);
+pub(super) type IoPointers = (*const u8, *mut u8);
 
 /// Elements that are read before others are written: vectors of them need not ask whether both overlap.
 const AT_ONCE: usize = 8;
@@ -24,12 +24,12 @@ pub(super) struct Code {
     /// So many windows of 2×2 over two rows.
     pub(super) halves: unsafe fn(bool, [*const u8; 2], usize, u64, *mut u8),
     /// A plane, by number, of a base that is spread.
-    pub(super) spread: Option<unsafe fn(&Spreading, usize, Ends, u64, *mut u8, bool)>,
-    pub(super) slides: Option<Slides>,
+    pub(super) spread: Option<unsafe fn(&AvgPoolBackward, usize, IoPointers, u64, *mut u8, bool)>,
+    pub(super) slides: Option<SlidingOps>,
 }
 
 /// What windows that slide are made of.
-pub(super) struct Slides {
+pub(super) struct SlidingOps {
     /// Elements below each other, of one row or, where the order is free, of up to four: rows, elements that are skipped, the state to begin with, if
     /// states have nothing to go on from, and so many states.
     pub(super) down: &'static [unsafe fn(*const *const u8, usize, Option<u64>, *mut u8, usize)],
@@ -48,7 +48,7 @@ pub(super) struct Slides {
 }
 
 impl Code {
-    pub(super) const fn new<T: Element, F: Fold<T>>() -> Code {
+    pub(super) const fn new<T: Element, F: FoldOp<T>>() -> Code {
         Code {
             size: size_of::<T>(),
             state: size_of::<F::State>(),
@@ -57,15 +57,15 @@ impl Code {
             results: results::<T, F>,
             halves: pool2x2::reduce::<T, F>,
             spread: if F::ANY_ORDER { Some(avg_pool_backward::reduce::<T, F>) } else { None },
-            slides: if F::JOINS { Some(Slides::new::<T, F>()) } else { None },
+            slides: if F::JOINS { Some(SlidingOps::new::<T, F>()) } else { None },
         }
     }
 }
 
-impl Slides {
-    const fn new<T: Element, F: Fold<T>>() -> Slides {
+impl SlidingOps {
+    const fn new<T: Element, F: FoldOp<T>>() -> SlidingOps {
         let few_results = [few_results::<T, F, 2>, few_results::<T, F, 3>, few_results::<T, F, 4>];
-        Slides {
+        SlidingOps {
             down: if F::ANY_ORDER {
                 &[down::<T, F, 1>, down::<T, F, 2>, down::<T, F, 3>, down::<T, F, 4>]
             } else {
@@ -151,7 +151,7 @@ pub(super) unsafe fn pick(from: *const u8, size: usize, way: [usize; 4], to: *mu
 ///
 /// # Safety
 /// The row is inside the base, and there is a state for each window.
-unsafe fn row<T: Element, F: Fold<T>>(frame: &Frame, row: *const u8, states: *mut u8) {
+unsafe fn row<T: Element, F: FoldOp<T>>(frame: &Frame, row: *const u8, states: *mut u8) {
     let row = row.cast::<T>();
     // SAFETY: the caller's promise.
     let states = unsafe { std::slice::from_raw_parts_mut(states.cast::<F::State>(), frame.last.count) };
@@ -163,7 +163,7 @@ unsafe fn row<T: Element, F: Fold<T>>(frame: &Frame, row: *const u8, states: *mu
 ///
 /// # Safety
 /// States and room for results are there, elsewhere.
-unsafe fn results<T: Element, F: Fold<T>>(states: *const u8, to: *mut u8, n: usize) {
+unsafe fn results<T: Element, F: FoldOp<T>>(states: *const u8, to: *mut u8, n: usize) {
     let (states, to) = (states.cast::<F::State>(), to.cast::<T>());
     // SAFETY: the caller's promise.
     (0..n).for_each(|i| unsafe { *to.add(i) = F::result(*states.add(i)) });
@@ -174,7 +174,7 @@ unsafe fn results<T: Element, F: Fold<T>>(states: *const u8, to: *mut u8, n: usi
 /// # Safety
 /// As for [`results`]; the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn vector_results<T: Element, F: Fold<T>>(states: *const u8, way: [usize; 4], to: *mut u8) {
+unsafe fn vector_results<T: Element, F: FoldOp<T>>(states: *const u8, way: [usize; 4], to: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { taken::<F::State, T>(states.cast(), way, to.cast(), F::result) }
 }
@@ -241,7 +241,7 @@ fn cover(n: usize, mut f: impl FnMut(usize)) -> bool {
 /// # Safety
 /// Rows are good for as many elements as there are states, after those that are skipped, and the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn down<T: Element, F: Fold<T>, const R: usize>(
+unsafe fn down<T: Element, F: FoldOp<T>, const R: usize>(
     rows: *const *const u8,
     skip: usize,
     fresh: Option<u64>,
@@ -284,7 +284,7 @@ unsafe fn down<T: Element, F: Fold<T>, const R: usize>(
 /// # Safety
 /// States are there, and elsewhere room; the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn few<T: Element, F: Fold<T>, const N: usize>(run: *const u8, to: *mut u8, n: usize) {
+unsafe fn few<T: Element, F: FoldOp<T>, const N: usize>(run: *const u8, to: *mut u8, n: usize) {
     // SAFETY: the caller's promise.
     unsafe { windows::<T, F, F::State, N>(run.cast(), to.cast(), n, |s| s) }
 }
@@ -294,7 +294,7 @@ unsafe fn few<T: Element, F: Fold<T>, const N: usize>(run: *const u8, to: *mut u
 /// # Safety
 /// As for [`few`].
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn few_results<T: Element, F: Fold<T>, const N: usize>(run: *const u8, to: *mut u8, n: usize) {
+unsafe fn few_results<T: Element, F: FoldOp<T>, const N: usize>(run: *const u8, to: *mut u8, n: usize) {
     // SAFETY: the caller's promise.
     unsafe { windows::<T, F, T, N>(run.cast(), to.cast(), n, F::result) }
 }
@@ -304,7 +304,7 @@ unsafe fn few_results<T: Element, F: Fold<T>, const N: usize>(run: *const u8, to
 /// # Safety
 /// As for [`few`].
 #[inline(always)]
-unsafe fn windows<T: Element, F: Fold<T>, R, const N: usize>(
+unsafe fn windows<T: Element, F: FoldOp<T>, R, const N: usize>(
     run: *const F::State,
     to: *mut R,
     n: usize,
@@ -335,7 +335,7 @@ unsafe fn windows<T: Element, F: Fold<T>, R, const N: usize>(
 /// # Safety
 /// States are there, and elsewhere room; the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn apart<T: Element, F: Fold<T>>(run: *const u8, way: [usize; 2], to: *mut u8, n: usize) {
+unsafe fn apart<T: Element, F: FoldOp<T>>(run: *const u8, way: [usize; 2], to: *mut u8, n: usize) {
     // SAFETY: the caller's promise.
     unsafe { gaps::<T, F, F::State>(run.cast(), way, to.cast(), n, |s| s) }
 }
@@ -345,7 +345,7 @@ unsafe fn apart<T: Element, F: Fold<T>>(run: *const u8, way: [usize; 2], to: *mu
 /// # Safety
 /// As for [`apart`].
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn apart_results<T: Element, F: Fold<T>>(run: *const u8, way: [usize; 2], to: *mut u8, n: usize) {
+unsafe fn apart_results<T: Element, F: FoldOp<T>>(run: *const u8, way: [usize; 2], to: *mut u8, n: usize) {
     // SAFETY: the caller's promise.
     unsafe { gaps::<T, F, T>(run.cast(), way, to.cast(), n, F::result) }
 }
@@ -355,7 +355,7 @@ unsafe fn apart_results<T: Element, F: Fold<T>>(run: *const u8, way: [usize; 2],
 /// # Safety
 /// As for [`apart`].
 #[inline(always)]
-unsafe fn gaps<T: Element, F: Fold<T>, R>(
+unsafe fn gaps<T: Element, F: FoldOp<T>, R>(
     run: *const F::State,
     [stride, window]: [usize; 2],
     to: *mut R,
@@ -388,7 +388,7 @@ unsafe fn gaps<T: Element, F: Fold<T>, R>(
 /// # Safety
 /// So many states are at each place; the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn joined<T: Element, F: Fold<T>>(a: *const u8, b: *const u8, to: *mut u8, n: usize) {
+unsafe fn joined<T: Element, F: FoldOp<T>>(a: *const u8, b: *const u8, to: *mut u8, n: usize) {
     let (a, b, to) = (a.cast::<F::State>(), b.cast::<F::State>(), to.cast::<F::State>());
     let whole = n / AT_ONCE * AT_ONCE;
     // SAFETY: the caller's promise. Each is read before it is written.

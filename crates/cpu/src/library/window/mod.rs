@@ -9,14 +9,14 @@ mod code;
 mod pool2x2;
 mod sliding_reduce;
 
-use super::element::{Element, Fold, by_dtype, by_fold};
-use super::{Machine, Pointers, Raw, Routine, in_ranges};
+use super::element::{Element, FoldOp, by_dtype, by_fold};
+use super::{CpuContext, Pointers, SharedPtr, OpRoutine, in_ranges};
 use crate::gemm::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use code::Code;
 use compiler::Result;
-use ir::ops::{ReduceWindow, WindowGather, WindowScatter, Windows};
+use ir::ops::{ReduceWindow, WindowGather, WindowScatter, WindowConfig};
 use ir::{Shape, Type};
 use std::ops::Range;
 
@@ -96,7 +96,7 @@ struct Frame {
 }
 
 impl Frame {
-    fn new(base: &Type, window: &Shape, windows: &Windows, count: &[usize], machine: Machine) -> Option<Box<Frame>> {
+    fn new(base: &Type, window: &Shape, windows: &WindowConfig, count: &[usize], machine: CpuContext) -> Option<Box<Frame>> {
         let rank = base.rank();
         if rank == 0 || rank > AXES {
             return None;
@@ -126,7 +126,7 @@ impl Frame {
             avx512: machine.isa == Isa::Avx512,
             halves: None,
         };
-        frame.halves = pool2x2::halves(&frame);
+        frame.halves = pool2x2::pool2x2_rows(&frame);
         Some(Box::new(frame))
     }
 
@@ -204,25 +204,25 @@ struct Reduction {
     frame: Box<Frame>,
     code: &'static Code,
     sliding: Option<Box<sliding_reduce::Sliding>>,
-    spreading: Option<Box<avg_pool_backward::Spreading>>,
+    spreading: Option<Box<avg_pool_backward::AvgPoolBackward>>,
     /// The state that windows begin with.
     start: u64,
 }
 
-pub(super) fn reduce(op: &ReduceWindow, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn reduce(op: &ReduceWindow, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let frame = Frame::new(&args[0], &op.window, &op.windows, &outs[0].shape, machine)?;
     let identity = op.kind.identity(args[0].dtype);
     let (code, start) = by_fold!(args[0].dtype, op.kind, T, F => {
-        let start = <F as Fold<T>>::start(<T as Element>::from_scalar(identity));
+        let start = <F as FoldOp<T>>::start(<T as Element>::from_scalar(identity));
         (const { &Code::new::<T, F>() }, code::number(start))
     })?;
     let sliding = sliding_reduce::Sliding::new(&frame).filter(|_| frame.halves.is_none() && code.slides.is_some());
-    let spreading = avg_pool_backward::Spreading::new(&frame).filter(|_| code.spread.is_some());
+    let spreading = avg_pool_backward::AvgPoolBackward::new(&frame).filter(|_| code.spread.is_some());
     let (sliding, spreading) = (sliding.map(Box::new), spreading.map(Box::new));
     Some(Box::new(Reduction { frame, code, sliding, spreading, start }))
 }
 
-impl Routine for Reduction {
+impl OpRoutine for Reduction {
     fn scratch_bytes(&self) -> usize {
         let own = match (&self.sliding, &self.spreading) {
             (Some(s), _) => s.scratch(),
@@ -232,10 +232,10 @@ impl Routine for Reduction {
         own.next_multiple_of(64) * self.frame.threads
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (frame, code, start) = (&self.frame, self.code, self.start);
         let own_bytes = self.scratch_bytes() / frame.threads.max(1);
-        let (x, y, scratch) = (Raw(args[0].cast_mut()), Raw(outs[0]), Raw(scratch));
+        let (x, y, scratch) = (SharedPtr(args[0].cast_mut()), SharedPtr(outs[0]), SharedPtr(scratch));
         let n = frame.last.count;
         let parts = match (&self.sliding, &self.spreading) {
             (Some(s), _) => s.planes,
@@ -282,17 +282,17 @@ struct Extrema {
     base: usize,
 }
 
-pub(super) fn gather(op: &WindowGather, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn gather(op: &WindowGather, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let frame = Frame::new(&args[0], &op.window, &op.windows, &outs[0].shape, machine)?;
     extrema(frame, false, op.max, args)
 }
 
-pub(super) fn scatter(op: &WindowScatter, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn scatter(op: &WindowScatter, args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let frame = Frame::new(&args[0], &op.window, &op.windows, &args[1].shape, machine)?;
     extrema(frame, true, op.max, args)
 }
 
-fn extrema(frame: Box<Frame>, scatter: bool, max: bool, args: &[Type]) -> Option<Box<dyn Routine>> {
+fn extrema(frame: Box<Frame>, scatter: bool, max: bool, args: &[Type]) -> Option<Box<dyn OpRoutine>> {
     let plain: usize = frame.axes.iter().take_while(|a| a.plain()).map(|a| a.count).product();
     let base = args[0].numel() / plain.max(1);
     let flat = sliding_reduce::Sliding::new(&frame).filter(|s| s.is_flat() && args[0].dtype.size() <= 4);
@@ -321,17 +321,17 @@ impl Extrema {
     }
 }
 
-impl Routine for Extrema {
+impl OpRoutine for Extrema {
     fn scratch_bytes(&self) -> usize {
         let own = self.flat.as_ref().map_or(self.frame.last.count * 12, |s| s.scratch());
         own.next_multiple_of(64) * self.frame.threads
     }
 
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+    unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (frame, size) = (&self.frame, self.keys.size);
         let own_bytes = self.scratch_bytes() / frame.threads.max(1);
         let args = Pointers(args);
-        let (y, scratch) = (Raw(outs[0]), Raw(scratch));
+        let (y, scratch) = (SharedPtr(outs[0]), SharedPtr(scratch));
         let n = frame.last.count;
         // Windows of one block never meet the base of another.
         let lines_each = frame.lines / self.plain.max(1);
@@ -366,7 +366,7 @@ impl Routine for Extrema {
                 let places = std::slice::from_raw_parts_mut(own.add(8 * n).cast::<u32>(), n);
                 for line in lines {
                     let from = line / lines_each.max(1) * self.base;
-                    self.keys.winners(frame, (line, from), (keys, self.max), own, places);
+                    self.keys.argmax_windows(frame, (line, from), (keys, self.max), own, places);
                     self.put(x, y.at(0), line * n, from, places);
                 }
             }

@@ -1,6 +1,6 @@
 //! Pooling by windows of 2×2 that tile the last two axes: the hot case, in straight loops that the compiler vectorises.
 
-use super::super::element::{Element, Fold};
+use super::super::element::{Element, FoldOp};
 use super::Frame;
 use super::code::state;
 
@@ -13,7 +13,7 @@ struct Lines<T> {
 }
 
 /// The number of lines of windows in each matrix, if windows are 2×2 and tile the last two axes.
-pub(super) fn halves(frame: &Frame) -> Option<usize> {
+pub(super) fn pool2x2_rows(frame: &Frame) -> Option<usize> {
     let (column, rest) = frame.axes.split_last()?;
     let half = |a: &super::Axis| {
         (a.window, a.stride, a.low, a.base_dilation, a.window_dilation) == (2, 2, 0, 1, 1) && a.base == 2 * a.count
@@ -41,7 +41,7 @@ macro_rules! with_avx2 {
 }
 
 #[inline(always)]
-unsafe fn fold<T: Element, F: Fold<T>>(lines: Lines<T>, start: u64, to: *mut T) {
+unsafe fn fold<T: Element, F: FoldOp<T>>(lines: Lines<T>, start: u64, to: *mut T) {
     // SAFETY: the caller's promise.
     let start = unsafe { state::<F::State>(start) };
     for o in 0..lines.windows {
@@ -104,7 +104,7 @@ unsafe fn scatter<T: Element>(keys: Lines<T>, max: bool, from: *const T, top: *m
 ///
 /// # Safety
 /// The lines are good for twice as many elements as there are windows, `to` for one each; `avx2` is the machine's.
-pub(super) unsafe fn reduce<T: Element, F: Fold<T>>(
+pub(super) unsafe fn reduce<T: Element, F: FoldOp<T>>(
     avx2: bool,
     [top, bottom]: [*const u8; 2],
     windows: usize,
@@ -112,7 +112,7 @@ pub(super) unsafe fn reduce<T: Element, F: Fold<T>>(
     to: *mut u8,
 ) {
     let (lines, to) = (Lines { top: top.cast(), bottom: bottom.cast(), windows }, to.cast());
-    with_avx2!(avx2, fold::<T, F>(lines, start, to), <A: Element, B: Fold<A>>, (x: Lines<A>, i: u64, y: *mut A))
+    with_avx2!(avx2, fold::<T, F>(lines, start, to), <A: Element, B: FoldOp<A>>, (x: Lines<A>, i: u64, y: *mut A))
 }
 
 /// Puts an element for each window at its extremum, and zeros beside it.

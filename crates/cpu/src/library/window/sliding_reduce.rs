@@ -9,7 +9,7 @@
 use super::super::element::Max;
 use super::Frame;
 use super::argmax::Keys;
-use super::code::{Code, Ends, Slides, fill, pick};
+use super::code::{Code, IoPointers, SlidingOps, fill, pick};
 use std::ops::Range;
 
 /// Bytes of reduced rows of one plane.
@@ -111,7 +111,7 @@ impl Sliding {
     ///
     /// # Safety
     /// As for [`Sliding::plane`]; the code is of a fold that joins.
-    pub(super) unsafe fn flat(&self, code: &Code, planes: Range<usize>, (x, y): Ends, start: u64, scratch: *mut u8) {
+    pub(super) unsafe fn flat(&self, code: &Code, planes: Range<usize>, (x, y): IoPointers, start: u64, scratch: *mut u8) {
         let Some(slides) = &code.slides else { return };
         let (plane, windows) = self.sizes();
         for first in planes.clone().step_by(AREA / plane) {
@@ -152,7 +152,7 @@ impl Sliding {
     ///
     /// # Safety
     /// `x` is good for the base, `y` for the results, `scratch` for [`Sliding::scratch`].
-    pub(super) unsafe fn plane(&self, code: &Code, plane: usize, (x, y): Ends, start: u64, scratch: *mut u8) {
+    pub(super) unsafe fn plane(&self, code: &Code, plane: usize, (x, y): IoPointers, start: u64, scratch: *mut u8) {
         let Some(slides) = &code.slides else { return };
         let (rows, cols) = (self.rows, self.cols);
         let (base, windows) = self.sizes();
@@ -214,7 +214,7 @@ impl Sliding {
     unsafe fn along(
         &self,
         code: &Code,
-        slides: &Slides,
+        slides: &SlidingOps,
         rows: &[*const u8],
         start: u64,
         room: [*mut u8; 2],
@@ -240,7 +240,7 @@ impl Sliding {
     unsafe fn begin(
         &self,
         code: &Code,
-        slides: &Slides,
+        slides: &SlidingOps,
         rows: &[*const u8],
         first: usize,
         start: u64,
@@ -274,7 +274,7 @@ impl Sliding {
     unsafe fn combine(
         &self,
         code: &Code,
-        slides: &Slides,
+        slides: &SlidingOps,
         [run, done]: [*mut u8; 2],
         n: usize,
         (to, results): (*mut u8, bool),

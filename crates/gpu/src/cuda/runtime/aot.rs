@@ -1,10 +1,10 @@
 //! Programs for a GPU that isn't here: compiled, never run.
 
-use super::backend::{means, shown, sources, target};
-use super::load::{claimed, own};
+use super::backend::{device_caps, shown, sources, target};
+use super::load::{claimed, has_custom_kernel};
 use super::nvrtc::Compiler;
-use super::strided_copy::{Text, product, strided_copy};
-use crate::cuda::Few;
+use super::strided_copy::{KernelSource, product, strided_copy};
+use crate::cuda::SkinnyMatmul;
 use crate::library;
 use compiler::program::{Matmul, Program, Step};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Result, Target};
@@ -13,16 +13,16 @@ use ir::{Op, Type};
 use std::sync::Arc;
 
 /// A kind of GPU, for [`compiler::compile`]: it makes kernels and compiles them where NVRTC is installed, and needs no driver.
-pub struct Offline {
+pub struct AotTarget {
     target: Target,
     compiler: Compiler,
     capability: (i32, i32),
 }
 
-impl Offline {
+impl AotTarget {
     /// For GPUs of this compute capability: `(9, 0)` is a Hopper's.
-    pub fn new(capability: (i32, i32)) -> Result<Offline> {
-        Ok(Offline { target: target(), compiler: Compiler::open(capability)?, capability })
+    pub fn new(capability: (i32, i32)) -> Result<AotTarget> {
+        Ok(AotTarget { target: target(), compiler: Compiler::open(capability)?, capability })
     }
 
     /// The text of each kernel of a program, with its name, its loops and its grid, for people who want to read it.
@@ -32,8 +32,8 @@ impl Offline {
 
     /// Compiles all kernels of a program, and says how many there are and how large their machine code is.
     pub fn compile(&self, program: &Program) -> Result<(usize, usize)> {
-        let program = &library::expand(program.clone(), &means(), &|op, args| own(self.capability, op, args));
-        let mut texts: Vec<Text> = Vec::new();
+        let program = &library::expand(program.clone(), &device_caps(), &|op, args| has_custom_kernel(self.capability, op, args));
+        let mut texts: Vec<KernelSource> = Vec::new();
         for s in sources(program) {
             let text = s.lowered?.text;
             if !texts.contains(&text) {
@@ -41,7 +41,7 @@ impl Offline {
             }
         }
         for shape in products(&program.steps) {
-            let few = Few::of(shape, [16, 16]).map(|f| f.text()).map(|(entry, text)| Text { entry, text });
+            let few = SkinnyMatmul::of(shape, [16, 16]).map(|f| f.text()).map(|(entry, text)| KernelSource { entry, text });
             for t in [product(shape.dtype, shape.out), strided_copy(shape.dtype.size())].into_iter().chain(few) {
                 if !texts.contains(&t) {
                     texts.push(t);
@@ -50,7 +50,7 @@ impl Offline {
         }
         for (op, types) in claimable(&program.steps) {
             for c in claimed(self.capability, op, &types).into_iter().flat_map(|r| r.calls) {
-                let t = Text { entry: c.entry, text: c.text };
+                let t = KernelSource { entry: c.entry_point, text: c.source };
                 if !texts.contains(&t) {
                     texts.push(t);
                 }
@@ -94,7 +94,7 @@ fn absent<T>() -> Result<T> {
     Err(Error::Backend("this GPU is a description alone: programs are compiled for it, and run elsewhere".into()))
 }
 
-impl Backend for Offline {
+impl Backend for AotTarget {
     fn name(&self) -> String {
         let (major, minor) = self.compiler.version;
         format!("cuda ({}, NVRTC {major}.{minor}, no device)", self.compiler.arch)

@@ -1,23 +1,23 @@
 //! `Cuda`: the backend.
 
-use super::blas::Blas;
+use super::blas::CublasLt;
 use super::collective::CollectiveStep;
-use super::cuda_graph::{Graph, Todo};
+use super::cuda_graph::{CudaGraph, CaptureDecision};
 use super::device::Device;
-use super::dnn::Dnn;
+use super::dnn::Cudnn;
 use super::event::{Event, Stopwatch};
-use super::execute::{Position, Run, Timer};
-use super::fp8_gemm::Narrow;
+use super::execute::{LoopPosition, ProgramRun, Timer};
+use super::fp8_gemm::Fp8Gemm;
 use super::kernels::Kernels;
-use super::load::{self, Loaded, Ready};
+use super::load::{self, LoadedProgram, LoadedStep};
 use super::memory::CudaBuffer;
-use super::pool::Usage;
-use super::strided_copy::Text;
-use crate::grid::Limits;
+use super::pool::MemoryStats;
+use super::strided_copy::KernelSource;
+use crate::grid::GridLimits;
 use crate::library::{self, DeviceCaps};
 use compiler::loops::Kernel;
 use compiler::program::{BufferId, BufferKind, BufferSlice, KernelArg, Step, TripCount};
-use compiler::target::{KernelLimits, Products, RecomputePolicy, Schedule, SplitReduction};
+use compiler::target::{KernelLimits, MatmulTarget, RecomputePolicy, LoopSchedule, SplitReduction};
 use compiler::{
     Backend, Bindings, DeviceBuffer, DeviceCommunicator, Error, Executable, Fence, OpPlacement, Program, Result,
     Target, Timing,
@@ -31,32 +31,32 @@ use std::sync::{Arc, OnceLock};
 
 /// An NVIDIA GPU.
 pub struct Cuda {
-    inner: Arc<Inner>,
+    inner: Arc<CudaState>,
     target: Target,
 }
 
 /// What a device's programs share.
-pub(crate) struct Inner {
+pub(crate) struct CudaState {
     pub(crate) device: Arc<Device>,
     pub(crate) kernels: Kernels,
     /// None where cuBLASLt is not installed.
-    pub(crate) blas: Option<Blas>,
+    pub(crate) blas: Option<CublasLt>,
     /// Opened when something wants it; none where it is not installed.
-    dnn: OnceLock<Option<Dnn>>,
+    dnn: OnceLock<Option<Cudnn>>,
     /// Runs what the device lacks.
     pub(crate) host: Arc<dyn Backend>,
     /// Whether programs are recorded as graphs.
-    pub(crate) records: bool,
+    pub(crate) capture_graphs: bool,
     /// The way to other ranks' devices.
-    pub(crate) talk: Option<Arc<dyn DeviceCommunicator>>,
+    pub(crate) communicator: Option<Arc<dyn DeviceCommunicator>>,
 }
 
-impl Inner {
+impl CudaState {
     /// cuDNN, if there is one for this device.
-    pub(crate) fn dnn(&self) -> Option<&Dnn> {
+    pub(crate) fn dnn(&self) -> Option<&Cudnn> {
         // Its attention is as quick as it was measured on Hopper alone.
         let context = &self.device.context;
-        self.dnn.get_or_init(|| Dnn::open(context).filter(|_| context.capability == (9, 0))).as_ref()
+        self.dnn.get_or_init(|| Cudnn::open(context).filter(|_| context.capability == (9, 0))).as_ref()
     }
 }
 
@@ -68,7 +68,7 @@ impl Cuda {
 
     /// Opens a device whose programs talk to those of other ranks; what `talk` can't compute goes through `host`, which needs a
     /// communicator for it.
-    pub fn talking(ordinal: usize, host: Arc<dyn Backend>, talk: Arc<dyn DeviceCommunicator>) -> Result<Cuda> {
+    pub fn open_with_communicator(ordinal: usize, host: Arc<dyn Backend>, talk: Arc<dyn DeviceCommunicator>) -> Result<Cuda> {
         Cuda::made(ordinal, host, true, Some(talk))
     }
 
@@ -86,23 +86,23 @@ impl Cuda {
     ) -> Result<Cuda> {
         let device = Device::open(ordinal)?;
         let kernels = Kernels::new(&device.context, super::prelude())?;
-        let blas = Blas::open(&device)?;
+        let blas = CublasLt::open(&device)?;
         let target = target();
-        Ok(Cuda { inner: Arc::new(Inner { device, kernels, blas, dnn: OnceLock::new(), host, records, talk }), target })
+        Ok(Cuda { inner: Arc::new(CudaState { device, kernels, blas, dnn: OnceLock::new(), host, capture_graphs: records, communicator: talk }), target })
     }
 
     /// Memory in use.
-    pub fn usage(&self) -> Usage {
+    pub fn memory_stats(&self) -> MemoryStats {
         self.inner.device.usage()
     }
 
     /// Gives memory that nobody uses back to the driver, and says how many bytes.
-    pub fn release(&self) -> Result<usize> {
-        self.inner.device.release()
+    pub fn empty_cache(&self) -> Result<usize> {
+        self.inner.device.empty_cache()
     }
 
     /// Kernels that had to be compiled, rather than found on disk.
-    pub fn compiled(&self) -> usize {
+    pub fn num_compiled_kernels(&self) -> usize {
         self.inner.kernels.compiled()
     }
 
@@ -112,8 +112,8 @@ impl Cuda {
     }
 
     /// Runs a kernel that traps, which ruins the device's context: for tests of what comes after.
-    pub fn trap(&self) -> Result<()> {
-        let text = Text {
+    pub fn trigger_trap(&self) -> Result<()> {
+        let text = KernelSource {
             entry: "trap_now".into(),
             text: "extern \"C\" __global__ void trap_now() { asm volatile(\"trap;\"); }\n".into(),
         };
@@ -139,11 +139,11 @@ impl Cuda {
     }
 
     /// Whether a collective goes from device to device.
-    fn talks(&self, op: &Op, args: &[Type]) -> bool {
+    fn communicates(&self, op: &Op, args: &[Type]) -> bool {
         let Op::Collective(c) = op else { return false };
         let place = BufferSlice::of(BufferId(0));
         let arg = args.first().map(|ty| (&place, ty));
-        self.inner.talk.is_some() && CollectiveStep::of(c, arg, &place, 0).is_ok_and(|found| found.is_some())
+        self.inner.communicator.is_some() && CollectiveStep::of(c, arg, &place, 0).is_ok_and(|found| found.is_some())
     }
 
     fn own<'b>(&self, b: &'b dyn DeviceBuffer) -> Result<&'b CudaBuffer> {
@@ -160,28 +160,28 @@ pub(super) fn target() -> Target {
         host_memory: false,
         kernel: KernelLimits {
             buffers: 40,
-            reads: 24,
-            results: 24,
-            binding: isize::MAX as usize,
+            max_operands: 24,
+            max_results: 24,
+            max_binding_bytes: isize::MAX as usize,
             // Each piece is a launch, but masks keep lanes from wide accesses.
             max_space_splits: 8,
             min_launch_elements: 1 << 18,
             // A row that the threads of a block can share.
-            row_scratch: 32 << 10,
+            row_scratch_bytes: 32 << 10,
         },
-        keep: RecomputePolicy { costly: 48, cheap: 64, distant: 6 },
+        recompute: RecomputePolicy { max_duplicate_cost: 48, max_recompute_cost: 64, min_distance: 6 },
         // A block is done with fewer before a second launch has begun.
-        partials: SplitReduction {
-            least: 1 << 13,
-            few: 1 << 10,
-            each: 1 << 13,
+        split_reduction: SplitReduction {
+            min_elements: 1 << 13,
+            saturating_results: 1 << 10,
+            min_elements_per_share: 1 << 13,
             min_parallel_results: 0,
             blocks: 1 << 11,
             block: (1 << 12, 1 << 17),
-            stages: 3,
+            max_stages: 3,
         },
-        schedule: Schedule::Grid,
-        products: Products {
+        schedule: LoopSchedule::Grid,
+        matmul: MatmulTarget {
             dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
             prologues: None,
             epilogues: None,
@@ -190,8 +190,8 @@ pub(super) fn target() -> Target {
 }
 
 /// What library ops may ask for.
-pub(super) fn means() -> DeviceCaps {
-    DeviceCaps { limits: Limits::CUDA, products: target().products.dtypes, temporary: 16 << 30 }
+pub(super) fn device_caps() -> DeviceCaps {
+    DeviceCaps { limits: GridLimits::CUDA, matmul_dtypes: target().matmul.dtypes, max_temporary_bytes: 16 << 30 }
 }
 
 /// The text of each kernel of a program, with its loops and its grid.
@@ -206,7 +206,7 @@ pub(super) fn shown(program: &Program) -> Vec<(String, String)> {
 /// A kernel of a program, and what it becomes.
 pub(super) struct Source<'a> {
     pub(super) kernel: &'a Kernel,
-    pub(super) lowered: Result<load::Grid>,
+    pub(super) lowered: Result<load::LoweredKernel>,
 }
 
 /// The kernels of a program.
@@ -222,7 +222,7 @@ fn collect<'a>(steps: &'a [Step], all: &mut Vec<(&'a Kernel, &'a [KernelArg])>) 
             Step::Kernel { kernel, args, .. } => all.push((kernel, args)),
             Step::Branch { branches, .. } => branches.iter().for_each(|b| collect(b, all)),
             Step::Loop(l) => {
-                if let TripCount::While { test, .. } = &l.trip {
+                if let TripCount::While { test, .. } = &l.trip_count {
                     collect(test, all);
                 }
                 collect(&l.body, all);
@@ -242,7 +242,7 @@ impl Backend for Cuda {
     fn name(&self) -> String {
         let c = &self.inner.device.context;
         let blas = match self.inner.blas {
-            Some(_) => format!("cuBLASLt {}", Blas::version()),
+            Some(_) => format!("cuBLASLt {}", CublasLt::version()),
             None => "no cuBLASLt, so matrix products are slow: install the CUDA toolkit's cublas".into(),
         };
         let compiler = &self.inner.kernels.compiler;
@@ -263,7 +263,7 @@ impl Backend for Cuda {
 
     fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool {
         let op = composite.clone().into();
-        if let Some(narrow) = Narrow::of(&op, args) {
+        if let Some(narrow) = Fp8Gemm::of(&op, args) {
             // Before 8.9 there are no such products.
             let able = self.inner.device.context.capability >= (8, 9);
             let blas = self.inner.blas.as_ref().filter(|_| able);
@@ -277,12 +277,12 @@ impl Backend for Cuda {
     }
 
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(&self.inner, program)?))
+        Ok(Arc::new(LoadedProgram::new(&self.inner, program)?))
     }
 
     fn placement(&self, op: &Op, args: &[Type]) -> OpPlacement {
-        let own = load::own(self.inner.device.context.capability, op, args) || self.talks(op, args);
-        if own || library::takes(op, args, &means()) { OpPlacement::Device } else { OpPlacement::HostFallback }
+        let own = load::has_custom_kernel(self.inner.device.context.capability, op, args) || self.communicates(op, args);
+        if own || library::supports(op, args, &device_caps()) { OpPlacement::Device } else { OpPlacement::HostFallback }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
@@ -306,7 +306,7 @@ impl Backend for Cuda {
     }
 }
 
-impl Loaded {
+impl LoadedProgram {
     /// Addresses of all buffers of the program.
     fn bases(&self, bindings: &Bindings, arena: u64) -> Result<SmallVec<[u64; 32]>> {
         bindings.check(&self.program)?;
@@ -317,7 +317,7 @@ impl Loaded {
             .iter()
             .enumerate()
             .map(|(i, b)| {
-                Ok(match &b.class {
+                Ok(match &b.kind {
                     BufferKind::Input(n) => own(device, &*bindings.inputs[*n])?.address(),
                     BufferKind::Output(n) => own(device, &*bindings.outputs[*n])?.address(),
                     BufferKind::Constant(_) => constants + self.constant_at[i] as u64,
@@ -327,33 +327,33 @@ impl Loaded {
             .collect()
     }
 
-    fn give(&self, bases: &[u64], arena: u64, steps: &[Ready], timer: Option<&Timer>) -> Result<()> {
+    fn give(&self, bases: &[u64], arena: u64, steps: &[LoadedStep], timer: Option<&Timer>) -> Result<()> {
         let scratch = arena + self.scratch_at as u64;
         let stream = self.inner.device.stream.0;
-        Run { loaded: self, bases, scratch, stream, timer, overlap_with_previous: Cell::new(false) }
-            .steps(steps, &mut Position::default())
+        ProgramRun { loaded: self, bases, scratch, stream, timer, overlap_with_previous: Cell::new(false) }
+            .steps(steps, &mut LoopPosition::default())
     }
 
     /// Replays a run over these addresses, recorded now if it wasn't.
-    fn recorded(&self, bases: &[u64], arena: u64) -> Result<()> {
+    fn replay_or_capture(&self, bases: &[u64], arena: u64) -> Result<()> {
         let device = &self.inner.device;
         let mut recordings = self.recordings.lock().unwrap_or_else(|e| e.into_inner());
         let mut key: SmallVec<[u64; 33]> = SmallVec::from_slice(&[arena]);
         for (base, b) in bases.iter().zip(&self.program.buffers) {
-            if matches!(b.class, BufferKind::Input(_) | BufferKind::Output(_)) {
+            if matches!(b.kind, BufferKind::Input(_) | BufferKind::Output(_)) {
                 key.push(*base);
             }
         }
         let graph = match recordings.next(&key) {
-            Todo::Launch => {
+            CaptureDecision::Launch => {
                 drop(recordings);
                 return self.give(bases, arena, &self.steps, None);
             }
-            Todo::Replay(g) => g,
-            Todo::Record => {
+            CaptureDecision::Replay(g) => g,
+            CaptureDecision::Record => {
                 let stream = device.recorder.lock().unwrap_or_else(|e| e.into_inner());
                 let scratch = arena + self.scratch_at as u64;
-                let run = Run {
+                let run = ProgramRun {
                     loaded: self,
                     bases,
                     scratch,
@@ -362,7 +362,7 @@ impl Loaded {
                     overlap_with_previous: Cell::new(false),
                 };
                 let made =
-                    Graph::record(&device.context, stream.0, || run.steps(&self.steps, &mut Position::default()));
+                    CudaGraph::capture(&device.context, stream.0, || run.steps(&self.steps, &mut LoopPosition::default()));
                 drop(stream);
                 device.context.enter()?;
                 let made = made.ok().map(Arc::new);
@@ -376,7 +376,7 @@ impl Loaded {
         drop(recordings);
         // A product of another thread may be two kernels with its sums in the workspace between them: recorded products, which use it
         // too, must not come there.
-        let _workspace = self.inner.blas.as_ref().map(Blas::workspace);
+        let _workspace = self.inner.blas.as_ref().map(CublasLt::workspace);
         graph.replay(device.stream.0)
     }
 
@@ -385,7 +385,7 @@ impl Loaded {
     }
 }
 
-impl Executable for Loaded {
+impl Executable for LoadedProgram {
     fn program(&self) -> &Program {
         &self.program
     }
@@ -397,8 +397,8 @@ impl Executable for Loaded {
         let arena = self.arena()?;
         let at = arena.as_ref().map_or(0, CudaBuffer::address);
         let bases = self.bases(bindings, at)?;
-        match self.records() {
-            true => self.recorded(&bases, at)?,
+        match self.should_capture() {
+            true => self.replay_or_capture(&bases, at)?,
             false => self.give(&bases, at, &self.steps, None)?,
         }
         Event::record(device).map(Event::fence)

@@ -3,10 +3,10 @@
 //! No TF32 for f32 (`CUBLAS_COMPUTE_32F`); f16 and bf16 are summed in f32. Sums that are split are joined in the type they are made
 //! in, never by atomics, so equal calls give equal bits.
 
-use super::context::{Context, Raw};
+use super::context::{Context, DriverHandle};
 use super::device::Device;
 use super::dynlib;
-use super::gemm::{Gemm, Matrix};
+use super::gemm::{GemmCall, Matrix};
 use super::memory::CudaBuffer;
 use compiler::{DeviceBuffer, Error, Result};
 use cudarc::cublaslt::sys as lt;
@@ -24,8 +24,8 @@ const KEPT: usize = 8192;
 
 /// What decides how a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Call {
-    pub(crate) gemm: Gemm,
+pub(crate) struct GemmKey {
+    pub(crate) gemm: GemmCall,
     pub(crate) dtype: DType,
     /// The type of the second matrix: but for fp8 the first one's.
     pub(crate) second: DType,
@@ -35,12 +35,12 @@ pub(crate) struct Call {
 }
 
 /// cuBLASLt on a device.
-pub(crate) struct Blas {
+pub(crate) struct CublasLt {
     context: Arc<Context>,
-    handle: Raw<lt::cublasLtHandle_t>,
+    handle: DriverHandle<lt::cublasLtHandle_t>,
     /// Calls share it, so each call is given to the queue as a whole.
     workspace: Mutex<CudaBuffer>,
-    chosen: Mutex<FxHashMap<Call, Option<Choice>>>,
+    chosen: Mutex<FxHashMap<GemmKey, Option<Choice>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -49,9 +49,9 @@ struct Choice {
     workspace: usize,
 }
 
-impl Blas {
+impl CublasLt {
     /// None where the library is not installed.
-    pub(crate) fn open(device: &Arc<Device>) -> Result<Option<Blas>> {
+    pub(crate) fn open(device: &Arc<Device>) -> Result<Option<CublasLt>> {
         if !dynlib::blas() {
             return Ok(None);
         }
@@ -61,7 +61,7 @@ impl Blas {
         check("cublasLtCreate", unsafe { lt::cublasLtCreate(&mut handle) })?;
         let workspace = Mutex::new(CudaBuffer::new(device, WORKSPACE)?);
         let context = device.context.clone();
-        Ok(Some(Blas { context, handle: Raw(handle), workspace, chosen: Mutex::default() }))
+        Ok(Some(CublasLt { context, handle: DriverHandle(handle), workspace, chosen: Mutex::default() }))
     }
 
     pub(crate) fn version() -> usize {
@@ -70,14 +70,14 @@ impl Blas {
     }
 
     /// Prepares a product; none if cuBLASLt has nothing for it.
-    pub(crate) fn plan(&self, call: &Call) -> Result<Option<Plan>> {
+    pub(crate) fn plan(&self, call: &GemmKey) -> Result<Option<CublasLtPlan>> {
         self.context.enter()?;
-        let plan = Plan::new(call)?;
+        let plan = CublasLtPlan::new(call)?;
         let known = self.chosen.lock().unwrap_or_else(|e| e.into_inner()).get(call).copied();
         let choice = match known {
             Some(c) => c,
             None => {
-                let c = self.ask(call, &plan)?;
+                let c = self.query_heuristic(call, &plan)?;
                 let mut chosen = self.chosen.lock().unwrap_or_else(|e| e.into_inner());
                 if chosen.len() >= KEPT {
                     chosen.clear();
@@ -86,7 +86,7 @@ impl Blas {
                 c
             }
         };
-        Ok(choice.map(|choice| Plan { choice: Some(choice), ..plan }))
+        Ok(choice.map(|choice| CublasLtPlan { choice: Some(choice), ..plan }))
     }
 
     /// The workspace, which whoever gives products to the device's stream holds until all of their kernels are there.
@@ -95,7 +95,7 @@ impl Blas {
     }
 
     /// What the library thinks best.
-    fn ask(&self, call: &Call, plan: &Plan) -> Result<Option<Choice>> {
+    fn query_heuristic(&self, call: &GemmKey, plan: &CublasLtPlan) -> Result<Option<Choice>> {
         use lt::cublasLtMatmulPreferenceAttributes_t::*;
         let preference = Preference::new()?;
         preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
@@ -142,7 +142,7 @@ impl Blas {
     /// The addresses are those of matrices as the plan says.
     pub(crate) unsafe fn run(
         &self,
-        plan: &Plan,
+        plan: &CublasLtPlan,
         first: u64,
         second: u64,
         out: u64,
@@ -158,7 +158,7 @@ impl Blas {
     /// As for `run`.
     pub(crate) unsafe fn scaled(
         &self,
-        plan: &Plan,
+        plan: &CublasLtPlan,
         first: u64,
         second: u64,
         scales: Option<[u64; 2]>,
@@ -214,9 +214,9 @@ impl Blas {
     }
 }
 
-impl Drop for Blas {
+impl Drop for CublasLt {
     fn drop(&mut self) {
-        if self.context.entered() {
+        if self.context.enter_for_drop() {
             // SAFETY: created once; no call uses it any more.
             unsafe { lt::cublasLtDestroy(self.handle.0) };
         }
@@ -224,7 +224,7 @@ impl Drop for Blas {
 }
 
 /// A product that is ready to run.
-pub(crate) struct Plan {
+pub(crate) struct CublasLtPlan {
     desc: Desc,
     first: Layout,
     second: Layout,
@@ -235,8 +235,8 @@ pub(crate) struct Plan {
     label: String,
 }
 
-impl Plan {
-    fn new(call: &Call) -> Result<Plan> {
+impl CublasLtPlan {
+    fn new(call: &GemmKey) -> Result<CublasLtPlan> {
         use lt::cublasComputeType_t::*;
         let wide = call.dtype == DType::F64;
         let compute = if wide { CUBLAS_COMPUTE_64F } else { CUBLAS_COMPUTE_32F };
@@ -251,7 +251,7 @@ impl Plan {
         let (first, second) = (layout(&g.first, call.dtype)?, layout(&g.second, call.second)?);
         let out = layout(&g.out, call.out)?;
         let label = format!("{} to {}, {g:?}", call.dtype, call.out);
-        Ok(Plan { desc, first, second, out, choice: None, wide, label })
+        Ok(CublasLtPlan { desc, first, second, out, choice: None, wide, label })
     }
 }
 
@@ -268,14 +268,14 @@ fn data_type(d: DType) -> Result<lt::cudaDataType> {
     })
 }
 
-struct Desc(Raw<lt::cublasLtMatmulDesc_t>);
+struct Desc(DriverHandle<lt::cublasLtMatmulDesc_t>);
 
 impl Desc {
     fn new(compute: lt::cublasComputeType_t, scale: lt::cudaDataType) -> Result<Desc> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is good for one handle.
         check("cublasLtMatmulDescCreate", unsafe { lt::cublasLtMatmulDescCreate(&mut raw, compute, scale) })?;
-        Ok(Desc(Raw(raw)))
+        Ok(Desc(DriverHandle(raw)))
     }
 
     fn set<T>(&self, attribute: lt::cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {
@@ -293,7 +293,7 @@ impl Drop for Desc {
     }
 }
 
-struct Layout(Raw<lt::cublasLtMatrixLayout_t>);
+struct Layout(DriverHandle<lt::cublasLtMatrixLayout_t>);
 
 impl Layout {
     fn new(m: &Matrix, count: usize, dtype: lt::cudaDataType) -> Result<Layout> {
@@ -302,7 +302,7 @@ impl Layout {
         // SAFETY: the pointer is good for one handle.
         let status = unsafe { lt::cublasLtMatrixLayoutCreate(&mut raw, dtype, m.rows, m.cols, m.ld) };
         check(&format!("cublasLtMatrixLayoutCreate of {m:?}"), status)?;
-        let layout = Layout(Raw(raw));
+        let layout = Layout(DriverHandle(raw));
         if count != 1 {
             let matrices = i32::try_from(count)
                 .map_err(|_| Error::Backend(format!("a product of {count} matrices; at most 2³¹−1 are possible")))?;

@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::device;
-use super::execute::{Position, Run};
+use super::execute::{LoopPosition, ProgramRun};
 use compiler::program::BufferSlice;
 use compiler::{Error, Result};
 use cudarc::driver::sys as cu;
@@ -12,18 +12,18 @@ use ir::{DType, Rules, Type};
 
 /// A tensor as `outer` rows of `parts` equal pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pieces {
+struct AxisPieces {
     outer: usize,
     bytes: usize,
     parts: usize,
 }
 
-impl Pieces {
+impl AxisPieces {
     /// Of a tensor that is cut along `dim`.
-    fn of(ty: &Type, dim: usize, parts: usize) -> Pieces {
+    fn of(ty: &Type, dim: usize, parts: usize) -> AxisPieces {
         let outer = ty.shape[..dim].iter().product();
         let inner: usize = ty.shape[dim + 1..].iter().product();
-        Pieces { outer, bytes: ty.shape[dim] / parts * inner * ty.dtype.size(), parts }
+        AxisPieces { outer, bytes: ty.shape[dim] / parts * inner * ty.dtype.size(), parts }
     }
 
     /// Whether the parts lie one behind another.
@@ -106,18 +106,18 @@ impl Stream<'_> {
 pub(crate) struct CollectiveStep {
     from: Option<BufferSlice>,
     to: BufferSlice,
-    what: What,
+    what: DeviceCollective,
 }
 
 /// What a collective is on the device.
 #[derive(Clone, Debug, PartialEq)]
-enum What {
+enum DeviceCollective {
     /// The rank's number.
-    Number(i32),
+    AxisIndex(i32),
     /// The rank's part of what all have.
-    Part(Pieces, usize),
+    ShardSlice(AxisPieces, usize),
     /// A collective along the first axis, with operand and result of it put in order before and behind.
-    Others { op: Collective, ty: Type, before: Option<Pieces>, behind: Option<Pieces>, zeroed: Option<usize> },
+    Nccl { op: Collective, ty: Type, before: Option<AxisPieces>, behind: Option<AxisPieces>, zeroed: Option<usize> },
 }
 
 /// What NCCL computes with a dtype in; bools are bytes that are 0 or 1. None where it can't.
@@ -140,14 +140,14 @@ impl CollectiveStep {
         let wrong = |e: ir::InferError| Error::Internal(format!("{}: {e}", op.name()));
         let (n, to) = (op.ranks(), to.clone());
         let Some((from, ty)) = arg else {
-            return Ok(Some(CollectiveStep { from: None, to, what: What::Number(me as i32) }));
+            return Ok(Some(CollectiveStep { from: None, to, what: DeviceCollective::AxisIndex(me as i32) }));
         };
         let out = op.infer(std::slice::from_ref(ty)).map_err(wrong)?.remove(0);
         // Bytes that only travel need no arithmetic.
         let bytes = Type::new(DType::U8, &[ty.bytes()]);
         let with = |kind: Kind| Collective { kind, axes: op.axes.clone() };
-        let inside = |p: Pieces| (!p.dense()).then_some(p);
-        let others = |op: Collective, ty: Type, before: Option<Pieces>, behind: Option<Pieces>| What::Others {
+        let inside = |p: AxisPieces| (!p.dense()).then_some(p);
+        let others = |op: Collective, ty: Type, before: Option<AxisPieces>, behind: Option<AxisPieces>| DeviceCollective::Nccl {
             op,
             ty,
             before,
@@ -155,66 +155,66 @@ impl CollectiveStep {
             zeroed: None,
         };
         let what = match &op.kind {
-            Kind::Index => What::Number(me as i32),
-            Kind::Vary => What::Part(Pieces { outer: 1, bytes: ty.bytes(), parts: 1 }, 0),
-            Kind::Part { dim } => What::Part(Pieces::of(ty, *dim, n), me),
+            Kind::AxisIndex => DeviceCollective::AxisIndex(me as i32),
+            Kind::PVary => DeviceCollective::ShardSlice(AxisPieces { outer: 1, bytes: ty.bytes(), parts: 1 }, 0),
+            Kind::ShardSlice { dim } => DeviceCollective::ShardSlice(AxisPieces::of(ty, *dim, n), me),
             Kind::Sum | Kind::Max | Kind::Min => match computed(&op.kind, ty.dtype) {
                 Some(dtype) => others(op.clone(), Type::new(dtype, &[ty.numel()]), None, None),
                 None => return Ok(None),
             },
-            Kind::SumScatter { dim } => match computed(&op.kind, ty.dtype) {
+            Kind::ReduceScatter { dim } => match computed(&op.kind, ty.dtype) {
                 Some(dtype) => {
-                    let before = inside(Pieces::of(ty, *dim, n));
-                    others(with(Kind::SumScatter { dim: 0 }), Type::new(dtype, &[ty.numel()]), before, None)
+                    let before = inside(AxisPieces::of(ty, *dim, n));
+                    others(with(Kind::ReduceScatter { dim: 0 }), Type::new(dtype, &[ty.numel()]), before, None)
                 }
                 None => return Ok(None),
             },
-            Kind::Gather { dim, same, turn } => {
-                let behind = inside(Pieces::of(&out, *dim, n));
-                others(with(Kind::Gather { dim: 0, same: *same, turn: *turn }), bytes, None, behind)
+            Kind::AllGather { dim, same, turn } => {
+                let behind = inside(AxisPieces::of(&out, *dim, n));
+                others(with(Kind::AllGather { dim: 0, same: *same, turn: *turn }), bytes, None, behind)
             }
             Kind::AllToAll { split, join } => {
-                let (before, behind) = (inside(Pieces::of(ty, *split, n)), inside(Pieces::of(&out, *join, n)));
+                let (before, behind) = (inside(AxisPieces::of(ty, *split, n)), inside(AxisPieces::of(&out, *join, n)));
                 others(with(Kind::AllToAll { split: 0, join: 0 }), bytes, before, behind)
             }
             Kind::Permute { pairs } => {
                 let zeroed = (!pairs.iter().any(|(_, to)| *to == me)).then(|| ty.bytes());
-                What::Others { op: op.clone(), ty: bytes, before: None, behind: None, zeroed }
+                DeviceCollective::Nccl { op: op.clone(), ty: bytes, before: None, behind: None, zeroed }
             }
         };
         Ok(Some(CollectiveStep { from: Some(from.clone()), to, what }))
     }
 
     /// Whether other ranks take part.
-    pub(crate) fn needs_others(&self) -> bool {
-        matches!(self.what, What::Others { .. })
+    pub(crate) fn communicates(&self) -> bool {
+        matches!(self.what, DeviceCollective::Nccl { .. })
     }
 
     /// Bytes of scratch: operand and result in another order.
     pub(crate) fn scratch(&self) -> usize {
         match &self.what {
-            What::Others { before, behind, .. } => before.iter().chain(behind).map(|p| room(p)).sum(),
+            DeviceCollective::Nccl { before, behind, .. } => before.iter().chain(behind).map(|p| scratch_for(p)).sum(),
             _ => 0,
         }
     }
 
     /// Gives it to the stream of a run.
-    pub(crate) fn run(&self, run: &Run<'_>, at: &Position) -> Result<()> {
+    pub(crate) fn run(&self, run: &ProgramRun<'_>, at: &LoopPosition) -> Result<()> {
         let inner = &run.loaded.inner;
         let stream = Stream { context: &inner.device.context, raw: run.stream };
         let to = run.address(&self.to, at);
         let from = self.from.as_ref().map_or(0, |p| run.address(p, at));
         match &self.what {
-            What::Number(n) => stream.number(to, *n),
-            What::Part(pieces, me) => pieces.copy(&stream, from, *me, to, false),
-            What::Others { op, ty, before, behind, zeroed } => {
-                let Some(talk) = &inner.talk else {
+            DeviceCollective::AxisIndex(n) => stream.number(to, *n),
+            DeviceCollective::ShardSlice(pieces, me) => pieces.copy(&stream, from, *me, to, false),
+            DeviceCollective::Nccl { op, ty, before, behind, zeroed } => {
+                let Some(talk) = &inner.communicator else {
                     return Err(Error::Internal("a collective without anyone to talk to".into()));
                 };
                 let mut scratch = run.scratch;
-                let mut take = |p: &Pieces| {
+                let mut take = |p: &AxisPieces| {
                     let own = scratch;
-                    scratch += room(p) as u64;
+                    scratch += scratch_for(p) as u64;
                     own
                 };
                 let operand = match before {
@@ -231,7 +231,7 @@ impl CollectiveStep {
                 }
                 if ty.bytes() > 0 {
                     // SAFETY: the planner keeps operand and result for the step, and what comes later comes later in the stream.
-                    unsafe { talk.put(op, ty, operand, result, stream.raw.cast())? };
+                    unsafe { talk.enqueue(op, ty, operand, result, stream.raw.cast())? };
                 }
                 match behind {
                     Some(pieces) => pieces.all(&stream, to, result, true),
@@ -243,7 +243,7 @@ impl CollectiveStep {
 }
 
 /// Scratch for a tensor in another order.
-fn room(p: &Pieces) -> usize {
+fn scratch_for(p: &AxisPieces) -> usize {
     p.total().next_multiple_of(super::size_classes::ALIGN)
 }
 
@@ -253,7 +253,7 @@ mod tests {
     use compiler::program::BufferId;
 
     /// Pieces as bytes of the host: what the copies of a stream do.
-    fn moved(p: &Pieces, whole: &[u8]) -> Vec<u8> {
+    fn moved(p: &AxisPieces, whole: &[u8]) -> Vec<u8> {
         let mut dense = vec![0; whole.len()];
         for i in 0..p.parts {
             for o in 0..p.outer {
@@ -268,11 +268,11 @@ mod tests {
     fn parts_of_a_tensor_are_put_one_behind_another() {
         let ty = Type::new(DType::U8, &[2, 4, 3]);
         let whole: Vec<u8> = (0..24).collect();
-        let cut = Pieces::of(&ty, 1, 2);
-        assert_eq!(cut, Pieces { outer: 2, bytes: 6, parts: 2 });
+        let cut = AxisPieces::of(&ty, 1, 2);
+        assert_eq!(cut, AxisPieces { outer: 2, bytes: 6, parts: 2 });
         assert_eq!(moved(&cut, &whole)[..12], [0, 1, 2, 3, 4, 5, 12, 13, 14, 15, 16, 17]);
-        assert!(Pieces::of(&ty, 0, 2).dense() && !cut.dense());
-        assert!(Pieces::of(&Type::new(DType::F32, &[1, 4]), 1, 2).dense(), "nothing lies before the axis");
+        assert!(AxisPieces::of(&ty, 0, 2).dense() && !cut.dense());
+        assert!(AxisPieces::of(&Type::new(DType::F32, &[1, 4]), 1, 2).dense(), "nothing lies before the axis");
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
             CollectiveStep::of(&op, Some((&place, &ty)), &place, 1).unwrap().map(|t| t.what)
         };
         let inside = |kind: Kind, dtype: DType, shape: &[usize]| match of(kind, dtype, shape) {
-            Some(What::Others { op, ty, before, behind, zeroed }) => {
+            Some(DeviceCollective::Nccl { op, ty, before, behind, zeroed }) => {
                 (op.kind, ty, before.is_some(), behind.is_some(), zeroed)
             }
             other => panic!("{other:?}"),
@@ -293,20 +293,20 @@ mod tests {
         assert_eq!(inside(Kind::Sum, DType::F32, &[2, 3]), (Kind::Sum, flat(DType::F32, 6), false, false, None));
         assert_eq!(inside(Kind::Max, DType::Bool, &[5]), (Kind::Max, flat(DType::U8, 5), false, false, None));
         assert_eq!(of(Kind::Sum, DType::I16, &[5]), None, "the host sums what NCCL can't");
-        assert_eq!(of(Kind::SumScatter { dim: 0 }, DType::F8E4M3, &[4]), None);
-        let scatter = inside(Kind::SumScatter { dim: 1 }, DType::BF16, &[3, 4]);
-        assert_eq!(scatter, (Kind::SumScatter { dim: 0 }, flat(DType::BF16, 12), true, false, None));
-        let gather = inside(Kind::Gather { dim: 1, same: true, turn: 3 }, DType::F8E5M2, &[3, 4]);
-        assert_eq!(gather, (Kind::Gather { dim: 0, same: true, turn: 3 }, flat(DType::U8, 12), false, true, None));
+        assert_eq!(of(Kind::ReduceScatter { dim: 0 }, DType::F8E4M3, &[4]), None);
+        let scatter = inside(Kind::ReduceScatter { dim: 1 }, DType::BF16, &[3, 4]);
+        assert_eq!(scatter, (Kind::ReduceScatter { dim: 0 }, flat(DType::BF16, 12), true, false, None));
+        let gather = inside(Kind::AllGather { dim: 1, same: true, turn: 3 }, DType::F8E5M2, &[3, 4]);
+        assert_eq!(gather, (Kind::AllGather { dim: 0, same: true, turn: 3 }, flat(DType::U8, 12), false, true, None));
         let all = inside(Kind::AllToAll { split: 1, join: 2 }, DType::I16, &[3, 4, 5]);
         assert_eq!(all, (Kind::AllToAll { split: 0, join: 0 }, flat(DType::U8, 120), true, true, None));
         let sent = inside(Kind::Permute { pairs: vec![(1, 0)] }, DType::F64, &[3]);
         assert_eq!(sent.4, Some(24), "nothing comes to rank 1");
         assert_eq!(
-            of(Kind::Part { dim: 1 }, DType::F32, &[2, 4]),
-            Some(What::Part(Pieces { outer: 2, bytes: 8, parts: 2 }, 1))
+            of(Kind::ShardSlice { dim: 1 }, DType::F32, &[2, 4]),
+            Some(DeviceCollective::ShardSlice(AxisPieces { outer: 2, bytes: 8, parts: 2 }, 1))
         );
-        let index = CollectiveStep::of(&Collective::new(Kind::Index, &axes), None, &place, 1).unwrap().unwrap();
-        assert!(!index.needs_others() && index.scratch() == 0);
+        let index = CollectiveStep::of(&Collective::new(Kind::AxisIndex, &axes), None, &place, 1).unwrap().unwrap();
+        assert!(!index.communicates() && index.scratch() == 0);
     }
 }

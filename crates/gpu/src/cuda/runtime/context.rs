@@ -23,29 +23,29 @@ pub(crate) struct Context {
     pub(crate) capability: (i32, i32),
     pub(crate) memory: usize,
     device: cu::CUdevice,
-    kind: Kind,
-    raw: Raw<cu::CUcontext>,
+    kind: ContextKind,
+    raw: DriverHandle<cu::CUcontext>,
     lost: OnceLock<Error>,
     /// A lost context that was destroyed to make room for the next one.
-    gone: AtomicBool,
+    destroyed: AtomicBool,
 }
 
 /// Whose context it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ContextKind {
     /// The device's primary one, which other libraries of the process use too.
     Primary,
     /// One of our own: `TENSORLOOM_CUDA_CONTEXT=own`.
-    Own,
+    Private,
 }
 
 /// A handle of the driver's. The driver may be called from any thread.
 #[derive(Clone, Copy)]
-pub(crate) struct Raw<T>(pub(crate) T);
+pub(crate) struct DriverHandle<T>(pub(crate) T);
 // SAFETY: handles are names that the driver looks up; it locks what it must.
-unsafe impl<T> Send for Raw<T> {}
+unsafe impl<T> Send for DriverHandle<T> {}
 // SAFETY: as above.
-unsafe impl<T> Sync for Raw<T> {}
+unsafe impl<T> Sync for DriverHandle<T> {}
 
 /// Contexts by device: all who open a device share one, until it is lost.
 static OPEN: Mutex<BTreeMap<usize, Weak<Context>>> = Mutex::new(BTreeMap::new());
@@ -97,13 +97,13 @@ impl Context {
         // SAFETY: the pointer is good for one size.
         plain("cuDeviceTotalMem", unsafe { cu::cuDeviceTotalMem_v2(&mut memory, device) })?;
         if let Some(lost) = lost {
-            lost.clear_away();
+            lost.destroy_lost_context();
         }
         let own = std::env::var("TENSORLOOM_CUDA_CONTEXT").is_ok_and(|v| v == "own");
-        let kind = if own { Kind::Own } else { Kind::Primary };
+        let kind = if own { ContextKind::Private } else { ContextKind::Primary };
         let raw = match kind {
-            Kind::Primary => retain(device, ordinal)?,
-            Kind::Own => create(device, ordinal)?,
+            ContextKind::Primary => retain(device, ordinal)?,
+            ContextKind::Private => create(device, ordinal)?,
         };
         Ok(Context {
             ordinal,
@@ -114,21 +114,21 @@ impl Context {
             kind,
             raw,
             lost: OnceLock::new(),
-            gone: AtomicBool::new(false),
+            destroyed: AtomicBool::new(false),
         })
     }
 
     /// Destroys what is left of a lost context, memory included. Whoever still holds it only ever gets its error.
-    fn clear_away(&self) {
-        if self.gone.swap(true, Ordering::SeqCst) {
+    fn destroy_lost_context(&self) {
+        if self.destroyed.swap(true, Ordering::SeqCst) {
             return;
         }
         // The context's own error may be what these calls give: what counts is whether the next context works.
         // SAFETY: nobody touches a lost context.
         unsafe {
             match self.kind {
-                Kind::Primary => cu::cuDevicePrimaryCtxReset_v2(self.device),
-                Kind::Own => cu::cuCtxDestroy_v2(self.raw.0),
+                ContextKind::Primary => cu::cuDevicePrimaryCtxReset_v2(self.device),
+                ContextKind::Private => cu::cuCtxDestroy_v2(self.raw.0),
             };
         }
     }
@@ -144,7 +144,7 @@ impl Context {
     }
 
     /// Like [`Context::enter`], for those who give things back: whether there is anything to give back to.
-    pub(crate) fn entered(&self) -> bool {
+    pub(crate) fn enter_for_drop(&self) -> bool {
         self.enter().is_ok()
     }
 
@@ -156,7 +156,7 @@ impl Context {
         if let Some(e) = self.lost.get() {
             return Err(e.clone());
         }
-        if !ruins(code) {
+        if !is_fatal(code) {
             return Err(Error::Backend(format!("cuda:{}: {}: {}", self.ordinal, what(), describe(code))));
         }
         let error = Error::Backend(format!(
@@ -173,12 +173,12 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         match self.kind {
-            Kind::Primary => {
+            ContextKind::Primary => {
                 // SAFETY: retained once, when it was made.
                 unsafe { cu::cuDevicePrimaryCtxRelease_v2(self.device) };
             }
-            Kind::Own => {
-                if !self.gone.load(Ordering::SeqCst) {
+            ContextKind::Private => {
+                if !self.destroyed.load(Ordering::SeqCst) {
                     // SAFETY: created once, destroyed once, and nobody uses it any more.
                     unsafe { cu::cuCtxDestroy_v2(self.raw.0) };
                 }
@@ -188,7 +188,7 @@ impl Drop for Context {
 }
 
 /// Retains the primary context; one that was ruined by others is cleared away first.
-fn retain(device: cu::CUdevice, ordinal: usize) -> Result<Raw<cu::CUcontext>> {
+fn retain(device: cu::CUdevice, ordinal: usize) -> Result<DriverHandle<cu::CUcontext>> {
     let once = || {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is good for one handle; released when the context is dropped.
@@ -206,7 +206,7 @@ fn retain(device: cu::CUdevice, ordinal: usize) -> Result<Raw<cu::CUcontext>> {
     };
     let (raw, mut code) = once();
     let mut found = raw;
-    if ruins(code) {
+    if is_fatal(code) {
         // SAFETY: nothing can be done with a context in this state.
         unsafe {
             cu::cuDevicePrimaryCtxReset_v2(device);
@@ -215,7 +215,7 @@ fn retain(device: cu::CUdevice, ordinal: usize) -> Result<Raw<cu::CUcontext>> {
         (found, code) = once();
     }
     match code {
-        Code::CUDA_SUCCESS => Ok(Raw(found)),
+        Code::CUDA_SUCCESS => Ok(DriverHandle(found)),
         Code::CUDA_ERROR_OUT_OF_MEMORY => Err(Error::OutOfMemory {
             bytes: 0,
             hint: "; other programs leave no room on the GPU for as much as a context: `nvidia-smi` lists them",
@@ -225,7 +225,7 @@ fn retain(device: cu::CUdevice, ordinal: usize) -> Result<Raw<cu::CUcontext>> {
 }
 
 /// A new context.
-fn create(device: cu::CUdevice, ordinal: usize) -> Result<Raw<cu::CUcontext>> {
+fn create(device: cu::CUdevice, ordinal: usize) -> Result<DriverHandle<cu::CUcontext>> {
     type Create = unsafe extern "C" fn(*mut cu::CUcontext, std::ffi::c_uint, cu::CUdevice) -> Code;
     // SAFETY: the signature is the driver's; this name is in every version, the bindings' newer one is not.
     let create = unsafe { cu::culib().get::<Create>(b"cuCtxCreate_v2\0") };
@@ -233,7 +233,7 @@ fn create(device: cu::CUdevice, ordinal: usize) -> Result<Raw<cu::CUcontext>> {
     let mut raw = std::ptr::null_mut();
     // SAFETY: the pointer is good for one handle.
     match unsafe { create(&mut raw, 0, device) } {
-        Code::CUDA_SUCCESS => Ok(Raw(raw)),
+        Code::CUDA_SUCCESS => Ok(DriverHandle(raw)),
         code => Err(Error::Backend(format!("cuda:{ordinal}: cuCtxCreate: {}", describe(code)))),
     }
 }
@@ -246,7 +246,7 @@ fn plain(call: &str, code: Code) -> Result<()> {
 }
 
 /// Whether nothing more can be done with a context after this.
-fn ruins(code: Code) -> bool {
+fn is_fatal(code: Code) -> bool {
     use cu::cudaError_enum::*;
     matches!(
         code,

@@ -15,21 +15,21 @@ const MOST: u64 = 256 << 20;
 const MAGIC: &[u8; 16] = b"tensorloom cuda1";
 
 /// The folder.
-pub(crate) struct Cubins {
+pub(crate) struct CubinCache {
     /// None: nothing is kept.
     folder: Option<PathBuf>,
     /// What every entry depends on: architecture, compiler, options.
-    world: String,
+    environment: String,
 }
 
-impl Cubins {
-    pub(crate) fn new(folder: Option<PathBuf>, world: String) -> Cubins {
+impl CubinCache {
+    pub(crate) fn new(folder: Option<PathBuf>, world: String) -> CubinCache {
         let usable = |f: &PathBuf| fs::create_dir_all(f).is_ok();
         let folder = folder.filter(usable);
         if let Some(f) = &folder {
-            bound(f, MOST);
+            evict_oldest(f, MOST);
         }
-        Cubins { folder, world }
+        CubinCache { folder, environment: world }
     }
 
     /// The user's folder for such things: `TENSORLOOM_CACHE`, else `XDG_CACHE_HOME`, else `~/.cache`. An empty
@@ -57,7 +57,7 @@ impl Cubins {
     }
 
     /// Keeps a cubin and where its kernels (texts and names) are. What can't be written is not kept.
-    pub(crate) fn keep(&self, source: &str, cubin: &[u8], kernels: &[(&str, &str)]) -> String {
+    pub(crate) fn store(&self, source: &str, cubin: &[u8], kernels: &[(&str, &str)]) -> String {
         let name = self.key("source", source);
         if self.write(&name, "cubin", cubin) {
             for (text, entry) in kernels {
@@ -68,8 +68,8 @@ impl Cubins {
     }
 
     fn key(&self, kind: &str, text: &str) -> String {
-        let mut all = Vec::with_capacity(text.len() + self.world.len() + 16);
-        for part in [kind, &self.world, text] {
+        let mut all = Vec::with_capacity(text.len() + self.environment.len() + 16);
+        for part in [kind, &self.environment, text] {
             all.extend_from_slice(part.as_bytes());
             all.push(0);
         }
@@ -83,14 +83,14 @@ impl Cubins {
         if u64::from_le_bytes(*sum) != fnv(rest, 1) {
             return None;
         }
-        let rest = section(rest, self.world.as_bytes())?;
+        let rest = section(rest, self.environment.as_bytes())?;
         section(rest, text.as_bytes()).map(<[u8]>::to_vec)
     }
 
     fn write(&self, name: &str, text: &str, bytes: &[u8]) -> bool {
         let Some(folder) = &self.folder else { return false };
-        let mut rest = Vec::with_capacity(bytes.len() + text.len() + self.world.len() + 16);
-        for part in [self.world.as_bytes(), text.as_bytes()] {
+        let mut rest = Vec::with_capacity(bytes.len() + text.len() + self.environment.len() + 16);
+        for part in [self.environment.as_bytes(), text.as_bytes()] {
             rest.extend_from_slice(&(part.len() as u64).to_le_bytes());
             rest.extend_from_slice(part);
         }
@@ -98,13 +98,13 @@ impl Cubins {
         let mut all = MAGIC.to_vec();
         all.extend_from_slice(&fnv(&rest, 1).to_le_bytes());
         all.extend_from_slice(&rest);
-        moved_into(folder, name, &all)
+        write_atomically(folder, name, &all)
     }
 }
 
 /// Takes the oldest files away until those that stay are half of what is allowed, if they were more. Whoever opens the folder does
 /// this, so it may grow beyond while a process runs.
-fn bound(folder: &Path, most: u64) {
+fn evict_oldest(folder: &Path, most: u64) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let ours = |p: &Path| p.extension().is_some_and(|e| e == "source" || e == "kernel" || e == "part");
     let mut files: Vec<(std::time::SystemTime, u64, PathBuf)> = entries
@@ -136,7 +136,7 @@ fn section<'a>(bytes: &'a [u8], want: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// Writes a file so that nobody ever sees a part of it.
-fn moved_into(folder: &Path, name: &str, bytes: &[u8]) -> bool {
+fn write_atomically(folder: &Path, name: &str, bytes: &[u8]) -> bool {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let unique = format!(".{}.{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let part = folder.join(format!("{name}{unique}"));
@@ -173,13 +173,13 @@ mod tests {
     #[test]
     fn kernels_are_found_again_in_their_cubin_and_not_in_another_world() {
         let folder = temporary("again");
-        let here = Cubins::new(Some(folder.clone()), "sm_90a 13.0".into());
+        let here = CubinCache::new(Some(folder.clone()), "sm_90a 13.0".into());
         assert_eq!(here.kernel("a"), None);
-        let name = here.keep("prelude a b", b"code", &[("a", "k0"), ("b", "k1")]);
+        let name = here.store("prelude a b", b"code", &[("a", "k0"), ("b", "k1")]);
         assert_eq!(here.kernel("a"), Some((name.clone(), "k0".into())));
         assert_eq!(here.kernel("b"), Some((name.clone(), "k1".into())));
         assert_eq!(here.cubin(&name).as_deref(), Some(&b"code"[..]));
-        let other = Cubins::new(Some(folder.clone()), "sm_90a 13.1".into());
+        let other = CubinCache::new(Some(folder.clone()), "sm_90a 13.1".into());
         assert_eq!((other.kernel("a"), other.cubin(&name)), (None, None));
         let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|f| f.unwrap().file_name()).collect();
         assert_eq!(left.len(), 3, "no parts are left behind: {left:?}");
@@ -189,8 +189,8 @@ mod tests {
     #[test]
     fn damaged_files_are_misses() {
         let folder = temporary("damaged");
-        let cubins = Cubins::new(Some(folder.clone()), "w".into());
-        let name = cubins.keep("source", &[7; 1000], &[("text", "k")]);
+        let cubins = CubinCache::new(Some(folder.clone()), "w".into());
+        let name = cubins.store("source", &[7; 1000], &[("text", "k")]);
         let file = folder.join(&name);
         let whole = fs::read(&file).unwrap();
         for cut in [0, 1, 15, 16, 20, 24, 40, whole.len() - 1] {
@@ -211,10 +211,10 @@ mod tests {
     #[test]
     fn a_folder_that_grows_too_large_loses_its_oldest() {
         let folder = temporary("bound");
-        let cubins = Cubins::new(Some(folder.clone()), "w".into());
+        let cubins = CubinCache::new(Some(folder.clone()), "w".into());
         let names: Vec<String> = (0..8)
             .map(|i| {
-                let name = cubins.keep(&format!("source {i}"), &[i; 1000], &[]);
+                let name = cubins.store(&format!("source {i}"), &[i; 1000], &[]);
                 let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000 + i as u64);
                 let file = fs::File::options().write(true).open(folder.join(&name)).unwrap();
                 file.set_modified(old).unwrap();
@@ -222,9 +222,9 @@ mod tests {
             })
             .collect();
         fs::write(folder.join("not ours"), [0; 100_000]).unwrap();
-        bound(&folder, 100_000);
+        evict_oldest(&folder, 100_000);
         assert!(names.iter().all(|n| cubins.cubin(n).is_some()), "there was room for all");
-        bound(&folder, 8000);
+        evict_oldest(&folder, 8000);
         let left: Vec<bool> = names.iter().map(|n| cubins.cubin(n).is_some()).collect();
         assert_eq!(left, [false, false, false, false, false, true, true, true]);
         assert!(folder.join("not ours").exists());
@@ -235,8 +235,8 @@ mod tests {
     fn a_folder_that_cannot_be_made_keeps_nothing() {
         let file = temporary("file");
         fs::write(&file, b"").unwrap();
-        let cubins = Cubins::new(Some(file.join("below")), "w".into());
-        let name = cubins.keep("s", b"c", &[("t", "k")]);
+        let cubins = CubinCache::new(Some(file.join("below")), "w".into());
+        let name = cubins.store("s", b"c", &[("t", "k")]);
         assert_eq!((cubins.cubin(&name), cubins.kernel("t")), (None, None));
         fs::remove_file(file).unwrap();
     }

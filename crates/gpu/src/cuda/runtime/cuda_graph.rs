@@ -3,8 +3,8 @@
 //! A recording is what was given to a stream, addresses included. It is good for runs with the same addresses: those of training,
 //! where each step's results take the place of the last one's.
 
-use super::context::{Context, Raw};
-use super::load::Loaded;
+use super::context::{Context, DriverHandle};
+use super::load::LoadedProgram;
 use compiler::Result;
 use cudarc::driver::sys as cu;
 use std::collections::VecDeque;
@@ -26,66 +26,66 @@ pub(crate) struct CudaGraphCache {
 #[derive(Clone)]
 enum State {
     Seen,
-    Recorded(Arc<Graph>),
+    Recorded(Arc<CudaGraph>),
     /// It could not be recorded.
-    Never,
+    Uncapturable,
 }
 
 /// What to do with a run.
-pub(crate) enum Todo {
+pub(crate) enum CaptureDecision {
     /// Give its steps to the stream.
     Launch,
     /// Record it, then replay that.
     Record,
-    Replay(Arc<Graph>),
+    Replay(Arc<CudaGraph>),
 }
 
 impl CudaGraphCache {
     /// What to do with a run over these addresses.
-    pub(crate) fn next(&mut self, key: &[u64]) -> Todo {
+    pub(crate) fn next(&mut self, key: &[u64]) -> CaptureDecision {
         let Some(i) = self.known.iter().position(|(k, _)| k == key) else {
             self.known.push_front((key.to_vec(), State::Seen));
             self.known.truncate(KEPT);
-            return Todo::Launch;
+            return CaptureDecision::Launch;
         };
-        let Some(entry) = self.known.remove(i) else { return Todo::Launch };
+        let Some(entry) = self.known.remove(i) else { return CaptureDecision::Launch };
         let todo = match &entry.1 {
-            State::Seen => Todo::Record,
-            State::Recorded(g) => Todo::Replay(g.clone()),
-            State::Never => Todo::Launch,
+            State::Seen => CaptureDecision::Record,
+            State::Recorded(g) => CaptureDecision::Replay(g.clone()),
+            State::Uncapturable => CaptureDecision::Launch,
         };
         self.known.push_front(entry);
         todo
     }
 
     /// What came of recording a run over these addresses.
-    pub(crate) fn put(&mut self, key: &[u64], graph: Option<Arc<Graph>>) {
+    pub(crate) fn put(&mut self, key: &[u64], graph: Option<Arc<CudaGraph>>) {
         if let Some(entry) = self.known.iter_mut().find(|(k, _)| k == key) {
-            entry.1 = graph.map_or(State::Never, State::Recorded);
+            entry.1 = graph.map_or(State::Uncapturable, State::Recorded);
         }
     }
 }
 
-impl Loaded {
+impl LoadedProgram {
     /// Whether recordings are worth while, and possible.
-    pub(crate) fn records(&self) -> bool {
-        self.inner.records && self.launches.is_some_and(|n| (LEAST..=MOST).contains(&n))
+    pub(crate) fn should_capture(&self) -> bool {
+        self.inner.capture_graphs && self.launches.is_some_and(|n| (LEAST..=MOST).contains(&n))
     }
 }
 
 /// A recording that can be replayed.
-pub(crate) struct Graph {
+pub(crate) struct CudaGraph {
     context: Arc<Context>,
-    raw: Raw<cu::CUgraphExec>,
+    raw: DriverHandle<cu::CUgraphExec>,
 }
 
-impl Graph {
+impl CudaGraph {
     /// Records what `work` gives to the stream.
-    pub(crate) fn record(
+    pub(crate) fn capture(
         context: &Arc<Context>,
         stream: cu::CUstream,
         work: impl FnOnce() -> Result<()>,
-    ) -> Result<Graph> {
+    ) -> Result<CudaGraph> {
         let mode = cu::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is ours and empty.
         let code = unsafe { cu::cuStreamBeginCapture_v2(stream, mode) };
@@ -100,7 +100,7 @@ impl Graph {
             // SAFETY: the graph was just made.
             let code = unsafe { cu::cuGraphInstantiateWithFlags(&mut raw, graph, 0) };
             context.check(code, || "cuGraphInstantiate".into())?;
-            Ok(Graph { context: context.clone(), raw: Raw(raw) })
+            Ok(CudaGraph { context: context.clone(), raw: DriverHandle(raw) })
         });
         if !graph.is_null() {
             // SAFETY: made above; what was instantiated does not need it.
@@ -116,9 +116,9 @@ impl Graph {
     }
 }
 
-impl Drop for Graph {
+impl Drop for CudaGraph {
     fn drop(&mut self) {
-        if self.context.entered() {
+        if self.context.enter_for_drop() {
             // SAFETY: made once; the driver keeps what still runs until it is done.
             unsafe { cu::cuGraphExecDestroy(self.raw.0) };
         }
@@ -129,11 +129,11 @@ impl Drop for Graph {
 mod tests {
     use super::*;
 
-    fn what(t: Todo) -> &'static str {
+    fn what(t: CaptureDecision) -> &'static str {
         match t {
-            Todo::Launch => "launch",
-            Todo::Record => "record",
-            Todo::Replay(_) => "replay",
+            CaptureDecision::Launch => "launch",
+            CaptureDecision::Record => "record",
+            CaptureDecision::Replay(_) => "replay",
         }
     }
 

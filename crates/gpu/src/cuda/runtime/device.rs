@@ -1,9 +1,9 @@
 //! One device as its users share it: the queue, the pools, the staging memory.
 
-use super::context::{Context, Raw};
-use super::event::{Event, Waiting};
-use super::pool::{Block, Pool, Source};
-use super::staging_ring::Ring;
+use super::context::{Context, DriverHandle};
+use super::event::{Event, EventWaiter};
+use super::pool::{Block, Pool, MemorySource};
+use super::staging_ring::StagingRing;
 use compiler::{Error, Result};
 use cudarc::driver::sys as cu;
 use cudarc::driver::sys::CUresult as Code;
@@ -20,21 +20,21 @@ const PIECE: usize = 8 << 20;
 pub(crate) struct Device {
     pub(crate) context: Arc<Context>,
     /// The queue.
-    pub(crate) stream: Raw<cu::CUstream>,
+    pub(crate) stream: DriverHandle<cu::CUstream>,
     /// Where graphs are recorded; nothing runs on it.
-    pub(crate) recorder: Mutex<Raw<cu::CUstream>>,
+    pub(crate) recorder: Mutex<DriverHandle<cu::CUstream>>,
     memory: Pool,
     /// Pinned memory of the host that the device copies results to.
     pinned: Pool,
     staging: Mutex<Staging>,
-    pub(super) events: Mutex<Vec<Raw<cu::CUevent>>>,
-    pub(super) waiting: Waiting,
+    pub(super) events: Mutex<Vec<DriverHandle<cu::CUevent>>>,
+    pub(super) waiting: EventWaiter,
 }
 
 #[derive(Default)]
 struct Staging {
     /// Pinned memory, made when it is first needed.
-    ring: Option<(*mut u8, Ring<Event>)>,
+    ring: Option<(*mut u8, StagingRing<Event>)>,
 }
 
 // SAFETY: the ring's memory is touched under its lock alone.
@@ -48,7 +48,7 @@ impl Device {
             let mut raw = std::ptr::null_mut();
             // SAFETY: the pointer is good for one handle.
             let code = unsafe { cu::cuStreamCreate(&mut raw, cu::CUstream_flags::CU_STREAM_NON_BLOCKING as u32) };
-            context.check(code, || "cuStreamCreate".into()).map(|()| Raw(raw))
+            context.check(code, || "cuStreamCreate".into()).map(|()| DriverHandle(raw))
         };
         let (own, recorder) = (stream()?, stream()?);
         Ok(Arc::new(Device {
@@ -62,29 +62,29 @@ impl Device {
             pinned: Pool::new("; the driver gives no more pinned memory of the host"),
             staging: Mutex::default(),
             events: Mutex::default(),
-            waiting: Waiting::default(),
+            waiting: EventWaiter::default(),
         }))
     }
 
     /// Memory of the device.
-    pub(crate) fn take(&self, bytes: usize) -> Result<Block> {
+    pub(crate) fn alloc(&self, bytes: usize) -> Result<Block> {
         self.context.enter()?;
-        self.memory.take(bytes, &OnDevice(self))
+        self.memory.take(bytes, &DeviceMemorySource(self))
     }
 
     /// Gives memory back; work that uses it may still be under way.
-    pub(crate) fn give(&self, block: Block) {
+    pub(crate) fn free(&self, block: Block) {
         self.memory.give(block);
     }
 
-    pub(crate) fn usage(&self) -> super::Usage {
+    pub(crate) fn usage(&self) -> super::MemoryStats {
         self.memory.usage()
     }
 
     /// Gives memory that nobody uses back to the driver.
-    pub(crate) fn release(&self) -> Result<usize> {
+    pub(crate) fn empty_cache(&self) -> Result<usize> {
         self.context.enter()?;
-        self.memory.release(&OnDevice(self))
+        self.memory.release(&DeviceMemorySource(self))
     }
 
     /// Waits for everything that was given to the device.
@@ -110,7 +110,7 @@ impl Device {
             let memory = self
                 .pinned_memory(RING)?
                 .ok_or(Error::OutOfMemory { bytes: RING, hint: "; the driver gives no pinned memory of the host" })?;
-            guard.ring = Some((memory as *mut u8, Ring::new(RING)));
+            guard.ring = Some((memory as *mut u8, StagingRing::new(RING)));
         }
         let Some((memory, ring)) = &mut guard.ring else {
             return Err(Error::Internal("staging memory that was just made".into()));
@@ -121,7 +121,7 @@ impl Device {
                 ring.pop();
             }
             let start = loop {
-                if let Some(start) = ring.fit(piece.len()) {
+                if let Some(start) = ring.find_space(piece.len()) {
                     break start;
                 }
                 if let Some(oldest) = ring.oldest() {
@@ -138,7 +138,7 @@ impl Device {
             // SAFETY: the caller has memory of so many bytes at this address; the part stays untouched until the event.
             let code = unsafe { cu::cuMemcpyHtoDAsync_v2(at, staged.cast::<c_void>(), piece.len(), self.stream.0) };
             self.context.check(code, || format!("cuMemcpyHtoDAsync of {} bytes", piece.len()))?;
-            ring.put(start, piece.len(), Event::record(self)?);
+            ring.reserve(start, piece.len(), Event::record(self)?);
             at += piece.len() as u64;
         }
         Ok(())
@@ -146,7 +146,7 @@ impl Device {
 
     /// Copies to the host; waits for it.
     pub(crate) fn read(self: &Arc<Device>, from: u64, to: &mut [u8]) -> Result<()> {
-        let mut under_way: VecDeque<(Arrival, &mut [u8])> = VecDeque::new();
+        let mut under_way: VecDeque<(Readback, &mut [u8])> = VecDeque::new();
         let mut at = from;
         for piece in to.chunks_mut(PIECE) {
             if under_way.len() == 2
@@ -155,17 +155,17 @@ impl Device {
                 arrival.into_slice(to)?;
             }
             let bytes = piece.len();
-            under_way.push_back((self.arrive(at, bytes)?, piece));
+            under_way.push_back((self.start_readback(at, bytes)?, piece));
             at += bytes as u64;
         }
         under_way.into_iter().try_for_each(|(arrival, to)| arrival.into_slice(to))
     }
 
     /// Begins a copy to pinned memory of the host.
-    pub(crate) fn arrive(self: &Arc<Device>, from: u64, bytes: usize) -> Result<Arrival> {
+    pub(crate) fn start_readback(self: &Arc<Device>, from: u64, bytes: usize) -> Result<Readback> {
         self.context.enter()?;
-        let block = self.pinned.take(bytes, &OnHost(self))?;
-        let arrival = |event| Arrival { device: self.clone(), block, bytes, event: Arc::new(event) };
+        let block = self.pinned.take(bytes, &PinnedMemorySource(self))?;
+        let arrival = |event| Readback { device: self.clone(), block, bytes, event: Arc::new(event) };
         if bytes == 0 {
             return Ok(arrival(Event::record(self)?));
         }
@@ -219,14 +219,14 @@ pub(crate) fn zero(context: &Context, stream: cu::CUstream, to: u64, bytes: usiz
 }
 
 /// Bytes on their way to the host.
-pub(crate) struct Arrival {
+pub(crate) struct Readback {
     device: Arc<Device>,
     block: Block,
     bytes: usize,
     event: Arc<Event>,
 }
 
-impl Arrival {
+impl Readback {
     pub(crate) fn event(&self) -> &Arc<Event> {
         &self.event
     }
@@ -247,7 +247,7 @@ impl Arrival {
     }
 }
 
-impl Drop for Arrival {
+impl Drop for Readback {
     fn drop(&mut self) {
         // The device writes to the next taker's block after it wrote to this one: by the queue's order.
         self.device.pinned.give(self.block);
@@ -255,9 +255,9 @@ impl Drop for Arrival {
 }
 
 /// Memory of the device, for its pool.
-struct OnDevice<'a>(&'a Device);
+struct DeviceMemorySource<'a>(&'a Device);
 
-impl Source for OnDevice<'_> {
+impl MemorySource for DeviceMemorySource<'_> {
     fn take(&self, bytes: usize) -> Result<Option<u64>> {
         let mut address = 0;
         // SAFETY: the pointer is good for one address.
@@ -275,15 +275,15 @@ impl Source for OnDevice<'_> {
         let _ = self.0.context.check(code, || "cuMemFree".into());
     }
 
-    fn settle(&self) -> Result<()> {
+    fn synchronize(&self) -> Result<()> {
         self.0.synchronize()
     }
 }
 
 /// Pinned memory of the host, for its pool.
-struct OnHost<'a>(&'a Device);
+struct PinnedMemorySource<'a>(&'a Device);
 
-impl Source for OnHost<'_> {
+impl MemorySource for PinnedMemorySource<'_> {
     fn take(&self, bytes: usize) -> Result<Option<u64>> {
         self.0.pinned_memory(bytes)
     }
@@ -294,7 +294,7 @@ impl Source for OnHost<'_> {
         let _ = self.0.context.check(code, || "cuMemFreeHost".into());
     }
 
-    fn settle(&self) -> Result<()> {
+    fn synchronize(&self) -> Result<()> {
         self.0.synchronize()
     }
 }
@@ -302,14 +302,14 @@ impl Source for OnHost<'_> {
 impl Drop for Device {
     fn drop(&mut self) {
         // With the context everything else is gone.
-        if self.synchronize().is_err() || !self.context.entered() {
+        if self.synchronize().is_err() || !self.context.enter_for_drop() {
             return;
         }
         if let Some((memory, _)) = self.staging().ring.take() {
-            OnHost(self).give(memory as u64);
+            PinnedMemorySource(self).give(memory as u64);
         }
-        self.pinned.clear(&OnHost(self));
-        self.memory.clear(&OnDevice(self));
+        self.pinned.clear(&PinnedMemorySource(self));
+        self.memory.clear(&DeviceMemorySource(self));
         let events = std::mem::take(&mut *self.events.lock().unwrap_or_else(|e| e.into_inner()));
         let recorder = *self.recorder.lock().unwrap_or_else(|e| e.into_inner());
         // SAFETY: nothing uses them any more: whoever did held the device.

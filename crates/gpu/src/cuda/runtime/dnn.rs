@@ -6,9 +6,9 @@
 //! are those that its patterns expect. Backward is the variant that gives the same bits in every run: it keeps scores in memory, where
 //! the other one adds up by atomics. A cotangent of the log-sum-exp has no place in it, so it must be known to be zero.
 
-use super::context::{Context, Raw};
+use super::context::{Context, DriverHandle};
 use super::dynlib;
-use crate::attention::Call;
+use crate::attention::AttentionCall;
 use compiler::program::BufferSlice;
 use compiler::{Error, Result};
 use ir::DType;
@@ -102,17 +102,17 @@ impl Calls {
 }
 
 /// cuDNN on a device.
-pub(crate) struct Dnn {
+pub(crate) struct Cudnn {
     calls: Arc<Calls>,
     /// Whoever gives work sets the stream first.
-    handle: Mutex<Raw<*mut c_void>>,
+    handle: Mutex<DriverHandle<*mut c_void>>,
     /// By call: making one takes most of a second, and layers are alike.
-    plans: Mutex<FxHashMap<String, Option<Arc<Plan>>>>,
+    plans: Mutex<FxHashMap<String, Option<Arc<CudnnPlan>>>>,
 }
 
-impl Dnn {
+impl Cudnn {
     /// None where it is not installed, too old, or not wanted.
-    pub(crate) fn open(context: &Context) -> Option<Dnn> {
+    pub(crate) fn open(context: &Context) -> Option<Cudnn> {
         if std::env::var("TENSORLOOM_CUDNN").is_ok_and(|v| v == "off") {
             return None;
         }
@@ -142,11 +142,11 @@ impl Dnn {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the pointer is good for one handle.
         calls.check("cudnnCreate", unsafe { (calls.create)(&mut handle) }).ok()?;
-        Some(Dnn { calls: Arc::new(calls), handle: Mutex::new(Raw(handle)), plans: Mutex::default() })
+        Some(Cudnn { calls: Arc::new(calls), handle: Mutex::new(DriverHandle(handle)), plans: Mutex::default() })
     }
 
     /// A plan for an attention or its backward; none if cuDNN has nothing for it.
-    pub(crate) fn plan(&self, a: &Call) -> Option<Arc<Plan>> {
+    pub(crate) fn plan(&self, a: &AttentionCall) -> Option<Arc<CudnnPlan>> {
         let mut plans = self.plans.lock().unwrap_or_else(|e| e.into_inner());
         let make = || {
             let handle = self.handle.lock().unwrap_or_else(|e| e.into_inner());
@@ -160,7 +160,7 @@ impl Dnn {
     ///
     /// # Safety
     /// The addresses are those of tensors as the plan's call says, and of as many bytes as it wants.
-    pub(crate) unsafe fn run(&self, plan: &Plan, tensors: &[u64], workspace: u64, stream: *mut c_void) -> Result<()> {
+    pub(crate) unsafe fn run(&self, plan: &CudnnPlan, tensors: &[u64], workspace: u64, stream: *mut c_void) -> Result<()> {
         let handle = self.handle.lock().unwrap_or_else(|e| e.into_inner());
         let c = &*self.calls;
         // SAFETY: both are alive.
@@ -181,7 +181,7 @@ impl Dnn {
 
 /// Whether cuDNN was quicker than the templates for such an attention, and computes the same: every query sees a key, and
 /// nothing else bounds what it sees. At heads of 64 and 96 elements it was not, and its plans take half a second to make.
-pub(crate) fn suits(a: &Call) -> bool {
+pub(crate) fn is_faster(a: &AttentionCall) -> bool {
     let plain = a.cap.is_none() && a.window.is_none() && a.offset.is_none() && a.lengths.is_none();
     let wide = a.d.min(a.dv) > 96;
     // Scores of backward, in memory.
@@ -191,13 +191,13 @@ pub(crate) fn suits(a: &Call) -> bool {
 
 /// An attention with its plan: queries, keys, values, result and log-sum-exp; or in backward queries, keys, values, result, its
 /// cotangent, log-sum-exp, and the cotangents of queries, keys, values.
-pub(crate) struct ReadyDnn {
-    pub(crate) plan: Arc<Plan>,
+pub(crate) struct LoadedCudnnAttention {
+    pub(crate) plan: Arc<CudnnPlan>,
     pub(crate) tensors: Vec<BufferSlice>,
 }
 
 /// How an attention is computed.
-pub(crate) struct Plan {
+pub(crate) struct CudnnPlan {
     /// The plan is the last; those before it are what it was made of.
     owned: Vec<Owned>,
     uids: Vec<i64>,
@@ -208,16 +208,16 @@ pub(crate) struct Plan {
     rows: usize,
 }
 
-impl Plan {
+impl CudnnPlan {
     fn raw(&self) -> Descriptor {
         self.owned.last().map_or(std::ptr::null_mut(), |o| o.raw)
     }
 }
 
 // SAFETY: descriptors are plain memory that is not changed once it is finalized.
-unsafe impl Send for Plan {}
+unsafe impl Send for CudnnPlan {}
 // SAFETY: as above.
-unsafe impl Sync for Plan {}
+unsafe impl Sync for CudnnPlan {}
 
 struct Owned {
     calls: Arc<Calls>,
@@ -366,7 +366,7 @@ impl Graph<'_> {
     }
 
     /// Scores as far as queries see, the rest −∞.
-    fn masked(&mut self, a: &Call, s: Tensor) -> Result<Tensor> {
+    fn masked(&mut self, a: &AttentionCall, s: Tensor) -> Result<Tensor> {
         let all = s.dims;
         let places = |g: &mut Self, axis: i64| {
             let y = g.tensor(all, dense(all), data::INT32, true)?;
@@ -395,7 +395,7 @@ impl Graph<'_> {
         Ok(y)
     }
 
-    fn backward(mut self, a: &Call, element: i32, handle: *mut c_void) -> Result<Option<Plan>> {
+    fn backward(mut self, a: &AttentionCall, element: i32, handle: *mut c_void) -> Result<Option<CudnnPlan>> {
         let n = |x: usize| x as i64;
         let (batch, heads, kv) = (n(a.batch), n(a.heads), n(a.heads / a.group));
         let (tq, tk, d, dv) = (n(a.tq), n(a.tk), n(a.d), n(a.dv));
@@ -463,7 +463,7 @@ impl Graph<'_> {
         self.reduction(0, all, to).map(|_| ())
     }
 
-    fn attention(mut self, a: &Call, handle: *mut c_void) -> Result<Option<Plan>> {
+    fn attention(mut self, a: &AttentionCall, handle: *mut c_void) -> Result<Option<CudnnPlan>> {
         let element = match a.dtype {
             DType::BF16 => data::BFLOAT16,
             DType::F16 => data::HALF,
@@ -507,7 +507,7 @@ impl Graph<'_> {
     }
 
     /// The first of the configurations that cuDNN proposes which becomes a plan; `rows` bytes more are a tensor of the graph.
-    fn planned(mut self, uids: Vec<i64>, handle: *mut c_void, rows: usize) -> Result<Option<Plan>> {
+    fn planned(mut self, uids: Vec<i64>, handle: *mut c_void, rows: usize) -> Result<Option<CudnnPlan>> {
         let graph = Owned::new(self.calls, kind::GRAPH)?;
         graph.set(801, of::DESCRIPTOR, &self.ops)?;
         graph.set(800, of::HANDLE, &[handle])?;
@@ -546,7 +546,7 @@ impl Graph<'_> {
             self.owned.push(plan);
             let numbers = self.numbers.into_boxed_slice();
             let workspace = (bytes as usize).next_multiple_of(256) + rows;
-            return Ok(Some(Plan { owned: self.owned, uids, numbers, workspace, rows }));
+            return Ok(Some(CudnnPlan { owned: self.owned, uids, numbers, workspace, rows }));
         }
         Ok(None)
     }

@@ -27,8 +27,8 @@ pub(crate) fn driver() -> Result<()> {
     if version < OLDEST {
         return Err(Error::Backend(format!(
             "the driver is for CUDA {}, at least CUDA {} is needed; install a newer driver of NVIDIA's",
-            dotted(version),
-            dotted(OLDEST)
+            format_version(version),
+            format_version(OLDEST)
         )));
     }
     // SAFETY: may be called any number of times.
@@ -54,7 +54,7 @@ pub(crate) fn no_device() -> Error {
 /// Makes sure that NVRTC can be called.
 pub(crate) fn nvrtc() -> Result<()> {
     // SAFETY: as above.
-    if found("nvrtc", || unsafe { nvrtc::sys::is_culib_present() }) {
+    if can_load("nvrtc", || unsafe { nvrtc::sys::is_culib_present() }) {
         return Ok(());
     }
     Err(Error::Backend(
@@ -68,25 +68,25 @@ pub(crate) fn nvrtc() -> Result<()> {
 /// Whether cuBLASLt can be called.
 pub(crate) fn blas() -> bool {
     // SAFETY: as above.
-    found("cublasLt", || unsafe { cublaslt::sys::is_culib_present() })
+    can_load("cublasLt", || unsafe { cublaslt::sys::is_culib_present() })
 }
 
 /// cuDNN, if it is installed.
 pub(crate) fn dnn() -> Option<libloading::Library> {
     const NAME: &str = "libcudnn.so.9";
     let files =
-        std::iter::once(PathBuf::from(NAME)).chain(folders().into_iter().map(|f| f.join(NAME)).filter(|f| f.exists()));
+        std::iter::once(PathBuf::from(NAME)).chain(library_dirs().into_iter().map(|f| f.join(NAME)).filter(|f| f.exists()));
     // SAFETY: as above.
     files.into_iter().find_map(|file| unsafe { libloading::Library::new(&file) }.ok())
 }
 
 /// Whether the loader finds a library by itself, or finds it after it was opened from one of the usual folders: a library
 /// that is open is found by its name.
-fn found(name: &str, present: impl Fn() -> bool) -> bool {
+fn can_load(name: &str, present: impl Fn() -> bool) -> bool {
     if present() {
         return true;
     }
-    let files = folders().into_iter().flat_map(|f| ["13", "12"].map(|major| f.join(format!("lib{name}.so.{major}"))));
+    let files = library_dirs().into_iter().flat_map(|f| ["13", "12"].map(|major| f.join(format!("lib{name}.so.{major}"))));
     for file in files.filter(|f| f.exists()) {
         // SAFETY: CUDA's own libraries may be opened at any time.
         if let Ok(open) = unsafe { libloading::Library::new(&file) } {
@@ -101,39 +101,39 @@ fn found(name: &str, present: impl Fn() -> bool) -> bool {
 
 /// A library of NVIDIA's by its file's name, in the usual folders.
 pub fn find_library(file: &str) -> Option<PathBuf> {
-    folders().into_iter().map(|f| f.join(file)).find(|f| f.exists())
+    library_dirs().into_iter().map(|f| f.join(file)).find(|f| f.exists())
 }
 
 /// Where toolkits, Python's packages and conda put CUDA's libraries.
-fn folders() -> Vec<PathBuf> {
+fn library_dirs() -> Vec<PathBuf> {
     let mut all = Vec::new();
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     for root in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(variable) {
         all.extend([root.join("lib64"), root.join("lib"), root.join("targets/x86_64-linux/lib")]);
     }
-    all.extend(matching(Path::new("/usr/local"), "cuda").into_iter().map(|d| d.join("lib64")));
+    all.extend(dirs_with_prefix(Path::new("/usr/local"), "cuda").into_iter().map(|d| d.join("lib64")));
     if let Some(conda) = variable("CONDA_PREFIX") {
         all.push(conda.join("lib"));
     }
     let pythons = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable);
-    for root in pythons.chain(python()) {
-        for version in matching(&root.join("lib"), "python3") {
+    for root in pythons.chain(python_prefix()) {
+        for version in dirs_with_prefix(&root.join("lib"), "python3") {
             let wheels = version.join("site-packages/nvidia");
-            all.extend(matching(&wheels, "").into_iter().map(|d| d.join("lib")));
+            all.extend(dirs_with_prefix(&wheels, "").into_iter().map(|d| d.join("lib")));
         }
     }
     all
 }
 
 /// The environment of the `python3` that the shell would run.
-fn python() -> Option<PathBuf> {
+fn python_prefix() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let bin = std::env::split_paths(&path).find(|d| d.join("python3").exists())?;
     bin.parent().map(Path::to_path_buf)
 }
 
 /// Folders whose names begin so, in order.
-fn matching(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+fn dirs_with_prefix(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let begins = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix));
     let mut all: Vec<PathBuf> =
@@ -143,6 +143,6 @@ fn matching(folder: &Path, prefix: &str) -> Vec<PathBuf> {
 }
 
 /// `13000` as `13.0`.
-pub(crate) fn dotted(version: i32) -> String {
+pub(crate) fn format_version(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

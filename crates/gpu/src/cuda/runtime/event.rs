@@ -1,6 +1,6 @@
 //! Events: points in a device's queue that can be waited for.
 
-use super::context::Raw;
+use super::context::DriverHandle;
 use super::device::Device;
 use compiler::{Completion, Error, Fence, Result};
 use cudarc::driver::sys as cu;
@@ -15,7 +15,7 @@ use std::task::Waker;
 pub(crate) struct Event {
     device: Weak<Device>,
     context: Arc<super::context::Context>,
-    raw: Raw<cu::CUevent>,
+    raw: DriverHandle<cu::CUevent>,
 }
 
 impl Event {
@@ -53,7 +53,7 @@ impl Event {
 
     /// A fence that passes here.
     pub(crate) fn fence(self) -> Fence {
-        Fence::of(Arc::new(Mark(Arc::new(self))))
+        Fence::from_completion(Arc::new(EventCompletion(Arc::new(self))))
     }
 }
 
@@ -62,7 +62,7 @@ impl Drop for Event {
         match self.device.upgrade() {
             // It may be recorded anew even before it was reached.
             Some(device) => device.events.lock().unwrap_or_else(|e| e.into_inner()).push(self.raw),
-            None if self.context.entered() => {
+            None if self.context.enter_for_drop() => {
                 // SAFETY: it was created and is used no more.
                 unsafe { cu::cuEventDestroy_v2(self.raw.0) };
             }
@@ -71,17 +71,17 @@ impl Drop for Event {
     }
 }
 
-pub(crate) fn create(context: &super::context::Context, flags: u32) -> Result<Raw<cu::CUevent>> {
+pub(crate) fn create(context: &super::context::Context, flags: u32) -> Result<DriverHandle<cu::CUevent>> {
     let mut raw = std::ptr::null_mut();
     // SAFETY: the pointer is good for one handle.
     let code = unsafe { cu::cuEventCreate(&mut raw, flags) };
-    context.check(code, || "cuEventCreate".into()).map(|()| Raw(raw))
+    context.check(code, || "cuEventCreate".into()).map(|()| DriverHandle(raw))
 }
 
 /// Work up to an event, for those who wait or poll.
-pub(crate) struct Mark(pub(crate) Arc<Event>);
+pub(crate) struct EventCompletion(pub(crate) Arc<Event>);
 
-impl Completion for Mark {
+impl Completion for EventCompletion {
     fn is_done(&self) -> bool {
         self.0.is_done()
     }
@@ -100,9 +100,9 @@ impl Completion for Mark {
 
 /// A thread that waits for events so that no one else has to; started when it is first needed.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<Option<Sender<(Arc<Event>, Waker)>>>);
+pub(crate) struct EventWaiter(Mutex<Option<Sender<(Arc<Event>, Waker)>>>);
 
-impl Waiting {
+impl EventWaiter {
     fn wake(&self, event: Arc<Event>, waker: Waker) {
         let mut sender = self.0.lock().unwrap_or_else(|e| e.into_inner());
         if sender.is_none() {
@@ -133,8 +133,8 @@ impl Waiting {
 /// Two events between which time is measured.
 pub(crate) struct Stopwatch {
     context: Arc<super::context::Context>,
-    start: Raw<cu::CUevent>,
-    end: Raw<cu::CUevent>,
+    start: DriverHandle<cu::CUevent>,
+    end: DriverHandle<cu::CUevent>,
     elapsed: unsafe extern "C" fn(*mut f32, cu::CUevent, cu::CUevent) -> Code,
 }
 
@@ -177,7 +177,7 @@ impl Stopwatch {
 
 impl Drop for Stopwatch {
     fn drop(&mut self) {
-        if self.context.entered() {
+        if self.context.enter_for_drop() {
             // SAFETY: created here, used no more.
             unsafe {
                 cu::cuEventDestroy_v2(self.start.0);

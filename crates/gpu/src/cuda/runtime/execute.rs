@@ -1,11 +1,11 @@
 //! Giving the steps of a program to a stream.
 
 use super::device;
-use super::dnn::ReadyDnn;
+use super::dnn::LoadedCudnnAttention;
 use super::event::Stopwatch;
-use super::fp8_gemm::ReadyNarrow;
-use super::kernels::Function;
-use super::load::{Argument, Launch, Loaded, MAX_LEVELS, MatmulStrategy, Packed, Product, Ready, ReadyTrip};
+use super::fp8_gemm::LoadedFp8Gemm;
+use super::kernels::CudaFunction;
+use super::load::{LaunchArgument, Launch, LoadedProgram, MAX_LEVELS, MatmulStrategy, DenseCopy, LoadedMatmul, LoadedStep, LoadedTripCount};
 use super::strided_copy::{self, THREADS};
 use crate::cuda::gemv;
 use compiler::program::{BufferRef, BufferSlice, Step, TripCount};
@@ -19,16 +19,16 @@ use std::time::Duration;
 
 /// Where the loops around a step are.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Position {
+pub(crate) struct LoopPosition {
     /// The index that strides multiply.
     index: [i64; MAX_LEVELS],
     /// How many iterations have run, which alternating slots follow.
-    done: [usize; MAX_LEVELS],
+    iterations: [usize; MAX_LEVELS],
 }
 
 /// One run of a program.
-pub(crate) struct Run<'a> {
-    pub(crate) loaded: &'a Loaded,
+pub(crate) struct ProgramRun<'a> {
+    pub(crate) loaded: &'a LoadedProgram,
     /// Address of every buffer.
     pub(crate) bases: &'a [u64],
     /// Address of the run's scratch.
@@ -52,7 +52,7 @@ impl Timer {
     }
 
     /// Times of all steps that ran, equal labels together, the longest first.
-    pub(crate) fn timings(&self, loaded: &Loaded) -> Vec<Timing> {
+    pub(crate) fn timings(&self, loaded: &LoadedProgram) -> Vec<Timing> {
         let mut found: Vec<Timing> = Vec::new();
         for (number, (step, ready)) in loaded.program.steps.iter().zip(&loaded.steps).enumerate() {
             self.collect(number, step, ready, &mut found);
@@ -61,29 +61,29 @@ impl Timer {
         found
     }
 
-    fn collect(&self, number: usize, step: &Step, ready: &Ready, found: &mut Vec<Timing>) {
-        let mut all = |steps: &[Step], ready: &[Ready]| {
+    fn collect(&self, number: usize, step: &Step, ready: &LoadedStep, found: &mut Vec<Timing>) {
+        let mut all = |steps: &[Step], ready: &[LoadedStep]| {
             steps.iter().zip(ready).for_each(|(s, r)| self.collect(number, s, r, found));
         };
         match (step, ready) {
-            (Step::Loop(l), Ready::Loop { trip, body, .. }) => {
-                if let (TripCount::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
+            (Step::Loop(l), LoadedStep::Loop { trip, body, .. }) => {
+                if let (TripCount::While { test, .. }, LoadedTripCount::While { test: own, .. }) = (&l.trip_count, trip) {
                     all(test, own);
                 }
                 all(&l.body, body);
             }
-            (Step::Branch { branches, .. }, Ready::Branch { branches: own, .. }) => {
+            (Step::Branch { branches, .. }, LoadedStep::Branch { branches: own, .. }) => {
                 branches.iter().zip(own).for_each(|(s, r)| all(s, r));
             }
-            (_, Ready::Kernels(launches)) => {
+            (_, LoadedStep::Kernels(launches)) => {
                 for l in launches {
                     self.add(number, (&raw const *l).cast(), format!("{}: {}", step.label(), l.name), found);
                 }
             }
             _ => {
                 let host = match ready {
-                    Ready::Host(_) => " (host)",
-                    Ready::Dnn(_) => " (cuDNN)",
+                    LoadedStep::Host(_) => " (host)",
+                    LoadedStep::CudnnAttention(_) => " (cuDNN)",
                     _ => "",
                 };
                 self.add(number, (&raw const *ready).cast(), format!("{}{host}", step.label()), found);
@@ -116,16 +116,16 @@ impl Timer {
     }
 }
 
-impl Run<'_> {
+impl ProgramRun<'_> {
     /// Gives steps to the stream.
-    pub(crate) fn steps(&self, steps: &[Ready], at: &mut Position) -> Result<()> {
+    pub(crate) fn steps(&self, steps: &[LoadedStep], at: &mut LoopPosition) -> Result<()> {
         let Some(timer) = self.timer else {
             return steps.iter().try_for_each(|s| self.step(s, at));
         };
         for step in steps {
             match step {
-                Ready::Loop { .. } | Ready::Branch { .. } => self.step(step, at)?,
-                Ready::Kernels(launches) => {
+                LoadedStep::Loop { .. } | LoadedStep::Branch { .. } => self.step(step, at)?,
+                LoadedStep::Kernels(launches) => {
                     for l in launches {
                         timer.time((&raw const *l).cast(), self.stream, || self.launch(l, at))?;
                     }
@@ -136,11 +136,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub(super) fn address(&self, p: &BufferSlice, at: &Position) -> u64 {
-        let buffer = match p.slot {
+    pub(super) fn address(&self, p: &BufferSlice, at: &LoopPosition) -> u64 {
+        let buffer = match p.buffer {
             BufferRef::Fixed(b) => b,
             BufferRef::DoubleBuffered(level, even, odd) => {
-                if at.done[level].is_multiple_of(2) {
+                if at.iterations[level].is_multiple_of(2) {
                     even
                 } else {
                     odd
@@ -152,25 +152,25 @@ impl Run<'_> {
     }
 
     /// Waits for what was given to the stream and reads a few bytes.
-    fn read_back<const N: usize>(&self, p: &BufferSlice, at: &Position) -> Result<[u8; N]> {
+    fn read_back<const N: usize>(&self, p: &BufferSlice, at: &LoopPosition) -> Result<[u8; N]> {
         self.overlap_with_previous.set(false);
         let mut bytes = [0; N];
         self.loaded.inner.device.read(self.address(p, at), &mut bytes)?;
         Ok(bytes)
     }
 
-    fn step(&self, step: &Ready, at: &mut Position) -> Result<()> {
+    fn step(&self, step: &LoadedStep, at: &mut LoopPosition) -> Result<()> {
         let context = &self.loaded.inner.device.context;
-        if matches!(step, Ready::Host(_) | Ready::Talk(_) | Ready::Copy { .. } | Ready::Zero { .. }) {
+        if matches!(step, LoadedStep::Host(_) | LoadedStep::Collective(_) | LoadedStep::Copy { .. } | LoadedStep::Zero { .. }) {
             self.overlap_with_previous.set(false);
         }
         match step {
-            Ready::Kernel(launch) => self.launch(launch, at),
-            Ready::Kernels(launches) => launches.iter().try_for_each(|l| self.launch(l, at)),
-            Ready::Product(p) => self.product(p, at),
-            Ready::Narrow(p) => self.narrow(p, at),
-            Ready::Dnn(a) => self.dnn(a, at),
-            Ready::Host(h) => {
+            LoadedStep::Kernel(launch) => self.launch(launch, at),
+            LoadedStep::Kernels(launches) => launches.iter().try_for_each(|l| self.launch(l, at)),
+            LoadedStep::Product(p) => self.product(p, at),
+            LoadedStep::Fp8Matmul(p) => self.narrow(p, at),
+            LoadedStep::CudnnAttention(a) => self.dnn(a, at),
+            LoadedStep::Host(h) => {
                 let device = &self.loaded.inner.device;
                 let mut operands = Vec::with_capacity(h.args.len());
                 for (place, bytes) in &h.args {
@@ -181,30 +181,30 @@ impl Run<'_> {
                 let results = h.run(&operands)?;
                 (h.outs.iter().zip(results)).try_for_each(|((p, _), data)| device.write(self.address(p, at), &data))
             }
-            Ready::Talk(talk) => talk.run(self, at),
-            Ready::Copy { from, to, bytes } => {
+            LoadedStep::Collective(talk) => talk.run(self, at),
+            LoadedStep::Copy { from, to, bytes } => {
                 device::copy(context, self.stream, self.address(from, at), self.address(to, at), *bytes)
             }
-            Ready::Zero { to, bytes } => device::zero(context, self.stream, self.address(to, at), *bytes),
-            Ready::Branch { index, branches } => {
+            LoadedStep::Zero { to, bytes } => device::zero(context, self.stream, self.address(to, at), *bytes),
+            LoadedStep::Branch { index, branches } => {
                 let k = i32::from_le_bytes(self.read_back(index, at)?);
                 let k = (k.max(0) as usize).min(branches.len().saturating_sub(1));
                 branches.get(k).map_or(Ok(()), |steps| self.steps(steps, at))
             }
-            Ready::Loop { level, trip, reverse, body, after } => {
+            LoadedStep::Loop { level, trip, reverse, body, after } => {
                 let most = match trip {
-                    ReadyTrip::Exact(n) => *n,
-                    ReadyTrip::Bounded { bound, count } => {
+                    LoadedTripCount::Exact(n) => *n,
+                    LoadedTripCount::Bounded { bound, count } => {
                         let n = i32::from_le_bytes(self.read_back(count, at)?);
                         (n.max(0) as usize).min(*bound)
                     }
-                    ReadyTrip::While { .. } => usize::MAX,
+                    LoadedTripCount::While { .. } => usize::MAX,
                 };
                 let mut count = 0;
                 while count < most {
                     at.index[*level] = if *reverse { most - 1 - count } else { count } as i64;
-                    at.done[*level] = count;
-                    if let ReadyTrip::While { test, flag } = trip {
+                    at.iterations[*level] = count;
+                    if let LoadedTripCount::While { test, flag } = trip {
                         self.steps(test, at)?;
                         if self.read_back::<1>(flag, at)? == [0] {
                             break;
@@ -213,7 +213,7 @@ impl Run<'_> {
                     self.steps(body, at)?;
                     count += 1;
                 }
-                at.done[*level] = count;
+                at.iterations[*level] = count;
                 if !after.is_empty() {
                     self.overlap_with_previous.set(false);
                 }
@@ -225,8 +225,8 @@ impl Run<'_> {
         }
     }
 
-    fn launch(&self, l: &Launch, at: &Position) -> Result<()> {
-        for (from, to, bytes) in &l.over {
+    fn launch(&self, l: &Launch, at: &LoopPosition) -> Result<()> {
+        for (from, to, bytes) in &l.in_place_pairs {
             let (from, to) = (self.address(from, at), self.address(to, at));
             if from != to {
                 self.overlap_with_previous.set(false);
@@ -236,8 +236,8 @@ impl Run<'_> {
         let mut values: SmallVec<[u64; 48]> = SmallVec::new();
         for a in &l.args {
             values.push(match a {
-                Argument::Place(p) => self.address(p, at),
-                Argument::Scratch(offset) => self.scratch + *offset as u64,
+                LaunchArgument::Place(p) => self.address(p, at),
+                LaunchArgument::Scratch(offset) => self.scratch + *offset as u64,
             });
         }
         values.extend(l.sizes.iter().map(|n| *n as u64));
@@ -247,7 +247,7 @@ impl Run<'_> {
     /// Launches a kernel whose arguments all have 8 bytes.
     fn call(
         &self,
-        f: &Function,
+        f: &CudaFunction,
         (blocks, threads, shared): (u32, u32, u32),
         values: &mut [u64],
         name: &str,
@@ -258,7 +258,7 @@ impl Run<'_> {
         let mut pointers: SmallVec<[*mut c_void; 48]> =
             values.iter_mut().map(|v| (&raw mut *v).cast::<c_void>()).collect();
         let context = &self.loaded.inner.device.context;
-        let mut early = early();
+        let mut early = launch_with_overlap();
         let overlaps = self.overlap_with_previous.replace(true) && self.timer.is_none() && context.capability >= (9, 0);
         let config = cu::CUlaunchConfig {
             gridDimX: blocks,
@@ -278,32 +278,32 @@ impl Run<'_> {
         context.check(code, || format!("cuLaunchKernel of {name} ({}), {blocks} blocks of {threads} threads", f.entry))
     }
 
-    fn product(&self, p: &Product, at: &Position) -> Result<()> {
+    fn product(&self, p: &LoadedMatmul, at: &LoopPosition) -> Result<()> {
         let context = &self.loaded.inner.device.context;
         let (a, b, c) = (self.address(&p.a, at), self.address(&p.b, at), self.address(&p.c, at));
         let s = &p.shape;
         match &p.how {
-            MatmulStrategy::Nothing => Ok(()),
-            MatmulStrategy::Zeros(bytes) => {
+            MatmulStrategy::Empty => Ok(()),
+            MatmulStrategy::ZeroFill(bytes) => {
                 self.overlap_with_previous.set(false);
                 device::zero(context, self.stream, c, *bytes)
             }
-            MatmulStrategy::Few { function, few, read_only: steady } => {
+            MatmulStrategy::SkinnyMatmul { function, few, read_only: steady } => {
                 let (few_rows, large) = if few.swapped() { (b, a) } else { (a, b) };
                 let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[few_rows, large, c]);
                 values.extend(few.sizes(s, *steady).map(|n| n as u64));
                 let function = &self.loaded.functions[*function];
                 self.call(function, (few.blocks(s), gemv::THREADS, 0), &mut values, "product of few rows")
             }
-            MatmulStrategy::Own { function } => {
+            MatmulStrategy::CustomKernel { function } => {
                 let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[a, b, c]);
                 values.extend([s.batch, s.m, s.n, s.k].map(|n| n as u64));
                 values.extend([s.a, s.b, s.c].into_iter().flatten().map(|n| n as u64));
                 let blocks = strided_copy::blocks(s.batch * s.m * s.n);
                 self.call(&self.loaded.functions[*function], (blocks, THREADS, 0), &mut values, "product")
             }
-            MatmulStrategy::Library { plan, mapped, copies } => {
-                let dense = |packed: &Packed| self.scratch + packed.offset as u64;
+            MatmulStrategy::CublasLt { plan, mapped, copies } => {
+                let dense = |packed: &DenseCopy| self.scratch + packed.offset as u64;
                 let mut sides = [a, b, c];
                 for (side, copy) in sides.iter_mut().zip(copies).take(2) {
                     if let Some(packed) = copy {
@@ -330,7 +330,7 @@ impl Run<'_> {
         }
     }
 
-    fn dnn(&self, a: &ReadyDnn, at: &Position) -> Result<()> {
+    fn dnn(&self, a: &LoadedCudnnAttention, at: &LoopPosition) -> Result<()> {
         let Some(dnn) = self.loaded.inner.dnn() else {
             return Err(Error::Internal("an attention for a library that isn't there".into()));
         };
@@ -340,7 +340,7 @@ impl Run<'_> {
         unsafe { dnn.run(&a.plan, &tensors, self.scratch, self.stream.cast()) }
     }
 
-    fn narrow(&self, p: &ReadyNarrow, at: &Position) -> Result<()> {
+    fn narrow(&self, p: &LoadedFp8Gemm, at: &LoopPosition) -> Result<()> {
         let Some(blas) = &self.loaded.inner.blas else {
             return Err(Error::Internal("a product for a library that isn't there".into()));
         };
@@ -355,7 +355,7 @@ impl Run<'_> {
                 device::copy(context, self.stream, own[i], used[i], p.bytes[i])?;
             }
         }
-        for (side, turned) in p.turned.iter().enumerate() {
+        for (side, turned) in p.transposes.iter().enumerate() {
             let Some((offset, turn)) = turned else { continue };
             let to = self.scratch + *offset as u64;
             let mut values: SmallVec<[u64; 4]> = SmallVec::from_slice(&[used[side], to]);
@@ -376,7 +376,7 @@ impl Run<'_> {
     }
 
     /// Copies an operand to dense memory, or a result back from it.
-    fn repack(&self, p: &Packed, dense: u64, own: u64, back: bool) -> Result<()> {
+    fn repack(&self, p: &DenseCopy, dense: u64, own: u64, back: bool) -> Result<()> {
         let (to, from, to_strides, from_strides) =
             if back { (own, dense, p.own, p.dense) } else { (dense, own, p.dense, p.own) };
         let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[to, from]);
@@ -388,7 +388,7 @@ impl Run<'_> {
 }
 
 /// Lets a kernel come while the one before it still runs.
-fn early() -> cu::CUlaunchAttribute {
+fn launch_with_overlap() -> cu::CUlaunchAttribute {
     cu::CUlaunchAttribute {
         id: cu::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
         pad: [0; 4],

@@ -1,16 +1,16 @@
 //! Products of fp8 codes, `fp8_dot` of the compiler, as cuBLASLt takes them: both matrices with the summed axis inside. What lies across
 //! is transposed first.
 
-use super::blas::{Call, Plan};
-use super::gemm::{Gemm, Matrix};
-use crate::cuda::transpose::LEAST;
+use super::blas::{GemmKey, CublasLtPlan};
+use super::gemm::{GemmCall, Matrix};
+use crate::cuda::transpose::TRANSPOSE_MULTIPLE;
 use compiler::passes::fp8_matmul::FP8_DOT;
 use compiler::program::BufferSlice;
 use ir::{DType, Op, Type};
 
 /// `[m, k]` times `[n, k]`, transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Narrow {
+pub(crate) struct Fp8Gemm {
     m: usize,
     n: usize,
     k: usize,
@@ -21,9 +21,9 @@ pub(crate) struct Narrow {
     pub(crate) across: [bool; 2],
 }
 
-impl Narrow {
+impl Fp8Gemm {
     /// What an op is, if it is one of those and cuBLASLt may have it.
-    pub(crate) fn of(op: &Op, args: &[Type]) -> Option<Narrow> {
+    pub(crate) fn of(op: &Op, args: &[Type]) -> Option<Fp8Gemm> {
         let Op::Composite(c) = op else { return None };
         let (FP8_DOT, [a, b, _, _]) = (c.name.as_str(), args) else { return None };
         let across = [c.flag("a_across"), c.flag("b_across")];
@@ -36,8 +36,8 @@ impl Narrow {
             (DType::F8E4M3, DType::F8E4M3 | DType::F8E5M2) | (DType::F8E5M2, DType::F8E4M3)
         );
         let wide = matches!(out, DType::F32 | DType::BF16 | DType::F16);
-        let lines = m > 0 && n > 0 && k > 0 && [m, n, k].iter().all(|x| x % LEAST == 0);
-        (types && wide && lines).then_some(Narrow { m, n, k, a: a.dtype, b: b.dtype, out, across })
+        let lines = m > 0 && n > 0 && k > 0 && [m, n, k].iter().all(|x| x % TRANSPOSE_MULTIPLE == 0);
+        (types && wide && lines).then_some(Fp8Gemm { m, n, k, a: a.dtype, b: b.dtype, out, across })
     }
 
     /// Rows and columns of an operand that lies across.
@@ -51,23 +51,23 @@ impl Narrow {
     }
 
     /// Rows of the result are columns of what is computed: B is the first matrix.
-    pub(crate) fn call(&self) -> Call {
+    pub(crate) fn call(&self) -> GemmKey {
         let (m, n, k) = (self.m as u64, self.n as u64, self.k as u64);
         let lies = |rows: u64, cols: u64, transposed| Matrix { rows, cols, ld: rows as i64, batch: 0, transposed };
-        let gemm = Gemm {
+        let gemm = GemmCall {
             count: 1,
             first: lies(k, n, true),
             second: lies(k, m, false),
             out: lies(n, m, false),
             swapped: true,
         };
-        Call { gemm, dtype: self.b, second: self.a, out: self.out, aligned: [LEAST as u32; 3] }
+        GemmKey { gemm, dtype: self.b, second: self.a, out: self.out, aligned: [TRANSPOSE_MULTIPLE as u32; 3] }
     }
 }
 
 /// Such a product, ready to run.
-pub(crate) struct ReadyNarrow {
-    pub(crate) plan: Plan,
+pub(crate) struct LoadedFp8Gemm {
+    pub(crate) plan: CublasLtPlan,
     pub(crate) a: BufferSlice,
     pub(crate) b: BufferSlice,
     pub(crate) scales: [BufferSlice; 2],
@@ -76,11 +76,11 @@ pub(crate) struct ReadyNarrow {
     /// Where in the run's scratch A, B and the result are instead, if they are not aligned.
     pub(crate) copies: [Option<usize>; 3],
     /// Where in the scratch transposes are, and the launch that makes each.
-    pub(crate) turned: [Option<(usize, Turn)>; 2],
+    pub(crate) transposes: [Option<(usize, TransposeLaunch)>; 2],
 }
 
 /// A launch that transposes.
-pub(crate) struct Turn {
+pub(crate) struct TransposeLaunch {
     pub(crate) function: usize,
     pub(crate) blocks: u32,
     pub(crate) threads: u32,

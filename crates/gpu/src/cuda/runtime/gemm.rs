@@ -20,7 +20,7 @@ pub(crate) struct Matrix {
 
 /// One call: `out[i] = first[i]·second[i]` for `count` matrices, where `out` is `m` × `n`, never transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Gemm {
+pub(crate) struct GemmCall {
     pub(crate) count: usize,
     pub(crate) first: Matrix,
     pub(crate) second: Matrix,
@@ -31,24 +31,24 @@ pub(crate) struct Gemm {
 
 /// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mapped {
-    pub(crate) gemm: Gemm,
+pub(crate) struct GemmMapping {
+    pub(crate) gemm: GemmCall,
     /// Strides of A, B and C in dense memory, for those that can't stay where they are.
     pub(crate) dense: [Option<[isize; 3]>; 3],
 }
 
 /// Maps a product whose sizes are all positive.
-pub(crate) fn map(s: &Matmul) -> Mapped {
+pub(crate) fn map(s: &Matmul) -> GemmMapping {
     let (a, dense_a) = operand(s.batch, s.m, s.k, s.a, false);
     let (b, dense_b) = operand(s.batch, s.k, s.n, s.b, false);
     let (c, dense_c) = operand(s.batch, s.m, s.n, s.c, true);
     let flip = |m: Matrix| Matrix { transposed: !m.transposed, ..m };
     let gemm = match c.transposed {
         // C lies row by row: its transpose is what is computed.
-        true => Gemm { count: s.batch, first: flip(b), second: flip(a), out: flip(c), swapped: true },
-        false => Gemm { count: s.batch, first: a, second: b, out: c, swapped: false },
+        true => GemmCall { count: s.batch, first: flip(b), second: flip(a), out: flip(c), swapped: true },
+        false => GemmCall { count: s.batch, first: a, second: b, out: c, swapped: false },
     };
-    Mapped { gemm, dense: [dense_a, dense_b, dense_c] }
+    GemmMapping { gemm, dense: [dense_a, dense_b, dense_c] }
 }
 
 /// A matrix with its strides, or dense ones if those can't be said. A result's matrices must be disjoint.
@@ -92,7 +92,7 @@ mod tests {
     use ir::DType;
 
     /// What cuBLASLt computes, by its documentation.
-    fn call(g: &Gemm, first: &[i64], second: &[i64], out: &mut [i64], (m, n, k): (usize, usize, usize)) {
+    fn call(g: &GemmCall, first: &[i64], second: &[i64], out: &mut [i64], (m, n, k): (usize, usize, usize)) {
         let check = |x: &Matrix, rows: usize, cols: usize| {
             let seen = if x.transposed { (x.cols, x.rows) } else { (x.rows, x.cols) };
             assert_eq!(seen, (rows as u64, cols as u64), "{g:?}");
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    fn check(s: &Matmul) -> Mapped {
+    fn check(s: &Matmul) -> GemmMapping {
         let origin = |s: [isize; 3], n: [usize; 3]| (0..3).map(|d| (-s[d]).max(0) as usize * (n[d] - 1)).sum::<usize>();
         let span = |s: [isize; 3], n: [usize; 3]| {
             origin(s, n) + (0..3).map(|d| s[d].max(0) as usize * (n[d] - 1)).sum::<usize>() + 1

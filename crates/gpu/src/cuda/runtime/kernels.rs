@@ -1,9 +1,9 @@
 //! Kernels by their text: compiled once, kept while there is room.
 
-use super::context::{Context, Raw};
-use super::cubins::Cubins;
+use super::context::{Context, DriverHandle};
+use super::cubins::CubinCache;
 use super::nvrtc::Compiler;
-use super::strided_copy::Text;
+use super::strided_copy::KernelSource;
 use compiler::{Error, Result};
 use cudarc::driver::sys as cu;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -19,14 +19,14 @@ const COMPILING: usize = 16;
 const KEPT: usize = 4096;
 
 /// A kernel on the device.
-pub(crate) struct Function {
-    pub(crate) raw: Raw<cu::CUfunction>,
+pub(crate) struct CudaFunction {
+    pub(crate) raw: DriverHandle<cu::CUfunction>,
     pub(crate) entry: String,
     /// Keeps the code there.
-    _module: Arc<Module>,
+    _module: Arc<CudaModule>,
 }
 
-impl Function {
+impl CudaFunction {
     /// Lets launches ask for more shared memory than every kernel gets.
     pub(crate) fn allow_shared(&self, context: &Context, bytes: u32) -> Result<()> {
         let attribute = cu::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -37,34 +37,34 @@ impl Function {
 }
 
 /// Code on the device.
-struct Module {
+struct CudaModule {
     context: Arc<Context>,
-    raw: Raw<cu::CUmodule>,
+    raw: DriverHandle<cu::CUmodule>,
 }
 
-impl Module {
-    fn load(context: &Arc<Context>, cubin: &[u8]) -> Result<Arc<Module>> {
+impl CudaModule {
+    fn load(context: &Arc<Context>, cubin: &[u8]) -> Result<Arc<CudaModule>> {
         context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: a cubin says itself how long it is; ours is whole.
         let code = unsafe { cu::cuModuleLoadData(&mut raw, cubin.as_ptr().cast::<c_void>()) };
         context.check(code, || format!("cuModuleLoadData of {} bytes", cubin.len()))?;
-        Ok(Arc::new(Module { context: context.clone(), raw: Raw(raw) }))
+        Ok(Arc::new(CudaModule { context: context.clone(), raw: DriverHandle(raw) }))
     }
 
-    fn function(self: &Arc<Module>, entry: &str) -> Result<Arc<Function>> {
+    fn function(self: &Arc<CudaModule>, entry: &str) -> Result<Arc<CudaFunction>> {
         let name = CString::new(entry).map_err(|_| Error::Internal("a kernel's name with a NUL".into()))?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the module is loaded, the name ends with a NUL.
         let code = unsafe { cu::cuModuleGetFunction(&mut raw, self.raw.0, name.as_ptr()) };
         self.context.check(code, || format!("cuModuleGetFunction of {entry}"))?;
-        Ok(Arc::new(Function { raw: Raw(raw), entry: entry.to_string(), _module: self.clone() }))
+        Ok(Arc::new(CudaFunction { raw: DriverHandle(raw), entry: entry.to_string(), _module: self.clone() }))
     }
 }
 
-impl Drop for Module {
+impl Drop for CudaModule {
     fn drop(&mut self) {
-        if !self.context.entered() {
+        if !self.context.enter_for_drop() {
             return;
         }
         // SAFETY: nobody launches its kernels any more; those that still run are waited for.
@@ -81,15 +81,15 @@ pub(crate) struct Kernels {
     pub(crate) compiler: Compiler,
     /// Stands before the kernels of every source.
     prelude: &'static str,
-    disk: Cubins,
+    disk: CubinCache,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    known: FxHashMap<String, Arc<Function>>,
+    known: FxHashMap<String, Arc<CudaFunction>>,
     /// Cubins that were read from disk, while kernels use them.
-    modules: FxHashMap<String, Weak<Module>>,
+    modules: FxHashMap<String, Weak<CudaModule>>,
     compiled: usize,
 }
 
@@ -100,7 +100,7 @@ impl Kernels {
         // What stands before a kernel is a part of it.
         let before = super::cubins::fnv(prelude.as_bytes(), 2);
         let world = format!("nvrtc {major}.{minor} {} {before:016x}", compiler.options().join(" "));
-        let disk = Cubins::new(Cubins::folder(), world);
+        let disk = CubinCache::new(CubinCache::folder(), world);
         Ok(Kernels { context: context.clone(), compiler, prelude, disk, state: Mutex::default() })
     }
 
@@ -119,10 +119,10 @@ impl Kernels {
     }
 
     /// The kernels of these texts, compiled if they must be. Equal texts are one kernel.
-    pub(crate) fn get(&self, texts: &[Text]) -> Result<Vec<Arc<Function>>> {
+    pub(crate) fn get(&self, texts: &[KernelSource]) -> Result<Vec<Arc<CudaFunction>>> {
         let mut s = self.lock();
-        self.make_room(&mut s, texts);
-        let mut missing: Vec<&Text> = Vec::new();
+        self.evict_unused(&mut s, texts);
+        let mut missing: Vec<&KernelSource> = Vec::new();
         let mut seen = FxHashSet::default();
         for t in texts {
             if s.known.contains_key(&t.text) || !seen.insert(&t.text) {
@@ -133,16 +133,16 @@ impl Kernels {
                 None => missing.push(t),
             }
         }
-        let parts = shares(&missing, std::thread::available_parallelism().map_or(1, |n| n.get()));
+        let parts = partition_for_compile(&missing, std::thread::available_parallelism().map_or(1, |n| n.get()));
         for (part, compiled) in parts.iter().zip(self.compile(&parts)) {
             let (source, cubin) = compiled?;
             s.compiled += part.len();
-            let module = Module::load(&self.context, &cubin)?;
+            let module = CudaModule::load(&self.context, &cubin)?;
             for t in part {
                 s.known.insert(t.text.clone(), module.function(&t.entry)?);
             }
             let names: Vec<(&str, &str)> = part.iter().map(|t| (t.text.as_str(), t.entry.as_str())).collect();
-            let name = self.disk.keep(&source, &cubin, &names);
+            let name = self.disk.store(&source, &cubin, &names);
             s.modules.insert(name, Arc::downgrade(&module));
         }
         let found = texts.iter().map(|t| s.known.get(&t.text).cloned());
@@ -150,8 +150,8 @@ impl Kernels {
     }
 
     /// The sources of these kernels and what they are on the device, compiled side by side.
-    fn compile(&self, parts: &[Vec<&Text>]) -> Vec<Result<(String, Vec<u8>)>> {
-        let one = |part: &Vec<&Text>| {
+    fn compile(&self, parts: &[Vec<&KernelSource>]) -> Vec<Result<(String, Vec<u8>)>> {
+        let one = |part: &Vec<&KernelSource>| {
             let mut source = self.prelude.to_string();
             for t in part {
                 source.push('\n');
@@ -180,12 +180,12 @@ impl Kernels {
         done.into_iter().map(|d| d.into_inner().unwrap_or_else(|e| e.into_inner()).unwrap_or_else(lost)).collect()
     }
 
-    fn on_disk(&self, s: &mut State, t: &Text) -> Option<Arc<Function>> {
+    fn on_disk(&self, s: &mut State, t: &KernelSource) -> Option<Arc<CudaFunction>> {
         let (name, entry) = self.disk.kernel(&t.text)?;
         let module = match s.modules.get(&name).and_then(Weak::upgrade) {
             Some(m) => m,
             None => {
-                let module = Module::load(&self.context, &self.disk.cubin(&name)?).ok()?;
+                let module = CudaModule::load(&self.context, &self.disk.cubin(&name)?).ok()?;
                 s.modules.insert(name, Arc::downgrade(&module));
                 module
             }
@@ -194,7 +194,7 @@ impl Kernels {
     }
 
     /// Lets kernels go that no program uses, where there are too many.
-    fn make_room(&self, s: &mut State, texts: &[Text]) {
+    fn evict_unused(&self, s: &mut State, texts: &[KernelSource]) {
         if s.known.len() + texts.len() <= KEPT {
             return;
         }
@@ -204,10 +204,10 @@ impl Kernels {
 }
 
 /// Kernels as sources: one for each thread that can compile, about equally long, and none of too many kernels.
-fn shares<'a>(texts: &[&'a Text], threads: usize) -> Vec<Vec<&'a Text>> {
+fn partition_for_compile<'a>(texts: &[&'a KernelSource], threads: usize) -> Vec<Vec<&'a KernelSource>> {
     let count = threads.clamp(1, COMPILING).max(texts.len().div_ceil(PER_SOURCE)).min(texts.len());
-    let mut parts: Vec<(usize, Vec<&Text>)> = vec![(0, Vec::new()); count];
-    let mut order: Vec<&Text> = texts.to_vec();
+    let mut parts: Vec<(usize, Vec<&KernelSource>)> = vec![(0, Vec::new()); count];
+    let mut order: Vec<&KernelSource> = texts.to_vec();
     order.sort_by_key(|t| std::cmp::Reverse(t.text.len()));
     for t in order {
         // The longest ones first, each to who has the least.
@@ -227,9 +227,9 @@ mod tests {
     #[test]
     fn every_kernel_is_in_one_source() {
         for (n, threads) in [(0, 4), (1, 4), (3, 16), (44, 16), (44, 1), (200, 2), (500, 64)] {
-            let all: Vec<Text> =
-                (0..n).map(|i| Text { entry: format!("k{i}"), text: "x".repeat(i * 37 % 101 + 1) }).collect();
-            let parts = shares(&all.iter().collect::<Vec<_>>(), threads);
+            let all: Vec<KernelSource> =
+                (0..n).map(|i| KernelSource { entry: format!("k{i}"), text: "x".repeat(i * 37 % 101 + 1) }).collect();
+            let parts = partition_for_compile(&all.iter().collect::<Vec<_>>(), threads);
             let mut names: Vec<&str> = parts.iter().flatten().map(|t| t.entry.as_str()).collect();
             names.sort_unstable();
             names.dedup();
@@ -241,12 +241,12 @@ mod tests {
 
     #[test]
     fn long_kernels_are_compiled_separately() {
-        let all: Vec<Text> = [900, 800, 10, 10, 10]
+        let all: Vec<KernelSource> = [900, 800, 10, 10, 10]
             .iter()
             .enumerate()
-            .map(|(i, n)| Text { entry: format!("k{i}"), text: "x".repeat(*n) })
+            .map(|(i, n)| KernelSource { entry: format!("k{i}"), text: "x".repeat(*n) })
             .collect();
-        let parts = shares(&all.iter().collect::<Vec<_>>(), 3);
+        let parts = partition_for_compile(&all.iter().collect::<Vec<_>>(), 3);
         let lengths: Vec<usize> = parts.iter().map(|p| p.iter().map(|t| t.text.len()).sum()).collect();
         assert_eq!(lengths, [900, 800, 30]);
     }

@@ -1,23 +1,23 @@
 //! Program → something that runs on the device: kernels compiled, products planned, constants in memory.
 
-use super::Inner;
-use super::backend::means;
-use super::blas::{Call, Plan};
+use super::CudaState;
+use super::backend::device_caps;
+use super::blas::{GemmKey, CublasLtPlan};
 use super::collective::CollectiveStep;
 use super::cuda_graph::CudaGraphCache;
-use super::dnn::{self, ReadyDnn};
-use super::fp8_gemm::{Narrow, ReadyNarrow, Turn};
-use super::gemm::{self, Mapped};
-use super::kernels::Function;
+use super::dnn::{self, LoadedCudnnAttention};
+use super::fp8_gemm::{Fp8Gemm, LoadedFp8Gemm, TransposeLaunch};
+use super::gemm::{self, GemmMapping};
+use super::kernels::CudaFunction;
 use super::memory::CudaBuffer;
-use super::scatter::Rows;
+use super::scatter::RowScatter;
 use super::size_classes::ALIGN;
-use super::strided_copy::{self, Text};
-use crate::cuda::transpose::{self, turn};
-use crate::cuda::{self, Arg, Attention, Few, Radix, Routine, Running};
+use super::strided_copy::{self, KernelSource};
+use crate::cuda::transpose::{self, transpose_launch};
+use crate::cuda::{self, TemplateArg, CudaAttention, SkinnyMatmul, RadixSort, LaunchSequence, CumulativeSum};
 use crate::grid::alignment::aligned;
-use crate::grid::{self, Buf, Limits, Space};
-use crate::host::Host;
+use crate::grid::{self, Buf, GridLimits, AddressSpace};
+use crate::host::HostFallback;
 use crate::library;
 use compiler::loops::{self, Kernel, Reg, Stmt};
 use compiler::program::{
@@ -31,18 +31,18 @@ use std::sync::{Arc, Mutex};
 pub(crate) const MAX_LEVELS: usize = 8;
 
 /// A step ready to run.
-pub(crate) enum Ready {
+pub(crate) enum LoadedStep {
     Kernel(Launch),
     /// One after another.
     Kernels(Vec<Launch>),
-    Product(Box<Product>),
+    Product(Box<LoadedMatmul>),
     /// An attention by cuDNN.
-    Dnn(Box<ReadyDnn>),
+    CudnnAttention(Box<LoadedCudnnAttention>),
     /// A product of fp8 codes.
-    Narrow(Box<ReadyNarrow>),
-    Host(Box<Host>),
+    Fp8Matmul(Box<LoadedFp8Gemm>),
+    Host(Box<HostFallback>),
     /// With other ranks.
-    Talk(Box<CollectiveStep>),
+    Collective(Box<CollectiveStep>),
     Copy {
         from: BufferSlice,
         to: BufferSlice,
@@ -54,22 +54,22 @@ pub(crate) enum Ready {
     },
     Branch {
         index: BufferSlice,
-        branches: Vec<Vec<Ready>>,
+        branches: Vec<Vec<LoadedStep>>,
     },
     Loop {
         level: usize,
-        trip: ReadyTrip,
+        trip: LoadedTripCount,
         reverse: bool,
-        body: Vec<Ready>,
+        body: Vec<LoadedStep>,
         after: Vec<(BufferSlice, BufferSlice, usize)>,
     },
 }
 
 /// How often a loop runs.
-pub(crate) enum ReadyTrip {
+pub(crate) enum LoadedTripCount {
     Exact(usize),
     Bounded { bound: usize, count: BufferSlice },
-    While { test: Vec<Ready>, flag: BufferSlice },
+    While { test: Vec<LoadedStep>, flag: BufferSlice },
 }
 
 /// A launch of a kernel.
@@ -80,22 +80,22 @@ pub(crate) struct Launch {
     pub(crate) threads: u32,
     /// Bytes of shared memory beyond what the kernel declares.
     pub(crate) shared: u32,
-    pub(crate) args: Vec<Argument>,
+    pub(crate) args: Vec<LaunchArgument>,
     pub(crate) sizes: Vec<i64>,
     /// Results that must hold what operands hold, with their bytes: they are the same memory, or become equal first.
-    pub(crate) over: Vec<(BufferSlice, BufferSlice, usize)>,
+    pub(crate) in_place_pairs: Vec<(BufferSlice, BufferSlice, usize)>,
     pub(crate) name: String,
 }
 
 /// A pointer argument of a kernel.
-pub(crate) enum Argument {
+pub(crate) enum LaunchArgument {
     Place(BufferSlice),
     /// At this offset of the run's scratch.
     Scratch(usize),
 }
 
 /// A matrix product.
-pub(crate) struct Product {
+pub(crate) struct LoadedMatmul {
     pub(crate) shape: Matmul,
     pub(crate) a: BufferSlice,
     pub(crate) b: BufferSlice,
@@ -106,25 +106,25 @@ pub(crate) struct Product {
 /// How a product is computed.
 pub(crate) enum MatmulStrategy {
     /// There are no results.
-    Nothing,
+    Empty,
     /// The sum of nothing, over dense memory of so many bytes.
-    Zeros(usize),
+    ZeroFill(usize),
     /// By cuBLASLt; with copies of A, B and C as needed, by their offsets in the run's scratch.
-    Library { plan: Box<Plan>, mapped: Mapped, copies: [Option<Packed>; 3] },
+    CublasLt { plan: Box<CublasLtPlan>, mapped: GemmMapping, copies: [Option<DenseCopy>; 3] },
     /// By a kernel of ours for few rows.
-    Few {
+    SkinnyMatmul {
         function: usize,
-        few: Few,
+        few: SkinnyMatmul,
         /// Nobody writes the large matrix while the program runs.
         read_only: bool,
     },
     /// By a kernel of ours.
-    Own { function: usize },
+    CustomKernel { function: usize },
 }
 
 /// Dense memory that stands for an operand of a product.
 #[derive(Clone, Copy)]
-pub(crate) struct Packed {
+pub(crate) struct DenseCopy {
     pub(crate) offset: usize,
     /// The strided copy.
     pub(crate) function: usize,
@@ -134,13 +134,13 @@ pub(crate) struct Packed {
 }
 
 /// A program ready to run.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedProgram {
     /// Before what they refer to, so that they go first.
     pub(crate) recordings: Mutex<CudaGraphCache>,
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<CudaState>,
     pub(crate) program: Program,
-    pub(crate) steps: Vec<Ready>,
-    pub(crate) functions: Vec<Arc<Function>>,
+    pub(crate) steps: Vec<LoadedStep>,
+    pub(crate) functions: Vec<Arc<CudaFunction>>,
     /// All constants in one buffer, and where in it each buffer of the program is.
     pub(crate) constants: Option<CudaBuffer>,
     pub(crate) constant_at: Vec<usize>,
@@ -150,29 +150,29 @@ pub(crate) struct Loaded {
     pub(crate) launches: Option<usize>,
 }
 
-impl Loaded {
-    pub(crate) fn new(inner: &Arc<Inner>, program: Program) -> Result<Loaded> {
-        if program.levels > MAX_LEVELS {
+impl LoadedProgram {
+    pub(crate) fn new(inner: &Arc<CudaState>, program: Program) -> Result<LoadedProgram> {
+        if program.max_loop_depth > MAX_LEVELS {
             return Err(Error::Backend(format!(
                 "loops nest {} deep, at most {MAX_LEVELS} are supported",
-                program.levels
+                program.max_loop_depth
             )));
         }
         inner.device.context.enter()?;
         let capability = inner.device.context.capability;
-        let program = library::expand(program, &means(), &|op, args| own(capability, op, args));
+        let program = library::expand(program, &device_caps(), &|op, args| has_custom_kernel(capability, op, args));
         let mut loader = Loader { inner, program: &program, texts: Vec::new(), scratch: 0 };
         let steps = loader.steps(&program.steps)?;
         let (texts, scratch) = (loader.texts, loader.scratch);
         let functions = inner.kernels.get(&texts)?;
-        for (function, bytes) in shared(&steps) {
+        for (function, bytes) in shared_memory_limit(&steps) {
             functions[function].allow_shared(&inner.device.context, bytes)?;
         }
         let mut at = 0;
         let mut constant_at = vec![0; program.buffers.len()];
         let mut data = Vec::new();
         for (i, b) in program.buffers.iter().enumerate() {
-            if let BufferKind::Constant(l) = &b.class {
+            if let BufferKind::Constant(l) = &b.kind {
                 data.resize(at, 0);
                 data.extend_from_slice(l.bytes());
                 constant_at[i] = at;
@@ -187,9 +187,9 @@ impl Loaded {
                 Some(buffer)
             }
         };
-        let scratch_at = program.arena.next_multiple_of(ALIGN);
+        let scratch_at = program.arena_bytes.next_multiple_of(ALIGN);
         let launches = launches(&steps);
-        Ok(Loaded {
+        Ok(LoadedProgram {
             inner: inner.clone(),
             steps,
             functions,
@@ -205,16 +205,16 @@ impl Loaded {
 }
 
 /// What kernels want of shared memory.
-fn shared(steps: &[Ready]) -> Vec<(usize, u32)> {
+fn shared_memory_limit(steps: &[LoadedStep]) -> Vec<(usize, u32)> {
     let one = |l: &Launch| (l.shared > 0).then_some((l.function, l.shared));
-    let each = |s: &Ready| match s {
-        Ready::Kernel(l) => one(l).into_iter().collect(),
-        Ready::Kernels(all) => all.iter().filter_map(one).collect(),
-        Ready::Branch { branches, .. } => branches.iter().flat_map(|b| shared(b)).collect(),
-        Ready::Loop { trip, body, .. } => {
-            let mut found = shared(body);
-            if let ReadyTrip::While { test, .. } = trip {
-                found.extend(shared(test));
+    let each = |s: &LoadedStep| match s {
+        LoadedStep::Kernel(l) => one(l).into_iter().collect(),
+        LoadedStep::Kernels(all) => all.iter().filter_map(one).collect(),
+        LoadedStep::Branch { branches, .. } => branches.iter().flat_map(|b| shared_memory_limit(b)).collect(),
+        LoadedStep::Loop { trip, body, .. } => {
+            let mut found = shared_memory_limit(body);
+            if let LoadedTripCount::While { test, .. } = trip {
+                found.extend(shared_memory_limit(test));
             }
             found
         }
@@ -224,51 +224,51 @@ fn shared(steps: &[Ready]) -> Vec<(usize, u32)> {
 }
 
 /// How many launches steps are; none if that depends on data, or the host takes part.
-fn launches(steps: &[Ready]) -> Option<usize> {
+fn launches(steps: &[LoadedStep]) -> Option<usize> {
     let mut sum = 0usize;
     for s in steps {
         sum = sum.saturating_add(match s {
-            Ready::Kernel(_) | Ready::Copy { .. } | Ready::Zero { .. } => 1,
-            Ready::Kernels(launches) => launches.len(),
-            Ready::Product(_) | Ready::Narrow(_) | Ready::Dnn(_) => 1,
-            Ready::Host(_) | Ready::Talk(_) | Ready::Branch { .. } => return None,
-            Ready::Loop { trip: ReadyTrip::Exact(n), body, after, .. } => {
+            LoadedStep::Kernel(_) | LoadedStep::Copy { .. } | LoadedStep::Zero { .. } => 1,
+            LoadedStep::Kernels(launches) => launches.len(),
+            LoadedStep::Product(_) | LoadedStep::Fp8Matmul(_) | LoadedStep::CudnnAttention(_) => 1,
+            LoadedStep::Host(_) | LoadedStep::Collective(_) | LoadedStep::Branch { .. } => return None,
+            LoadedStep::Loop { trip: LoadedTripCount::Exact(n), body, after, .. } => {
                 launches(body)?.saturating_mul(*n).saturating_add(after.len())
             }
-            Ready::Loop { .. } => return None,
+            LoadedStep::Loop { .. } => return None,
         });
     }
     Some(sum)
 }
 
 /// The launches of an op that has templates on devices of a compute capability.
-pub(crate) fn claimed(capability: (i32, i32), op: &Op, args: &[Type]) -> Option<Routine> {
+pub(crate) fn claimed(capability: (i32, i32), op: &Op, args: &[Type]) -> Option<LaunchSequence> {
     let Op::Composite(c) = op else {
-        let sorted = Radix::of(op, args).map(|r| r.routine());
-        return sorted.or_else(|| Running::of(op, args).map(|r| r.routine()));
+        let sorted = RadixSort::of(op, args).map(|r| r.routine());
+        return sorted.or_else(|| CumulativeSum::of(op, args).map(|r| r.routine()));
     };
     // Hopper's matrix instructions are no other's.
     if capability != (9, 0) {
         return None;
     }
-    Some(Attention::of(c, args)?.routine())
+    Some(CudaAttention::of(c, args)?.routine())
 }
 
 /// Whether the device has something of its own for an op, better than the kernels that it would become.
-pub(crate) fn own(capability: (i32, i32), op: &Op, args: &[Type]) -> bool {
-    Rows::of(op, args).is_some() || Narrow::of(op, args).is_some() || claimed(capability, op, args).is_some()
+pub(crate) fn has_custom_kernel(capability: (i32, i32), op: &Op, args: &[Type]) -> bool {
+    RowScatter::of(op, args).is_some() || Fp8Gemm::of(op, args).is_some() || claimed(capability, op, args).is_some()
 }
 
 /// What a kernel step becomes.
-pub(crate) struct Grid {
-    pub(crate) grid: grid::Kernel,
-    pub(crate) text: Text,
+pub(crate) struct LoweredKernel {
+    pub(crate) grid: grid::GridKernel,
+    pub(crate) text: KernelSource,
     /// Operands, and results that must hold what they hold, with their bytes.
     pub(crate) over: Vec<(BufferSlice, BufferSlice, usize)>,
 }
 
 /// The grid of a kernel step and its text.
-pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Result<Grid> {
+pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Result<LoweredKernel> {
     if args.len() != kernel.buffers.len() {
         return Err(Error::Internal(format!(
             "kernel {} has {} buffers, the step gives {}",
@@ -277,19 +277,19 @@ pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) ->
             args.len()
         )));
     }
-    let given = grid::given(program, kernel, args, ALIGN);
-    let stays = grid::stays(kernel, &given).filter(|s| s.over.iter().all(|o| whole(program, args, *o).is_some()));
-    let over = stays.iter().flat_map(|s| &s.over).filter_map(|o| whole(program, args, *o)).collect();
+    let given = grid::launch_info(program, kernel, args, ALIGN);
+    let stays = grid::remove_redundant_stores(kernel, &given).filter(|s| s.over.iter().all(|o| is_full_buffer_pair(program, args, *o).is_some()));
+    let over = stays.iter().flat_map(|s| &s.over).filter_map(|o| is_full_buffer_pair(program, args, *o)).collect();
     let kernel = stays.as_ref().map_or(kernel, |s| &s.kernel);
-    let grid = grid::lower(kernel, &Limits::CUDA, &given).map_err(|e| Error::Backend(e.to_string()))?;
+    let grid = grid::lower(kernel, &GridLimits::CUDA, &given).map_err(|e| Error::Backend(e.to_string()))?;
     let text = super::text(&grid);
-    Ok(Grid { grid, text, over })
+    Ok(LoweredKernel { grid, text, over })
 }
 
 /// An operand and a result that are whole buffers of equal types, with their bytes.
-fn whole(program: &Program, args: &[KernelArg], (from, to): (Buf, Buf)) -> Option<(BufferSlice, BufferSlice, usize)> {
+fn is_full_buffer_pair(program: &Program, args: &[KernelArg], (from, to): (Buf, Buf)) -> Option<(BufferSlice, BufferSlice, usize)> {
     let of = |b: Buf| match args.get(b.0 as usize)? {
-        KernelArg::Place(p) => match p.slot {
+        KernelArg::Place(p) => match p.buffer {
             BufferRef::Fixed(id) if *p == BufferSlice::of(id) => Some((p.clone(), &program.buffers[id.0 as usize].ty)),
             _ => None,
         },
@@ -301,7 +301,7 @@ fn whole(program: &Program, args: &[KernelArg], (from, to): (Buf, Buf)) -> Optio
 
 /// Whether nothing writes a place while its program runs.
 fn steady(program: &Program, p: &BufferSlice) -> bool {
-    p.buffers().all(|b| match &program.buffers[b.0 as usize].class {
+    p.buffers().all(|b| match &program.buffers[b.0 as usize].kind {
         BufferKind::Constant(_) => true,
         BufferKind::Input(i) => !program.donated.iter().any(|(from, _)| from == i),
         _ => false,
@@ -309,16 +309,16 @@ fn steady(program: &Program, p: &BufferSlice) -> bool {
 }
 
 /// Whether a place is known to hold zeros and nothing else: one step writes its buffer, and writes zeros.
-fn zeros(program: &Program, p: &BufferSlice) -> bool {
-    let BufferRef::Fixed(id) = p.slot else { return false };
-    match &program.buffers[id.0 as usize].class {
+fn is_known_zero(program: &Program, p: &BufferSlice) -> bool {
+    let BufferRef::Fixed(id) = p.buffer else { return false };
+    match &program.buffers[id.0 as usize].kind {
         BufferKind::Constant(l) => return l.bytes().iter().all(|b| *b == 0),
         BufferKind::Activation => {}
         _ => return false,
     }
     let writes = |s: &Step| {
         let mut found = false;
-        s.places(&mut |place, written| found |= written && place.buffers().any(|b| b == id));
+        s.for_each_slice(&mut |place, written| found |= written && place.buffers().any(|b| b == id));
         found
     };
     let mut writers = program.steps.iter().filter(|s| writes(s));
@@ -349,146 +349,146 @@ fn stores_zeros(body: &[Stmt], buf: Buf, known: &mut Vec<Reg>) -> bool {
 }
 
 struct Loader<'a> {
-    inner: &'a Arc<Inner>,
+    inner: &'a Arc<CudaState>,
     program: &'a Program,
-    texts: Vec<Text>,
+    texts: Vec<KernelSource>,
     /// Bytes of scratch that the neediest step wants: steps follow each other.
     scratch: usize,
 }
 
 impl Loader<'_> {
-    fn steps(&mut self, steps: &[Step]) -> Result<Vec<Ready>> {
+    fn steps(&mut self, steps: &[Step]) -> Result<Vec<LoadedStep>> {
         steps.iter().map(|s| self.step(s)).collect()
     }
 
-    fn step(&mut self, step: &Step) -> Result<Ready> {
+    fn step(&mut self, step: &Step) -> Result<LoadedStep> {
         Ok(match step {
-            Step::Kernel { kernel, args, .. } => Ready::Kernel(self.kernel(kernel, args)?),
+            Step::Kernel { kernel, args, .. } => LoadedStep::Kernel(self.kernel(kernel, args)?),
             Step::Matmul { shape, a, b, c, epilogue } => {
                 let (MatmulOperand::Memory(a), MatmulOperand::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
                     return Err(Error::Internal(
                         "a product with a prologue or epilogue, which cuda has none of".into(),
                     ));
                 };
-                Ready::Product(Box::new(self.product(shape, a, b, c)?))
+                LoadedStep::Product(Box::new(self.product(shape, a, b, c)?))
             }
             Step::Library { op, args, outs } => {
                 let types: Vec<Type> = args.iter().map(|(_, t)| t.clone()).collect();
-                if let Some(talk) = self.talk(op, args, outs)? {
-                    return Ok(Ready::Talk(Box::new(talk)));
+                if let Some(talk) = self.load_collective(op, args, outs)? {
+                    return Ok(LoadedStep::Collective(Box::new(talk)));
                 }
-                if let Some(narrow) = Narrow::of(op, &types) {
-                    return Ok(Ready::Narrow(Box::new(self.narrow(&narrow, args, &outs[0].0)?)));
+                if let Some(narrow) = Fp8Gemm::of(op, &types) {
+                    return Ok(LoadedStep::Fp8Matmul(Box::new(self.narrow(&narrow, args, &outs[0].0)?)));
                 }
-                if let Some(ready) = self.dnn(op, &types, args, outs) {
-                    return Ok(Ready::Dnn(Box::new(ready)));
+                if let Some(ready) = self.load_cudnn_attention(op, &types, args, outs) {
+                    return Ok(LoadedStep::CudnnAttention(Box::new(ready)));
                 }
                 if let Some(routine) = claimed(self.inner.device.context.capability, op, &types) {
                     return Ok(self.routine(routine, args, outs));
                 }
-                match Rows::of(op, &types) {
+                match RowScatter::of(op, &types) {
                     Some(rows) => {
                         self.scratch = self.scratch.max(rows.scratch().next_multiple_of(ALIGN));
                         let functions = rows.texts().map(|text| self.function(text));
                         let places: Vec<BufferSlice> = args.iter().map(|(p, _)| p.clone()).collect();
-                        Ready::Kernels(rows.launches(functions, &places, &outs[0].0))
+                        LoadedStep::Kernels(rows.launches(functions, &places, &outs[0].0))
                     }
-                    None => Ready::Host(Box::new(Host::new(&self.inner.host, op, args, outs)?)),
+                    None => LoadedStep::Host(Box::new(HostFallback::new(&self.inner.host, op, args, outs)?)),
                 }
             }
-            Step::Copy { from, to, bytes } => Ready::Copy { from: from.clone(), to: to.clone(), bytes: *bytes },
-            Step::Zero { to, bytes } => Ready::Zero { to: to.clone(), bytes: *bytes },
-            Step::Branch { index, branches } => Ready::Branch {
+            Step::Copy { from, to, bytes } => LoadedStep::Copy { from: from.clone(), to: to.clone(), bytes: *bytes },
+            Step::Zero { to, bytes } => LoadedStep::Zero { to: to.clone(), bytes: *bytes },
+            Step::Branch { index, branches } => LoadedStep::Branch {
                 index: index.clone(),
                 branches: branches.iter().map(|b| self.steps(b)).collect::<Result<_>>()?,
             },
             Step::Loop(l) => {
-                let LoopStep { level, trip, reverse, body, after } = &**l;
+                let LoopStep { depth: level, trip_count: trip, reverse, body, copies_after: after } = &**l;
                 let trip = match trip {
-                    TripCount::Exact(n) => ReadyTrip::Exact(*n),
-                    TripCount::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
-                    TripCount::While { test, flag } => ReadyTrip::While { test: self.steps(test)?, flag: flag.clone() },
+                    TripCount::Exact(n) => LoadedTripCount::Exact(*n),
+                    TripCount::Bounded { bound, count } => LoadedTripCount::Bounded { bound: *bound, count: count.clone() },
+                    TripCount::While { test, flag } => LoadedTripCount::While { test: self.steps(test)?, flag: flag.clone() },
                 };
                 let body = self.steps(body)?;
-                Ready::Loop { level: *level, trip, reverse: *reverse, body, after: after.clone() }
+                LoadedStep::Loop { level: *level, trip, reverse: *reverse, body, after: after.clone() }
             }
         })
     }
 
     /// A collective on the device, where it has a way to the others.
-    fn talk(
+    fn load_collective(
         &mut self,
         op: &Op,
         args: &[(BufferSlice, Type)],
         outs: &[(BufferSlice, Type)],
     ) -> Result<Option<CollectiveStep>> {
-        let (Op::Collective(op), Some(others)) = (op, &self.inner.talk) else { return Ok(None) };
+        let (Op::Collective(op), Some(others)) = (op, &self.inner.communicator) else { return Ok(None) };
         let named = |p: ir::InferError| Error::Backend(format!("{}: {p}", ir::Rules::name(op)));
         others.mesh().set(&op.axes).map_err(named)?;
         let me = others.mesh().index(others.rank(), &op.axes);
         let Some(talk) = CollectiveStep::of(op, args.first().map(|(p, t)| (p, t)), &outs[0].0, me)? else {
             return Ok(None);
         };
-        if talk.needs_others() {
+        if talk.communicates() {
             others.prepare(&op.axes)?;
         }
         self.scratch = self.scratch.max(talk.scratch());
         Ok(Some(talk))
     }
 
-    fn routine(&mut self, routine: Routine, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> Ready {
+    fn routine(&mut self, routine: LaunchSequence, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> LoadedStep {
         self.scratch = self.scratch.max(routine.scratch.next_multiple_of(ALIGN));
-        let argument = |a: &Arg| match *a {
-            Arg::Operand(i) => Argument::Place(args[i].0.clone()),
-            Arg::Result(i) => Argument::Place(outs[i].0.clone()),
-            Arg::Scratch(offset) => Argument::Scratch(offset),
+        let argument = |a: &TemplateArg| match *a {
+            TemplateArg::Operand(i) => LaunchArgument::Place(args[i].0.clone()),
+            TemplateArg::Result(i) => LaunchArgument::Place(outs[i].0.clone()),
+            TemplateArg::Scratch(offset) => LaunchArgument::Scratch(offset),
         };
-        let launch = |c: cuda::Call| Launch {
+        let launch = |c: cuda::TemplateLaunch| Launch {
             blocks: c.blocks as u32,
             threads: c.threads,
-            shared: c.shared,
+            shared: c.dynamic_shared_bytes,
             args: c.args.iter().map(argument).collect(),
             sizes: c.sizes,
-            over: Vec::new(),
-            name: c.entry.clone(),
-            function: self.function(Text { entry: c.entry, text: c.text }),
+            in_place_pairs: Vec::new(),
+            name: c.entry_point.clone(),
+            function: self.function(KernelSource { entry: c.entry_point, text: c.source }),
         };
-        Ready::Kernels(routine.calls.into_iter().map(launch).collect())
+        LoadedStep::Kernels(routine.calls.into_iter().map(launch).collect())
     }
 
     /// An attention by cuDNN, where that is quicker than the template and has a plan.
-    fn dnn(
+    fn load_cudnn_attention(
         &mut self,
         op: &Op,
         types: &[Type],
         args: &[(BufferSlice, Type)],
         outs: &[(BufferSlice, Type)],
-    ) -> Option<ReadyDnn> {
+    ) -> Option<LoadedCudnnAttention> {
         let Op::Composite(c) = op else { return None };
-        let asked = Attention::of(c, types).filter(|a| dnn::suits(a))?;
+        let asked = CudaAttention::of(c, types).filter(|a| dnn::is_faster(a))?;
         let tensors: Vec<BufferSlice> = match (asked.backward, args, outs) {
             (false, [q, k, v, ..], [out, lse]) => [q, k, v, out, lse].map(|(p, _)| p.clone()).to_vec(),
-            (true, [q, k, v, out, lse, dout, dlse], [dq, dk, dv]) if zeros(self.program, &dlse.0) => {
+            (true, [q, k, v, out, lse, dout, dlse], [dq, dk, dv]) if is_known_zero(self.program, &dlse.0) => {
                 [q, k, v, out, dout, lse, dq, dk, dv].map(|(p, _)| p.clone()).to_vec()
             }
             _ => return None,
         };
-        if tensors.iter().any(|p| aligned(self.program, p, ALIGN) < transpose::LEAST) {
+        if tensors.iter().any(|p| aligned(self.program, p, ALIGN) < transpose::TRANSPOSE_MULTIPLE) {
             return None;
         }
         let plan = self.inner.dnn()?.plan(&asked)?;
         self.scratch = self.scratch.max(plan.workspace.next_multiple_of(ALIGN));
-        Some(ReadyDnn { plan, tensors })
+        Some(LoadedCudnnAttention { plan, tensors })
     }
 
-    fn narrow(&mut self, narrow: &Narrow, args: &[(BufferSlice, Type)], out: &BufferSlice) -> Result<ReadyNarrow> {
+    fn narrow(&mut self, narrow: &Fp8Gemm, args: &[(BufferSlice, Type)], out: &BufferSlice) -> Result<LoadedFp8Gemm> {
         let none = || Error::Internal(format!("cuBLASLt has nothing for {narrow:?}, which was claimed"));
         let blas = self.inner.blas.as_ref().ok_or_else(none)?;
         let places = [&args[0].0, &args[1].0, out];
         // What doesn't lie as cuBLASLt wants it goes through memory that does.
         let (mut copies, mut scratch) = ([None; 3], 0);
         for ((copy, place), bytes) in copies.iter_mut().zip(places).zip(narrow.bytes()) {
-            if aligned(self.program, place, ALIGN) < transpose::LEAST {
+            if aligned(self.program, place, ALIGN) < transpose::TRANSPOSE_MULTIPLE {
                 *copy = Some(scratch);
                 scratch += bytes.next_multiple_of(ALIGN);
             }
@@ -496,19 +496,19 @@ impl Loader<'_> {
         let mut turned = [None, None];
         for (side, turned) in turned.iter_mut().enumerate().filter(|(side, _)| narrow.across[*side]) {
             let (rows, cols) = narrow.sizes(side);
-            let c = turn(rows, cols, Arg::Operand(side), Arg::Scratch(scratch));
-            let function = self.function(Text { entry: c.entry, text: c.text });
-            *turned = Some((scratch, Turn { function, blocks: c.blocks as u32, threads: c.threads, sizes: c.sizes }));
+            let c = transpose_launch(rows, cols, TemplateArg::Operand(side), TemplateArg::Scratch(scratch));
+            let function = self.function(KernelSource { entry: c.entry_point, text: c.source });
+            *turned = Some((scratch, TransposeLaunch { function, blocks: c.blocks as u32, threads: c.threads, sizes: c.sizes }));
             scratch += narrow.bytes()[side].next_multiple_of(ALIGN);
         }
         self.scratch = self.scratch.max(scratch);
         let plan = blas.plan(&narrow.call())?.ok_or_else(none)?;
         let [a, b, out] = places.map(BufferSlice::clone);
         let scales = [args[2].0.clone(), args[3].0.clone()];
-        Ok(ReadyNarrow { plan, a, b, scales, out, bytes: narrow.bytes(), copies, turned })
+        Ok(LoadedFp8Gemm { plan, a, b, scales, out, bytes: narrow.bytes(), copies, transposes: turned })
     }
 
-    fn function(&mut self, text: Text) -> usize {
+    fn function(&mut self, text: KernelSource) -> usize {
         match self.texts.iter().position(|t| *t == text) {
             Some(i) => i,
             None => {
@@ -519,20 +519,20 @@ impl Loader<'_> {
     }
 
     fn kernel(&mut self, kernel: &Kernel, args: &[KernelArg]) -> Result<Launch> {
-        let Grid { grid, text, over } = lowered(self.program, kernel, args)?;
+        let LoweredKernel { grid, text, over } = lowered(self.program, kernel, args)?;
         let blocks = grid.blocks(&[]);
         let mut spills = grid.spill_bytes(blocks).into_iter();
         let mut scratch = 0;
         let mut arguments = Vec::with_capacity(grid.memory.len());
         for (i, m) in grid.memory.iter().enumerate() {
             match m.space {
-                Space::Shared(_) => {}
-                Space::Spill(_) => {
-                    arguments.push(Argument::Scratch(scratch));
+                AddressSpace::Shared(_) => {}
+                AddressSpace::Spill(_) => {
+                    arguments.push(LaunchArgument::Scratch(scratch));
                     scratch += spills.next().unwrap_or(0).next_multiple_of(ALIGN);
                 }
-                Space::Global(_) => match args.get(i) {
-                    Some(KernelArg::Place(p)) => arguments.push(Argument::Place(p.clone())),
+                AddressSpace::Global(_) => match args.get(i) {
+                    Some(KernelArg::Place(p)) => arguments.push(LaunchArgument::Place(p.clone())),
                     _ => return Err(Error::Internal(format!("kernel {}: no memory for argument {i}", kernel.name))),
                 },
             }
@@ -541,33 +541,33 @@ impl Loader<'_> {
         let function = self.function(text);
         let name = kernel.name.clone();
         let (threads, sizes) = (grid.threads, Vec::new());
-        Ok(Launch { function, blocks, threads, shared: 0, args: arguments, sizes, over, name })
+        Ok(Launch { function, blocks, threads, shared: 0, args: arguments, sizes, in_place_pairs: over, name })
     }
 
-    fn product(&mut self, s: &Matmul, a: &BufferSlice, b: &BufferSlice, c: &BufferSlice) -> Result<Product> {
+    fn product(&mut self, s: &Matmul, a: &BufferSlice, b: &BufferSlice, c: &BufferSlice) -> Result<LoadedMatmul> {
         let how = self.how(s, a, b, c)?;
-        Ok(Product { shape: s.clone(), a: a.clone(), b: b.clone(), c: c.clone(), how })
+        Ok(LoadedMatmul { shape: s.clone(), a: a.clone(), b: b.clone(), c: c.clone(), how })
     }
 
     fn how(&mut self, s: &Matmul, a: &BufferSlice, b: &BufferSlice, c: &BufferSlice) -> Result<MatmulStrategy> {
         let results = s.batch * s.m * s.n;
         if results == 0 {
-            return Ok(MatmulStrategy::Nothing);
+            return Ok(MatmulStrategy::Empty);
         }
         let dense = (s.c[2] == 1 || s.n == 1)
             && (s.c[1] == s.n as isize || s.m == 1)
             && (s.c[0] == (s.m * s.n) as isize || s.batch == 1);
         if s.k == 0 && dense {
-            return Ok(MatmulStrategy::Zeros(results * s.out.size()));
+            return Ok(MatmulStrategy::ZeroFill(results * s.out.size()));
         }
         let align = [a, b].map(|p| aligned(self.program, p, ALIGN));
-        if let Some(few) = Few::of(s, align) {
+        if let Some(few) = SkinnyMatmul::of(s, align) {
             let (entry, text) = few.text();
-            let function = self.function(Text { entry, text });
+            let function = self.function(KernelSource { entry, text });
             let steady = steady(self.program, if few.swapped() { a } else { b });
-            return Ok(MatmulStrategy::Few { function, few, read_only: steady });
+            return Ok(MatmulStrategy::SkinnyMatmul { function, few, read_only: steady });
         }
-        let own = |loader: &mut Self| MatmulStrategy::Own {
+        let own = |loader: &mut Self| MatmulStrategy::CustomKernel {
             function: loader.function(strided_copy::product(s.dtype, s.out)),
         };
         let Some(blas) = self.inner.blas.as_ref().filter(|_| s.k > 0) else { return Ok(own(self)) };
@@ -588,7 +588,7 @@ impl Loader<'_> {
                         sizes[0] = 1;
                     }
                     let function = self.function(strided_copy::strided_copy(dtype.size()));
-                    copies[i] = Some(Packed { offset: scratch, function, sizes, own, dense });
+                    copies[i] = Some(DenseCopy { offset: scratch, function, sizes, own, dense });
                     let bytes = sizes.iter().product::<usize>() * dtype.size();
                     scratch += bytes.next_multiple_of(ALIGN);
                 }
@@ -596,11 +596,11 @@ impl Loader<'_> {
         }
         let [in_a, in_b, in_c] = aligns;
         let aligned = if mapped.gemm.swapped { [in_b, in_a, in_c] } else { [in_a, in_b, in_c] };
-        let call = Call { gemm: mapped.gemm, dtype: s.dtype, second: s.dtype, out: s.out, aligned };
+        let call = GemmKey { gemm: mapped.gemm, dtype: s.dtype, second: s.dtype, out: s.out, aligned };
         match blas.plan(&call)? {
             Some(plan) => {
                 self.scratch = self.scratch.max(scratch);
-                Ok(MatmulStrategy::Library { plan: Box::new(plan), mapped, copies })
+                Ok(MatmulStrategy::CublasLt { plan: Box::new(plan), mapped, copies })
             }
             None => Ok(own(self)),
         }

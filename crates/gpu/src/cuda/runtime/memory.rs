@@ -1,7 +1,7 @@
 //! Buffers of a device.
 
 use super::device::Device;
-use super::event::Mark;
+use super::event::EventCompletion;
 use super::pool::Block;
 use compiler::{DeviceBuffer, Error, Fence, ReadFuture, Result};
 use std::any::Any;
@@ -19,7 +19,7 @@ pub struct CudaBuffer {
 
 impl CudaBuffer {
     pub(crate) fn new(device: &Arc<Device>, bytes: usize) -> Result<CudaBuffer> {
-        Ok(CudaBuffer { block: device.take(bytes)?, device: device.clone(), bytes })
+        Ok(CudaBuffer { block: device.alloc(bytes)?, device: device.clone(), bytes })
     }
 
     /// Its address on the device.
@@ -53,11 +53,11 @@ impl DeviceBuffer for CudaBuffer {
         if bytes > LATER {
             let mut all = vec![0; bytes];
             self.device.read(from, &mut all)?;
-            return Ok(ReadFuture::done(all));
+            return Ok(ReadFuture::ready(all));
         }
-        let arrival = self.device.arrive(from, bytes)?;
+        let arrival = self.device.start_readback(from, bytes)?;
         let event = arrival.event().clone();
-        Ok(ReadFuture::after(Fence::of(Arc::new(Mark(event))), move || arrival.into_vec()))
+        Ok(ReadFuture::after_fence(Fence::from_completion(Arc::new(EventCompletion(event))), move || arrival.into_vec()))
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -67,6 +67,6 @@ impl DeviceBuffer for CudaBuffer {
 
 impl Drop for CudaBuffer {
     fn drop(&mut self) {
-        self.device.give(self.block);
+        self.device.free(self.block);
     }
 }

@@ -24,12 +24,12 @@ mod size_classes;
 mod staging_ring;
 mod strided_copy;
 
-pub use aot::Offline;
+pub use aot::AotTarget;
 pub use backend::Cuda;
-pub(crate) use backend::Inner;
+pub(crate) use backend::CudaState;
 pub use dynlib::find_library;
 pub use memory::CudaBuffer;
-pub use pool::Usage;
+pub use pool::MemoryStats;
 
 use crate::grid;
 
@@ -39,11 +39,11 @@ fn prelude() -> &'static str {
 }
 
 /// The text of a kernel. Its name follows from the text, so equal kernels are one, whatever the programs call them.
-fn text(grid: &grid::Kernel) -> strided_copy::Text {
+fn text(grid: &grid::GridKernel) -> strided_copy::KernelSource {
     const NAME: &str = "name_of_the_kernel";
-    let nameless = grid::Kernel { name: String::new(), ..grid.clone() };
+    let nameless = grid::GridKernel { name: String::new(), ..grid.clone() };
     let text = super::function(NAME, &nameless);
     let hash = |start| cubins::fnv(text.as_bytes(), start);
     let entry = format!("k{:016x}{:016x}", hash(3), hash(4));
-    strided_copy::Text { text: text.replacen(NAME, &entry, 1), entry }
+    strided_copy::KernelSource { text: text.replacen(NAME, &entry, 1), entry }
 }

@@ -3,7 +3,7 @@
 //! A block that is given back may still be in use by work that is under way. It goes to whoever asks next, and that one's
 //! work comes later in the device's one queue: order is all the care that reuse needs.
 
-use super::size_classes::{ALIGN, class};
+use super::size_classes::{ALIGN, size_class};
 use compiler::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ const SMALL: usize = 64 << 10;
 const SLAB: usize = 2 << 20;
 
 /// Where a pool gets memory.
-pub(crate) trait Source {
+pub(crate) trait MemorySource {
     /// Memory at a multiple of [`ALIGN`]; none if there is no more.
     fn take(&self, bytes: usize) -> Result<Option<u64>>;
 
@@ -21,7 +21,7 @@ pub(crate) trait Source {
     fn give(&self, address: u64);
 
     /// Waits until nothing uses what was given back to the pool.
-    fn settle(&self) -> Result<()>;
+    fn synchronize(&self) -> Result<()>;
 }
 
 /// Memory from a pool, to be given back to it.
@@ -43,18 +43,18 @@ struct State {
     /// By size, the last one given back on top.
     free: BTreeMap<usize, Vec<u64>>,
     slabs: Vec<u64>,
-    usage: Usage,
+    usage: MemoryStats,
 }
 
 /// How much memory there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct MemoryStats {
     /// Bytes in use.
-    pub used: usize,
+    pub allocated_bytes: usize,
     /// Bytes taken from the driver.
-    pub held: usize,
+    pub reserved_bytes: usize,
     /// The most that was in use at once.
-    pub peak: usize,
+    pub peak_allocated_bytes: usize,
 }
 
 impl Pool {
@@ -68,8 +68,8 @@ impl Pool {
     }
 
     /// A block of at least so many bytes.
-    pub(crate) fn take(&self, bytes: usize, source: &dyn Source) -> Result<Block> {
-        let size = class(bytes);
+    pub(crate) fn take(&self, bytes: usize, source: &dyn MemorySource) -> Result<Block> {
+        let size = size_class(bytes);
         let mut s = self.state();
         // A somewhat larger block that is there beats a new one.
         let most = if size <= SMALL { size } else { size.saturating_add(size / 4) };
@@ -97,7 +97,7 @@ impl Pool {
     }
 
     /// New memory; where there is none, what is free is given back to the driver first.
-    fn from_source(&self, s: &mut State, bytes: usize, asked: usize, source: &dyn Source) -> Result<u64> {
+    fn from_source(&self, s: &mut State, bytes: usize, asked: usize, source: &dyn MemorySource) -> Result<u64> {
         let fail = || Error::OutOfMemory { bytes: asked, hint: self.hint };
         if bytes > isize::MAX as usize {
             return Err(fail());
@@ -108,24 +108,24 @@ impl Pool {
         }
         let address = found.ok_or_else(fail)?;
         debug_assert!(address.is_multiple_of(ALIGN as u64));
-        s.usage.held += bytes;
+        s.usage.reserved_bytes += bytes;
         Ok(address)
     }
 
     /// Takes a block back.
     pub(crate) fn give(&self, block: Block) {
         let mut s = self.state();
-        s.usage.used -= block.bytes;
+        s.usage.allocated_bytes -= block.bytes;
         s.free.entry(block.bytes).or_default().push(block.address);
     }
 
     /// Gives what is free back to the driver, and says how many bytes.
-    pub(crate) fn release(&self, source: &dyn Source) -> Result<usize> {
+    pub(crate) fn release(&self, source: &dyn MemorySource) -> Result<usize> {
         self.state().release(source)
     }
 
     /// Gives everything back; nothing may be lent any more, or it is gone.
-    pub(crate) fn clear(&self, source: &dyn Source) {
+    pub(crate) fn clear(&self, source: &dyn MemorySource) {
         let mut s = self.state();
         for (size, list) in std::mem::take(&mut s.free) {
             if size > SMALL {
@@ -133,34 +133,34 @@ impl Pool {
             }
         }
         std::mem::take(&mut s.slabs).into_iter().for_each(|a| source.give(a));
-        s.usage.held = 0;
+        s.usage.reserved_bytes = 0;
     }
 
-    pub(crate) fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> MemoryStats {
         self.state().usage
     }
 }
 
 impl State {
     fn lent(&mut self, block: Block) -> Block {
-        self.usage.used += block.bytes;
-        self.usage.peak = self.usage.peak.max(self.usage.used);
+        self.usage.allocated_bytes += block.bytes;
+        self.usage.peak_allocated_bytes = self.usage.peak_allocated_bytes.max(self.usage.allocated_bytes);
         block
     }
 
     /// Small blocks stay: their slabs are seldom free as a whole.
-    fn release(&mut self, source: &dyn Source) -> Result<usize> {
+    fn release(&mut self, source: &dyn MemorySource) -> Result<usize> {
         if !self.free.keys().any(|size| *size > SMALL) {
             return Ok(0);
         }
-        source.settle()?;
+        source.synchronize()?;
         let mut bytes = 0;
         let large = self.free.split_off(&(SMALL + 1));
         for (size, list) in large {
             bytes += size * list.len();
             list.into_iter().for_each(|a| source.give(a));
         }
-        self.usage.held -= bytes;
+        self.usage.reserved_bytes -= bytes;
         Ok(bytes)
     }
 }
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    impl Source for Card {
+    impl MemorySource for Card {
         fn take(&self, bytes: usize) -> Result<Option<u64>> {
             if bytes > self.left.get() {
                 return Ok(None);
@@ -201,7 +201,7 @@ mod tests {
             self.left.set(self.left.get() + bytes);
         }
 
-        fn settle(&self) -> Result<()> {
+        fn synchronize(&self) -> Result<()> {
             self.settled.set(self.settled.get() + 1);
             Ok(())
         }
@@ -225,7 +225,7 @@ mod tests {
             } else {
                 pool.give(lent.swap_remove((x >> 8) as usize % lent.len()));
             }
-            assert_eq!(pool.usage().used, lent.iter().map(|b| b.bytes).sum::<usize>());
+            assert_eq!(pool.usage().allocated_bytes, lent.iter().map(|b| b.bytes).sum::<usize>());
         }
         lent.drain(..).for_each(|b| pool.give(b));
         pool.clear(&card);
@@ -250,7 +250,7 @@ mod tests {
         let b = pool.take(20 << 20, &card).unwrap();
         pool.give(a);
         let c = pool.take(79 << 20, &card).unwrap();
-        assert_eq!((card.settled.get(), pool.usage().held), (1, b.bytes + c.bytes));
+        assert_eq!((card.settled.get(), pool.usage().reserved_bytes), (1, b.bytes + c.bytes));
         match pool.take(30 << 20, &card) {
             Err(Error::OutOfMemory { bytes, hint }) => assert_eq!((bytes, hint), (30 << 20, "; wait")),
             other => panic!("{other:?}"),

@@ -4,8 +4,8 @@
 //! The updates of each row are counted, and where each row's list begins is a running sum; then every update goes into its row's
 //! list, in any order. Whoever adds up a row first puts its list in order: a short one by counting, a long one as bits of a map.
 
-use super::load::{Argument, Launch};
-use super::strided_copy::{Text, conversion, storage};
+use super::load::{LaunchArgument, Launch};
+use super::strided_copy::{KernelSource, conversion, storage};
 use compiler::program::BufferSlice;
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{Scatter, ScatterKind};
@@ -24,7 +24,7 @@ const MAP: u32 = 1 << 17;
 
 /// Rows of `width` elements added to a table of `rows`, by `count` ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rows {
+pub(super) struct RowScatter {
     rows: usize,
     width: usize,
     count: usize,
@@ -33,9 +33,9 @@ pub(super) struct Rows {
     clip: bool,
 }
 
-impl Rows {
+impl RowScatter {
     /// What a scatter is, if it is one of rows.
-    pub(super) fn of(op: &Op, args: &[Type]) -> Option<Rows> {
+    pub(super) fn of(op: &Op, args: &[Type]) -> Option<RowScatter> {
         let Op::Scatter(Scatter { kind: ScatterKind::Add, dims, mode }) = op else { return None };
         let [table, ids, updates] = args else { return None };
         let batch = ids.rank().checked_sub(1)?;
@@ -53,7 +53,7 @@ impl Rows {
         if !(rows && floats && numbers) || count == 0 || table.numel() == 0 || count > most || table.shape[0] > most {
             return None;
         }
-        Some(Rows {
+        Some(RowScatter {
             rows: table.shape[0],
             width: table.shape[1..].iter().product(),
             count,
@@ -68,23 +68,23 @@ impl Rows {
         4 * (self.rows + self.count)
     }
 
-    pub(super) fn texts(&self) -> [Text; 5] {
+    pub(super) fn texts(&self) -> [KernelSource; 5] {
         [clearing(), self.counting(false), summing(), self.counting(true), self.adding()]
     }
 
     pub(super) fn launches(&self, functions: [usize; 5], args: &[BufferSlice], out: &BufferSlice) -> Vec<Launch> {
         let lists = 4 * self.rows;
-        let place = |p: &BufferSlice| Argument::Place(p.clone());
-        let scratch = |offset: usize| Argument::Scratch(offset);
+        let place = |p: &BufferSlice| LaunchArgument::Place(p.clone());
+        let scratch = |offset: usize| LaunchArgument::Scratch(offset);
         let many = |n: usize| n.div_ceil(PLACING as usize).min(1 << 16) as u32;
-        let launch = |k: usize, blocks: u32, threads: u32, args: Vec<Argument>, sizes: [usize; 2], name: &str| Launch {
+        let launch = |k: usize, blocks: u32, threads: u32, args: Vec<LaunchArgument>, sizes: [usize; 2], name: &str| Launch {
             function: functions[k],
             blocks,
             threads,
             shared: 0,
             args,
             sizes: sizes.map(|n| n as i64).to_vec(),
-            over: Vec::new(),
+            in_place_pairs: Vec::new(),
             name: name.into(),
         };
         let ids = || vec![place(&args[1]), scratch(0), scratch(lists)];
@@ -105,7 +105,7 @@ impl Rows {
     }
 
     /// Counts the updates of each row, or puts each one into its row's list. Arguments: ids, ends, lists, then i64: rows, count.
-    fn counting(&self, place: bool) -> Text {
+    fn counting(&self, place: bool) -> KernelSource {
         let id = if self.ids == DType::I64 { "long long" } else { "int" };
         let mode = if self.clip { "clip" } else { "drop" };
         let outside = match self.clip {
@@ -128,12 +128,12 @@ impl Rows {
 }}
 "#
         );
-        Text { entry, text }
+        KernelSource { entry, text }
     }
 
     /// Arguments: table, updates, out, ends, lists, then i64: rows, width. Sums are rounded after each addition, as the
     /// reference's are.
-    fn adding(&self) -> Text {
+    fn adding(&self) -> KernelSource {
         let entry = format!("rows_add_{}", self.dtype);
         let (load, store) = conversion(self.dtype);
         let (kept, sum) = (storage(self.dtype), if self.dtype == DType::F64 { "double" } else { "float" });
@@ -203,12 +203,12 @@ extern "C" __global__ void __launch_bounds__({ADDING}) {entry}(const {kept}* tab
 }}
 "#
         );
-        Text { entry, text }
+        KernelSource { entry, text }
     }
 }
 
 /// Arguments: ends, then i64: rows, nothing.
-fn clearing() -> Text {
+fn clearing() -> KernelSource {
     let entry = String::from("rows_clear");
     let text = format!(
         r#"extern "C" __global__ void __launch_bounds__({PLACING}) {entry}(unsigned int* ends, long long rows, long long) {{
@@ -217,11 +217,11 @@ fn clearing() -> Text {
 }}
 "#
     );
-    Text { entry, text }
+    KernelSource { entry, text }
 }
 
 /// Counts become where lists begin, and grow to where they end as updates are placed. Arguments: ends, then i64: rows, nothing.
-fn summing() -> Text {
+fn summing() -> KernelSource {
     let entry = String::from("rows_sum");
     let text = format!(
         r#"extern "C" __global__ void __launch_bounds__({SUMMING}) {entry}(unsigned int* ends, long long rows, long long) {{
@@ -259,7 +259,7 @@ fn summing() -> Text {
 }}
 "#
     );
-    Text { entry, text }
+    KernelSource { entry, text }
 }
 
 #[cfg(test)]
@@ -274,11 +274,11 @@ mod tests {
         let scatter = |kind| Op::from(Scatter { kind, dims: dims.clone(), mode: ScatterMode::Drop });
         let (ids, updates) = (Type::new(DType::I32, &[3, 4, 1]), Type::new(DType::F32, &[3, 4, 8]));
         let args = [table.clone(), ids.clone(), updates.clone()];
-        let rows = Rows::of(&scatter(ScatterKind::Add), &args).expect("rows");
+        let rows = RowScatter::of(&scatter(ScatterKind::Add), &args).expect("rows");
         assert_eq!((rows.rows, rows.width, rows.count, rows.clip), (50, 8, 12, false));
-        assert!(Rows::of(&scatter(ScatterKind::Mul), &args).is_none());
+        assert!(RowScatter::of(&scatter(ScatterKind::Mul), &args).is_none());
         let along = Gather::take(&table, 1, 2, GatherMode::Clip).dims;
         let columns = Op::from(Scatter { kind: ScatterKind::Add, dims: along, mode: ScatterMode::Drop });
-        assert!(Rows::of(&columns, &[table, ids, Type::new(DType::F32, &[50, 3, 4])]).is_none());
+        assert!(RowScatter::of(&columns, &[table, ids, Type::new(DType::F32, &[50, 3, 4])]).is_none());
     }
 }

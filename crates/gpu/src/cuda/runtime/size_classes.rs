@@ -4,7 +4,7 @@
 pub(crate) const ALIGN: usize = 256;
 
 /// The size that a block of this many bytes is given: at most an eighth more, or [`ALIGN`].
-pub(crate) fn class(bytes: usize) -> usize {
+pub(crate) fn size_class(bytes: usize) -> usize {
     let bytes = bytes.max(1);
     let step = match bytes.ilog2() {
         0..=11 => ALIGN,
@@ -22,11 +22,11 @@ mod tests {
         let mut sizes: Vec<usize> = (0..70_000).collect();
         sizes.extend((16..46).flat_map(|p| [(1usize << p) - 1, 1 << p, (1 << p) + 1, (3 << p) / 2]));
         for n in sizes {
-            let c = class(n);
+            let c = size_class(n);
             assert!(c >= n && c.is_multiple_of(ALIGN), "{n} gets {c}");
             assert!(c <= n + ALIGN.max(n / 8), "{n} gets {c}");
-            assert_eq!(class(c), c, "a class is its own");
+            assert_eq!(size_class(c), c, "a class is its own");
         }
-        assert_eq!(class(usize::MAX), usize::MAX);
+        assert_eq!(size_class(usize::MAX), usize::MAX);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 const ALIGN: usize = 64;
 
 /// Which bytes of a ring are in use, each part until its ticket has passed.
-pub(crate) struct Ring<T> {
+pub(crate) struct StagingRing<T> {
     capacity: usize,
     /// Where the next part starts.
     head: usize,
@@ -14,13 +14,13 @@ pub(crate) struct Ring<T> {
     parts: VecDeque<(usize, usize, T)>,
 }
 
-impl<T> Ring<T> {
-    pub(crate) fn new(capacity: usize) -> Ring<T> {
-        Ring { capacity, head: 0, parts: VecDeque::new() }
+impl<T> StagingRing<T> {
+    pub(crate) fn new(capacity: usize) -> StagingRing<T> {
+        StagingRing { capacity, head: 0, parts: VecDeque::new() }
     }
 
     /// Where a part of this size can start; none if the oldest parts are in its way.
-    pub(crate) fn fit(&self, bytes: usize) -> Option<usize> {
+    pub(crate) fn find_space(&self, bytes: usize) -> Option<usize> {
         debug_assert!(bytes <= self.capacity);
         let Some(&(tail, ..)) = self.parts.front() else { return Some(0) };
         // Behind the last part, up to the ring's end or to the oldest part; else from the ring's start.
@@ -33,7 +33,7 @@ impl<T> Ring<T> {
     }
 
     /// Marks a part that [`Ring::fit`] gave as in use.
-    pub(crate) fn put(&mut self, start: usize, bytes: usize, ticket: T) {
+    pub(crate) fn reserve(&mut self, start: usize, bytes: usize, ticket: T) {
         let end = (start + bytes).next_multiple_of(ALIGN).min(self.capacity);
         // An empty ring has its head at its tail: a part that fills it must not look like that.
         self.head = end;
@@ -61,19 +61,19 @@ mod tests {
 
     #[test]
     fn parts_in_use_never_overlap() {
-        let mut ring: Ring<(usize, usize)> = Ring::new(4096);
+        let mut ring: StagingRing<(usize, usize)> = StagingRing::new(4096);
         let mut x = 9u64;
         let mut full = 0;
         for _ in 0..100_000 {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let bytes = 1 + (x >> 33) as usize % if x >> 60 == 0 { 4096 } else { 900 };
-            match ring.fit(bytes) {
+            match ring.find_space(bytes) {
                 Some(start) => {
                     assert!(start + bytes <= 4096);
                     let disjoint =
                         |p: &(usize, usize, (usize, usize))| start >= p.2.0 + p.2.1 || start + bytes <= p.2.0;
                     assert!(ring.parts.iter().all(disjoint), "{start} {bytes} {:?}", ring.parts);
-                    ring.put(start, bytes, (start, bytes));
+                    ring.reserve(start, bytes, (start, bytes));
                 }
                 None => {
                     full += 1;

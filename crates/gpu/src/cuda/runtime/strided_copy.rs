@@ -4,7 +4,7 @@ use ir::DType;
 
 /// A kernel as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Text {
+pub(crate) struct KernelSource {
     /// Its name in the text.
     pub(crate) entry: String,
     pub(crate) text: String,
@@ -15,7 +15,7 @@ pub(crate) const THREADS: u32 = 256;
 
 /// `to[b, i, j] = from[b, i, j]` for elements of 1, 2, 4 or 8 bytes. Arguments: to, from, then i64: the sizes, the strides of
 /// `to`, the strides of `from`. Threads of a block take neighbours along `j`.
-pub(crate) fn strided_copy(size: usize) -> Text {
+pub(crate) fn strided_copy(size: usize) -> KernelSource {
     let ty = match size {
         1 => "unsigned char",
         2 => "unsigned short",
@@ -39,12 +39,12 @@ pub(crate) fn strided_copy(size: usize) -> Text {
 }}
 "#
     );
-    Text { entry, text }
+    KernelSource { entry, text }
 }
 
 /// `c[b, i, j] = Σ a[b, i, l]·b[b, l, j]`, summed in order. Arguments: a, b, c, then i64: batch, m, n, k and the strides of
 /// a, b and c. One thread an element: for what cuBLASLt refuses, not for speed.
-pub(crate) fn product(dtype: DType, out: DType) -> Text {
+pub(crate) fn product(dtype: DType, out: DType) -> KernelSource {
     let entry = format!("product_{dtype}_{out}");
     let sum = if dtype == DType::F64 { "double" } else { "float" };
     let fma = if dtype == DType::F64 { "fma.rn.f64 %0, %1, %2, %3;" } else { "fma.rn.f32 %0, %1, %2, %3;" };
@@ -75,7 +75,7 @@ extern "C" __global__ void {entry}(const {ti}* a, const {ti}* b, {to}* c,
 }}
 "#
     );
-    Text { entry, text }
+    KernelSource { entry, text }
 }
 
 pub(super) fn storage(d: DType) -> &'static str {

@@ -1,10 +1,10 @@
 //! What a lane does by itself: loads, stores and arithmetic, several elements at a time, in 32 bits where ranges prove that they fit.
 
 use super::{Copies, Emit};
-use crate::grid::{Index, Op, Space, Stmt};
-use compiler::loops::range::Range;
+use crate::grid::{Index, Op, AddressSpace, Stmt};
+use compiler::loops::range::IntRange;
 use compiler::loops::{self, Atom, Buf, Reg, Size};
-use ir::{Binary, Class, DType, Scalar, Unary};
+use ir::{Binary, DTypeKind, DType, Scalar, Unary};
 use smallvec::SmallVec;
 
 impl Emit<'_, '_> {
@@ -103,16 +103,16 @@ impl Emit<'_, '_> {
     /// Whether elements of a lane are neighbours at this index.
     fn neighbours(&self, index: &loops::Index) -> bool {
         let form = self.facts.index_form(index);
-        let along = |v: &(compiler::loops::index_analysis::Root, i64)| match v.0 {
-            compiler::loops::index_analysis::Root::Var(v) => self.vars[v.0 as usize].len() > 1,
-            compiler::loops::index_analysis::Root::Reg(r) => self.values[r.0 as usize].len() > 1,
+        let along = |v: &(compiler::loops::index_analysis::IndexVar, i64)| match v.0 {
+            compiler::loops::index_analysis::IndexVar::Var(v) => self.vars[v.0 as usize].len() > 1,
+            compiler::loops::index_analysis::IndexVar::Reg(r) => self.values[r.0 as usize].len() > 1,
         };
         form.is_some_and(|f| f.terms.into_iter().filter(along).map(|(_, s)| s).eq([1]))
     }
 
     /// Memory of all teams is touched by those that have a row.
     pub(super) fn live_mask(&mut self, buf: Buf, own: Option<Reg>) -> Option<Reg> {
-        let global = matches!(self.memory[buf.0 as usize].space, Space::Global(_));
+        let global = matches!(self.memory[buf.0 as usize].space, AddressSpace::Global(_));
         let live = self.live.filter(|_| global);
         let here = self.held.taking_part();
         let live = self.both(live, here);
@@ -130,16 +130,16 @@ impl Emit<'_, '_> {
     pub(super) fn index(&mut self, buf: Buf, i: &loops::Index, j: usize) -> Index {
         let mut index = self.plain_index(i, j);
         let own = match self.memory[buf.0 as usize].space {
-            Space::Global(_) => None,
-            Space::Shared(n) => self.team.map(|t| (t, n / self.shape.teams as usize)),
-            Space::Spill(n) => self.slot.map(|s| (s, n)),
+            AddressSpace::Global(_) => None,
+            AddressSpace::Shared(n) => self.team.map(|t| (t, n / self.shape.teams as usize)),
+            AddressSpace::Spill(n) => self.slot.map(|s| (s, n)),
         };
         if let Some((reg, n)) = own {
             let most = match self.memory[buf.0 as usize].space {
-                Space::Spill(n) => n as i128 * self.limits.spilling as i128 * self.shape.teams as i128,
+                AddressSpace::Spill(n) => n as i128 * self.limits.max_spill_blocks as i128 * self.shape.teams as i128,
                 _ => 0,
             };
-            index.wide |= self.dtype(reg) == DType::I64 || !Range::new(0, most + n as i128).narrow();
+            index.wide |= self.dtype(reg) == DType::I64 || !IntRange::new(0, most + n as i128).fits_i32();
             index.terms.push((reg, Size::Const(n as i64)));
         }
         index
@@ -164,7 +164,7 @@ impl Emit<'_, '_> {
 
     /// Whether an i64 register of the kernel is an i32 here.
     fn narrow(&self, r: Reg) -> bool {
-        self.facts.kernel.regs[r.0 as usize] == DType::I64 && self.facts.regs[r.0 as usize].range.narrow()
+        self.facts.kernel.regs[r.0 as usize] == DType::I64 && self.facts.regs[r.0 as usize].range.fits_i32()
     }
 
     /// One copy of a value that is not a load.
@@ -192,7 +192,7 @@ impl Emit<'_, '_> {
         let exact = match op {
             loops::Op::Compare(..) => true,
             loops::Op::Cast(to, x) => {
-                *to != DType::I64 || (narrow && self.facts.kernel.regs[x.0 as usize].class() != Class::Float)
+                *to != DType::I64 || (narrow && self.facts.kernel.regs[x.0 as usize].kind() != DTypeKind::Float)
             }
             loops::Op::Select(..) => narrow,
             loops::Op::Unary(op, _) => narrow && matches!(op, Unary::Neg | Unary::Abs | Unary::Sign | Unary::Not),

@@ -7,10 +7,10 @@
 mod code;
 mod shadow;
 
-use super::{Buf, Index, Kernel, Op, Own, Reg, Scope, Size, Space, Stmt, value};
+use super::{Buf, Index, GridKernel, Op, ThreadBuiltin, Reg, Scope, Size, AddressSpace, Stmt, value};
 use code::{Code, flatten};
 use ir::{DType, Scalar};
-use shadow::{Shadow, Who};
+use shadow::{Shadow, ThreadEpoch};
 
 /// Why a grid could not be evaluated, or must not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +54,7 @@ pub struct View {
 
 impl View {
     /// A whole region.
-    pub fn whole(region: usize, bytes: usize) -> View {
+    pub fn whole_region(region: usize, bytes: usize) -> View {
         View { region, offset: 0, bytes }
     }
 }
@@ -70,17 +70,17 @@ pub struct Launch<'a> {
 
 /// Runs a grid over regions of memory. `args` says where each `Global` argument is, in order; memory for `Spill` arguments is made
 /// here.
-pub fn eval(k: &Kernel, regions: &mut [&mut [u8]], args: &[View], launch: Launch<'_>) -> Result<(), EvalError> {
+pub fn eval(k: &GridKernel, regions: &mut [&mut [u8]], args: &[View], launch: Launch<'_>) -> Result<(), EvalError> {
     let arguments = |what, expected, found| {
         if expected == found { Ok(()) } else { Err(EvalError::Arguments { what, expected, found }) }
     };
-    let globals = k.memory.iter().filter(|m| matches!(m.space, Space::Global(_))).count();
+    let globals = k.memory.iter().filter(|m| matches!(m.space, AddressSpace::Global(_))).count();
     arguments("buffers", globals, args.len())?;
     arguments("sizes", k.sizes as usize, launch.sizes.len())?;
     let blocks = k.blocks(launch.sizes);
     let mut memory = Memories::new(k, regions, args, blocks)?;
     let code = flatten(&k.body);
-    let mut rng = Lot(launch.seed);
+    let mut rng = SplitMix64(launch.seed);
     for block in rng.order(blocks as usize) {
         memory.start_block();
         Block::new(k, &code, launch.sizes, block as u32, blocks).run(&mut memory, &mut rng)?;
@@ -89,9 +89,9 @@ pub fn eval(k: &Kernel, regions: &mut [&mut [u8]], args: &[View], launch: Launch
 }
 
 /// Numbers drawn by lot (SplitMix64).
-struct Lot(u64);
+struct SplitMix64(u64);
 
-impl Lot {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -111,7 +111,7 @@ impl Lot {
 
 /// Where an element is: a region of the caller's, or one made here.
 struct Memories<'a, 'b> {
-    k: &'a Kernel,
+    k: &'a GridKernel,
     outer: &'a mut [&'b mut [u8]],
     /// Shared arrays and spilled memory.
     own: Vec<Vec<u8>>,
@@ -122,7 +122,7 @@ struct Memories<'a, 'b> {
 
 impl<'a, 'b> Memories<'a, 'b> {
     fn new(
-        k: &'a Kernel,
+        k: &'a GridKernel,
         outer: &'a mut [&'b mut [u8]],
         args: &[View],
         blocks: u32,
@@ -131,7 +131,7 @@ impl<'a, 'b> Memories<'a, 'b> {
         let (mut views, mut own, mut globals) = (Vec::new(), Vec::new(), args.iter().enumerate());
         for m in &k.memory {
             let bytes = match m.space {
-                Space::Global(_) => {
+                AddressSpace::Global(_) => {
                     let Some((i, v)) = globals.next() else { return Err(EvalError::View(views.len())) };
                     let within = |r: &&mut [u8]| v.offset.checked_add(v.bytes).is_some_and(|end| end <= r.len());
                     if !outer.get(v.region).is_some_and(within) {
@@ -142,10 +142,10 @@ impl<'a, 'b> Memories<'a, 'b> {
                     views.push(*v);
                     continue;
                 }
-                Space::Spill(n) => n * m.dtype.size() * blocks as usize * k.teams as usize,
-                Space::Shared(n) => n * m.dtype.size(),
+                AddressSpace::Spill(n) => n * m.dtype.size() * blocks as usize * k.teams as usize,
+                AddressSpace::Shared(n) => n * m.dtype.size(),
             };
-            views.push(View::whole(outer.len() + own.len(), bytes));
+            views.push(View::whole_region(outer.len() + own.len(), bytes));
             // What it holds at first is anything.
             own.push(vec![0xA5; bytes]);
             units.push(m.dtype.size());
@@ -158,7 +158,7 @@ impl<'a, 'b> Memories<'a, 'b> {
     /// Shared arrays are new for each block.
     fn start_block(&mut self) {
         for (m, v) in self.k.memory.iter().zip(&self.views) {
-            if let Space::Shared(_) = m.space {
+            if let AddressSpace::Shared(_) = m.space {
                 self.own[v.region - self.outer.len()].fill(0xA5);
                 self.shadows[v.region].clear();
             }
@@ -171,7 +171,7 @@ impl<'a, 'b> Memories<'a, 'b> {
     }
 
     /// The bytes of some elements, after checking that this thread may touch them.
-    fn at(&mut self, buf: Buf, index: i64, count: usize, who: Who, write: bool) -> Result<&mut [u8], EvalError> {
+    fn at(&mut self, buf: Buf, index: i64, count: usize, who: ThreadEpoch, write: bool) -> Result<&mut [u8], EvalError> {
         let m = self.k.memory[buf.0 as usize];
         let (v, size) = (self.views[buf.0 as usize], m.dtype.size());
         let len = v.bytes / size;
@@ -184,8 +184,8 @@ impl<'a, 'b> Memories<'a, 'b> {
             return Err(EvalError::Misaligned { buf, index, count });
         }
         let end = start + count * size;
-        let private = !matches!(m.space, Space::Global(_));
-        match self.shadows[v.region].touch(start..end, who, write, self.k.subgroup) {
+        let private = !matches!(m.space, AddressSpace::Global(_));
+        match self.shadows[v.region].touch(start..end, who, write, self.k.subgroup_size) {
             Err(first) => {
                 let (first, second) = ((first.0.block, first.0.thread, first.1), (who.block, who.thread, write));
                 return Err(EvalError::Race { buf, index, first, second });
@@ -207,7 +207,7 @@ struct Thread {
 }
 
 struct Block<'a> {
-    k: &'a Kernel,
+    k: &'a GridKernel,
     code: &'a [Code<'a>],
     sizes: &'a [i64],
     block: u32,
@@ -218,13 +218,13 @@ struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    fn new(k: &'a Kernel, code: &'a [Code<'a>], sizes: &'a [i64], block: u32, blocks: u32) -> Block<'a> {
+    fn new(k: &'a GridKernel, code: &'a [Code<'a>], sizes: &'a [i64], block: u32, blocks: u32) -> Block<'a> {
         let regs = vec![Scalar::zero(DType::Bool); k.regs.len()];
         let threads = (0..k.threads).map(|_| Thread { pc: 0, regs: regs.clone(), passed: 0 }).collect();
         Block { k, code, sizes, block, blocks, epoch: 0, threads }
     }
 
-    fn run(&mut self, memory: &mut Memories<'_, '_>, rng: &mut Lot) -> Result<(), EvalError> {
+    fn run(&mut self, memory: &mut Memories<'_, '_>, rng: &mut SplitMix64) -> Result<(), EvalError> {
         loop {
             for t in rng.order(self.threads.len()) {
                 self.run_thread(t, memory)?;
@@ -232,7 +232,7 @@ impl<'a> Block<'a> {
             if self.threads.iter().all(|t| matches!(self.code[t.pc], Code::End)) {
                 return Ok(());
             }
-            if !self.meet()? {
+            if !self.release_barrier()? {
                 let pc = |t: &Thread| t.pc;
                 let first = self.threads.first().map(pc);
                 let second = self.threads.iter().position(|t| Some(t.pc) != first).unwrap_or(0);
@@ -242,8 +242,8 @@ impl<'a> Block<'a> {
     }
 
     /// Lets those go on who have all come to one place; says whether there were any.
-    fn meet(&mut self) -> Result<bool, EvalError> {
-        let group = self.k.subgroup as usize;
+    fn release_barrier(&mut self) -> Result<bool, EvalError> {
+        let group = self.k.subgroup_size as usize;
         let mut moved = false;
         for start in (0..self.threads.len()).step_by(group) {
             let pc = self.threads[start].pc;
@@ -285,7 +285,7 @@ impl<'a> Block<'a> {
 
     /// Runs a thread until it waits or ends.
     fn run_thread(&mut self, t: usize, memory: &mut Memories<'_, '_>) -> Result<(), EvalError> {
-        let who = Who { block: self.block, thread: t as u32, epoch: self.epoch, passed: self.threads[t].passed };
+        let who = ThreadEpoch { block: self.block, thread: t as u32, epoch: self.epoch, passed: self.threads[t].passed };
         loop {
             let th = &mut self.threads[t];
             let reg = |r: &Reg| r.0 as usize;
@@ -357,17 +357,17 @@ impl<'a> Block<'a> {
         }
     }
 
-    fn op(&self, t: usize, dst: Reg, op: &Op, who: Who) -> Result<Scalar, EvalError> {
+    fn op(&self, t: usize, dst: Reg, op: &Op, who: ThreadEpoch) -> Result<Scalar, EvalError> {
         let d = self.k.regs[dst.0 as usize];
         let overflow = || EvalError::Overflow { block: who.block, thread: who.thread };
         Ok(match op {
             Op::Const(s) => *s,
-            Op::Own(own) => Scalar::from_i64(
+            Op::ThreadBuiltin(own) => Scalar::from_i64(
                 DType::I32,
                 match own {
-                    Own::Thread => t as i64,
-                    Own::Block => self.block as i64,
-                    Own::Blocks => self.blocks as i64,
+                    ThreadBuiltin::Thread => t as i64,
+                    ThreadBuiltin::Block => self.block as i64,
+                    ThreadBuiltin::Blocks => self.blocks as i64,
                 },
             ),
             Op::Size(n) => {
@@ -386,7 +386,7 @@ impl<'a> Block<'a> {
         })
     }
 
-    fn index(&self, t: usize, i: &Index, who: Who) -> Result<i64, EvalError> {
+    fn index(&self, t: usize, i: &Index, who: ThreadEpoch) -> Result<i64, EvalError> {
         let overflow = || EvalError::Overflow { block: who.block, thread: who.thread };
         let fits = |x: i64| if i.wide || i32::try_from(x).is_ok() { Ok(x) } else { Err(overflow()) };
         let mut at = fits(i.offset)?;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A thread at a time between barriers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Who {
+pub(super) struct ThreadEpoch {
     pub(super) block: u32,
     pub(super) thread: u32,
     /// Barriers of the block before.
@@ -13,9 +13,9 @@ pub(super) struct Who {
     pub(super) passed: u32,
 }
 
-impl Who {
+impl ThreadEpoch {
     /// Whether this comes before `next` for sure.
-    fn before(self, next: Who, subgroup: u32) -> bool {
+    fn before(self, next: ThreadEpoch, subgroup: u32) -> bool {
         let same_group = self.thread / subgroup == next.thread / subgroup;
         self.block == next.block
             && (self.thread == next.thread || self.epoch != next.epoch || same_group && self.passed != next.passed)
@@ -24,16 +24,16 @@ impl Who {
 
 #[derive(Clone, Default)]
 struct Cell {
-    writer: Option<Who>,
+    writer: Option<ThreadEpoch>,
     /// Two readers tell as much as all: from two subgroups, so that no writer is safe from both; or else the two latest.
-    readers: [Option<Who>; 2],
+    readers: [Option<ThreadEpoch>; 2],
     /// A block that read it, and whether another one did.
-    read_by: Option<Who>,
-    read_by_others: Option<Who>,
+    read_by: Option<ThreadEpoch>,
+    read_by_others: Option<ThreadEpoch>,
 }
 
 impl Cell {
-    fn read(&mut self, who: Who, subgroup: u32) -> Result<bool, (Who, bool)> {
+    fn read(&mut self, who: ThreadEpoch, subgroup: u32) -> Result<bool, (ThreadEpoch, bool)> {
         if let Some(w) = self.writer
             && !w.before(who, subgroup)
         {
@@ -44,14 +44,14 @@ impl Cell {
             Some(r) if r.block != who.block => self.read_by_others = Some(who),
             Some(_) => {}
         }
-        let fresh = |r: &Option<Who>| r.is_some_and(|r| r.block == who.block && r.epoch == who.epoch);
-        let group = |r: &Option<Who>| r.map(|r| r.thread / subgroup);
+        let fresh = |r: &Option<ThreadEpoch>| r.is_some_and(|r| r.block == who.block && r.epoch == who.epoch);
+        let group = |r: &Option<ThreadEpoch>| r.map(|r| r.thread / subgroup);
         let own = Some(who.thread / subgroup);
         // Its own place, an outdated one, one of its subgroup from before the last barrier, or that of one of two from one
         // other subgroup.
         let slot = self.readers.iter().position(|r| r.is_some_and(|r| r.thread == who.thread)).or_else(|| {
             self.readers.iter().position(|r| !fresh(r)).or_else(|| {
-                let old = |r: &Option<Who>| group(r) == own && r.is_some_and(|r| r.passed < who.passed);
+                let old = |r: &Option<ThreadEpoch>| group(r) == own && r.is_some_and(|r| r.passed < who.passed);
                 self.readers.iter().position(old).or_else(|| {
                     let alike = group(&self.readers[0]) == group(&self.readers[1]);
                     (alike && group(&self.readers[0]) != own).then_some(0)
@@ -64,7 +64,7 @@ impl Cell {
         Ok(self.writer.is_some())
     }
 
-    fn write(&mut self, who: Who, subgroup: u32) -> Result<bool, (Who, bool)> {
+    fn write(&mut self, who: ThreadEpoch, subgroup: u32) -> Result<bool, (ThreadEpoch, bool)> {
         if let Some(w) = self.writer
             && !w.before(who, subgroup)
         {
@@ -103,7 +103,7 @@ impl Shadow {
     }
 
     /// Notes an access. Gives whether all of it was written before, or who it races with and whether that was a write.
-    pub(super) fn touch(&mut self, at: Range<usize>, who: Who, write: bool, group: u32) -> Result<bool, (Who, bool)> {
+    pub(super) fn touch(&mut self, at: Range<usize>, who: ThreadEpoch, write: bool, group: u32) -> Result<bool, (ThreadEpoch, bool)> {
         let mut known = true;
         for cell in &mut self.cells[at.start / self.unit..at.end.div_ceil(self.unit)] {
             known &= if write { cell.write(who, group)? } else { cell.read(who, group)? };

@@ -9,11 +9,11 @@ use wgpu::{
 
 /// Which adapter to open, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct WgpuOptions {
     /// Its number among [`adapters`].
-    pub number: usize,
+    pub index: usize,
     /// Whether to ask for no more than every page gets: default limits, no features, a browser's rules.
-    pub strict: bool,
+    pub default_limits_only: bool,
 }
 
 /// The adapters of this machine by name, those that are likely fastest first: `wgpu:0`, `wgpu:1`, ..
@@ -64,16 +64,16 @@ pub(super) fn now<T>(f: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-pub(super) fn choose(choice: Choice) -> Result<Adapter> {
-    let instance = instance(choice.strict);
+pub(super) fn choose(choice: WgpuOptions) -> Result<Adapter> {
+    let instance = instance(choice.default_limits_only);
     let all = list(&instance);
     let count = all.len();
-    all.into_iter().nth(choice.number).ok_or_else(|| {
+    all.into_iter().nth(choice.index).ok_or_else(|| {
         Error::Backend(match count {
             0 => "no GPU that WebGPU can use: install a driver for Vulkan (on Linux `mesa-vulkan-drivers` or the vendor's, and \
                   `libvulkan1`)"
                 .into(),
-            n => format!("no adapter wgpu:{}; this machine has {n}, from wgpu:0 on", choice.number),
+            n => format!("no adapter wgpu:{}; this machine has {n}, from wgpu:0 on", choice.index),
         })
     })
 }
@@ -111,5 +111,5 @@ pub(super) fn squares(adapter: &Adapter, features: Features) -> Option<CoopMatri
                 && (p.ab_type, p.cr_type) == (CooperativeScalarType::F16, CooperativeScalarType::F32)
         })
     };
-    [16, 8].into_iter().find(|side| has(*side)).map(|side| CoopMatrixSize { side: side as usize, lanes })
+    [16, 8].into_iter().find(|side| has(*side)).map(|side| CoopMatrixSize { size: side as usize, lanes })
 }

@@ -4,7 +4,7 @@ use compiler::program::{BufferId, BufferKind, BufferRef, BufferSlice, Program};
 
 /// One memory of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Root {
+pub(super) enum Allocation {
     Arena,
     Constants,
     /// An input that nothing is written to.
@@ -14,8 +14,8 @@ pub(super) enum Root {
 }
 
 /// The memories of a program.
-pub(super) struct Roots {
-    pub(super) all: Vec<Root>,
+pub(super) struct Allocations {
+    pub(super) all: Vec<Allocation>,
     /// For each buffer its memory, where in it it starts, and how many bytes it has.
     homes: Vec<(usize, usize, usize)>,
 }
@@ -33,19 +33,19 @@ pub(super) trait Iteration {
     fn index(&self, level: usize) -> i64;
 }
 
-impl Roots {
+impl Allocations {
     /// `constant_at` says where in the constants each buffer is.
-    pub(super) fn new(program: &Program, constant_at: &[usize]) -> Roots {
-        let mut all = vec![Root::Arena, Root::Constants];
+    pub(super) fn new(program: &Program, constant_at: &[usize]) -> Allocations {
+        let mut all = vec![Allocation::Arena, Allocation::Constants];
         let donor = |o: usize| program.donated.iter().find(|(_, to)| *to == o).map(|(from, _)| *from);
         let taker = |i: usize| program.donated.iter().find(|(from, _)| *from == i).map(|(_, to)| *to);
         let homes = program.buffers.iter().enumerate().map(|(k, b)| {
             let bytes = b.ty.bytes();
-            let root = match &b.class {
+            let root = match &b.kind {
                 BufferKind::Activation => return (ARENA, b.offset, bytes),
                 BufferKind::Constant(_) => return (CONSTANTS, constant_at[k], bytes),
-                BufferKind::Input(i) => taker(*i).map_or(Root::Input(*i), |o| Root::Output(o, Some(*i))),
-                BufferKind::Output(o) => Root::Output(*o, donor(*o)),
+                BufferKind::Input(i) => taker(*i).map_or(Allocation::Input(*i), |o| Allocation::Output(o, Some(*i))),
+                BufferKind::Output(o) => Allocation::Output(*o, donor(*o)),
             };
             let at = all.iter().position(|r| *r == root).unwrap_or_else(|| {
                 all.push(root);
@@ -54,11 +54,11 @@ impl Roots {
             (at, 0, bytes)
         });
         let homes = homes.collect();
-        Roots { all, homes }
+        Allocations { all, homes }
     }
 
     fn buffer(p: &BufferSlice, at: &dyn Iteration) -> BufferId {
-        match p.slot {
+        match p.buffer {
             BufferRef::Fixed(b) => b,
             BufferRef::DoubleBuffered(level, even, odd) => {
                 if at.odd(level) {
@@ -72,14 +72,14 @@ impl Roots {
 
     /// The memory that a place is in, and the byte of it.
     pub(super) fn find(&self, p: &BufferSlice, at: &dyn Iteration) -> (usize, usize) {
-        let (root, base, _) = self.homes[Roots::buffer(p, at).0 as usize];
+        let (root, base, _) = self.homes[Allocations::buffer(p, at).0 as usize];
         let offset = p.strides.iter().fold(p.offset, |o, (level, stride)| o + at.index(*level) * stride);
         (root, base.wrapping_add_signed(offset as isize))
     }
 
     /// The memory that a place is in, and the bytes of its buffer there.
     pub(super) fn extent(&self, p: &BufferSlice, at: &dyn Iteration) -> (usize, usize, usize) {
-        let (root, base, bytes) = self.homes[Roots::buffer(p, at).0 as usize];
+        let (root, base, bytes) = self.homes[Allocations::buffer(p, at).0 as usize];
         (root, base, base + bytes)
     }
 }

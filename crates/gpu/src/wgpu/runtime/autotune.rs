@@ -5,10 +5,10 @@
 //! timed in turn, many times, and one is kept only if it is clearly better than the plain one.
 
 use super::backend::Wgpu;
-use super::load::Loaded;
+use super::load::LoadedProgram;
 use super::pipelines::folder;
-use super::product::{Way, ways};
-use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, Matmul, MatmulOperand, Parts, Program, Step};
+use super::product::{MatmulTiling, candidate_tilings};
+use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, Matmul, MatmulOperand, ProgramParts, Program, Step};
 use compiler::{Bindings, Error, Executable, Result, UncheckedProgram};
 use ir::{Scalar, Type};
 use rustc_hash::FxHashMap;
@@ -35,35 +35,35 @@ fn key(s: &Matmul) -> Key {
 }
 
 /// The best ways that are known.
-pub(super) struct Tuned {
-    ways: Mutex<FxHashMap<Key, Way>>,
+pub(super) struct AutotuneCache {
+    ways: Mutex<FxHashMap<Key, MatmulTiling>>,
     path: Option<PathBuf>,
     /// Tried now, whatever is known; the usual way if none.
-    forced: Mutex<Option<Option<Way>>>,
+    forced: Mutex<Option<Option<MatmulTiling>>>,
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-impl Tuned {
+impl AutotuneCache {
     /// What is known of an adapter.
-    pub(super) fn read(info: &wgpu::AdapterInfo) -> Tuned {
+    pub(super) fn read(info: &wgpu::AdapterInfo) -> AutotuneCache {
         let name: String = format!("{} {} {}", info.name, info.driver, info.driver_info);
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let path = folder().map(|f| f.join(format!("products-{name}.txt")));
         let text = path.as_ref().and_then(|p| std::fs::read_to_string(p).ok()).unwrap_or_default();
-        Tuned { ways: Mutex::new(text.lines().filter_map(parse).collect()), path, forced: Mutex::new(None) }
+        AutotuneCache { ways: Mutex::new(text.lines().filter_map(parse).collect()), path, forced: Mutex::new(None) }
     }
 
     /// The best way that is known.
-    pub(super) fn way(&self, shape: &Matmul) -> Option<Way> {
+    pub(super) fn way(&self, shape: &Matmul) -> Option<MatmulTiling> {
         let forced = *lock(&self.forced);
         forced.unwrap_or_else(|| lock(&self.ways).get(&key(shape)).copied())
     }
 
     /// Remembers the best way, the usual one if none.
-    fn keep(&self, shape: &Matmul, way: Option<Way>) {
+    fn keep(&self, shape: &Matmul, way: Option<MatmulTiling>) {
         let mut ways = lock(&self.ways);
         match way {
             Some(way) => ways.insert(key(shape), way),
@@ -81,21 +81,21 @@ impl Tuned {
     }
 }
 
-fn line(key: &str, w: &Way) -> String {
-    let (ahead, units) = (w.ahead as u8, w.units as u8);
-    format!("{key} = {} {} {} {} {} {ahead} {} {units}\n", w.tile.0, w.tile.1, w.each.0, w.each.1, w.depth, w.splits)
+fn line(key: &str, w: &MatmulTiling) -> String {
+    let (ahead, units) = (w.prefetch as u8, w.coop_matrix as u8);
+    format!("{key} = {} {} {} {} {} {ahead} {} {units}\n", w.tile.0, w.tile.1, w.thread_tile.0, w.thread_tile.1, w.k_tile, w.split_k)
 }
 
 /// A line of the file; what makes no sense is as good as not there.
-fn parse(line: &str) -> Option<(Key, Way)> {
+fn parse(line: &str) -> Option<(Key, MatmulTiling)> {
     let (key, rest) = line.split_once(" = ")?;
     let n: Vec<usize> = rest.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
     let [t0, t1, e0, e1, depth, ahead, splits, units] = n[..] else { return None };
-    let way = Way { tile: (t0, t1), each: (e0, e1), depth, ahead: ahead == 1, splits, units: units == 1 };
+    let way = MatmulTiling { tile: (t0, t1), thread_tile: (e0, e1), k_tile: depth, prefetch: ahead == 1, split_k: splits, coop_matrix: units == 1 };
     let tiles = [t0, t1].iter().all(|t| matches!(t, 32 | 64 | 128)) && [e0, e1].iter().all(|e| matches!(e, 4 | 8));
     let fits = 4 * depth * (t0 + t1) <= 16 << 10 && matches!(depth, 8 | 16 | 32);
     let by_threads = units == 0 && tiles && fits && (t0 / e0) * (t1 / e1) <= 256;
-    let known = (by_threads || way.is_on_units()) && ahead <= 1 && units <= 1 && (1..=1024).contains(&splits);
+    let known = (by_threads || way.uses_coop_matrix()) && ahead <= 1 && units <= 1 && (1..=1024).contains(&splits);
     known.then(|| (key.to_string(), way))
 }
 
@@ -108,9 +108,9 @@ fn program(s: &Matmul) -> Program {
     let a = Type::new(s.dtype, &[extent(s.a, [s.batch, s.m, s.k])]);
     let b = Type::new(s.dtype, &[extent(s.b, [s.batch, s.k, s.n])]);
     let c = Type::new(s.out, &[extent(s.c, [s.batch, s.m, s.n])]);
-    let buffer = |ty: &Type, class| Buffer { ty: ty.clone(), class, offset: 0, live: Some((0, 0)) };
+    let buffer = |ty: &Type, class| Buffer { ty: ty.clone(), kind: class, offset: 0, lifetime: Some((0, 0)) };
     let place = |n| BufferSlice::of(BufferId(n));
-    let parts = Parts {
+    let parts = ProgramParts {
         buffers: vec![
             buffer(&a, BufferKind::Input(0)),
             buffer(&b, BufferKind::Input(1)),
@@ -125,12 +125,12 @@ fn program(s: &Matmul) -> Program {
             c: Some(place(2)),
             epilogue: None,
         }],
-        arena: 0,
-        levels: 0,
+        arena_bytes: 0,
+        max_loop_depth: 0,
         donated: Vec::new(),
     };
     // SAFETY: the buffers have the extents of the product.
-    unsafe { UncheckedProgram::new(parts).trust() }
+    unsafe { UncheckedProgram::new(parts).assume_verified() }
 }
 
 /// Numbers of ±1, in steps so that products are nearly exact.
@@ -165,25 +165,25 @@ const GAIN: f64 = 0.97;
 
 /// One way on its shape: what it gave, ready to be timed.
 struct Candidate {
-    way: Option<Way>,
-    loaded: Loaded,
+    way: Option<MatmulTiling>,
+    loaded: LoadedProgram,
     time: Duration,
 }
 
 impl Candidate {
     /// Times it once; a device without timestamps says nothing.
-    fn look(&mut self, bindings: &mut Bindings) -> Result<()> {
+    fn time_once(&mut self, bindings: &mut Bindings) -> Result<()> {
         let total: Duration = self.loaded.run_timed(bindings)?.iter().map(|t| t.time).sum();
         self.time = self.time.min(if total.is_zero() { Duration::MAX } else { total });
         Ok(())
     }
 }
 
-fn name(way: Option<Way>) -> String {
+fn name(way: Option<MatmulTiling>) -> String {
     let Some(w) = way else { return "usual".into() };
-    let (ahead, units) = (if w.ahead { " ahead" } else { "" }, if w.units { " units" } else { "" });
-    let (tile, each) = (w.tile, w.each);
-    format!("{}x{} {}x{} {}{ahead}{units} /{}", tile.0, tile.1, each.0, each.1, w.depth, w.splits)
+    let (ahead, units) = (if w.prefetch { " ahead" } else { "" }, if w.coop_matrix { " units" } else { "" });
+    let (tile, each) = (w.tile, w.thread_tile);
+    format!("{}x{} {}x{} {}{ahead}{units} /{}", tile.0, tile.1, each.0, each.1, w.k_tile, w.split_k)
 }
 
 pub(super) fn tune(device: &Wgpu, shape: &Matmul) -> Result<Vec<Trial>> {
@@ -197,16 +197,16 @@ pub(super) fn tune(device: &Wgpu, shape: &Matmul) -> Result<Vec<Trial>> {
         b.write(0, &numbers(t))?;
     }
     let out = program.outputs[0].clone();
-    let run = |way: Option<Way>, bindings: &mut Bindings| -> Result<(Vec<f64>, Candidate)> {
+    let run = |way: Option<MatmulTiling>, bindings: &mut Bindings| -> Result<(Vec<f64>, Candidate)> {
         *lock(&inner.tuned.forced) = Some(way);
-        let loaded = Loaded::new(inner, program.clone());
+        let loaded = LoadedProgram::new(inner, program.clone());
         *lock(&inner.tuned.forced) = None;
         let mut candidate = Candidate { way, loaded: loaded?, time: Duration::MAX };
         bindings.outputs[0].write(0, &vec![0xff; out.bytes()])?;
         candidate.loaded.run(bindings)?;
         let mut bytes = vec![0; out.bytes()];
         bindings.outputs[0].read(0, &mut bytes)?;
-        (0..LOOKS).try_for_each(|_| candidate.look(bindings))?;
+        (0..LOOKS).try_for_each(|_| candidate.time_once(bindings))?;
         Ok((results(&out, &bytes), candidate))
     };
     let (want, usual) = run(None, &mut bindings)?;
@@ -214,7 +214,7 @@ pub(super) fn tune(device: &Wgpu, shape: &Matmul) -> Result<Vec<Trial>> {
     let tolerance = if out.dtype == ir::DType::F32 { 1e-5 } else { 1e-2 };
     let mut trials = Vec::new();
     let mut finalists: Vec<Candidate> = Vec::new();
-    for way in ways(shape, inner.device.squares()) {
+    for way in candidate_tilings(shape, inner.device.squares()) {
         let (got, candidate) = run(Some(way), &mut bindings)?;
         let right = got.len() == want.len() && got.iter().zip(&want).all(|(g, w)| (g - w).abs() <= tolerance * largest);
         trials.push(Trial { way: name(Some(way)), time: right.then_some(candidate.time) });
@@ -228,7 +228,7 @@ pub(super) fn tune(device: &Wgpu, shape: &Matmul) -> Result<Vec<Trial>> {
     finalists.insert(0, usual);
     finalists.iter_mut().for_each(|c| c.time = Duration::MAX);
     for _ in 0..ROUNDS {
-        finalists.iter_mut().try_for_each(|c| c.look(&mut bindings))?;
+        finalists.iter_mut().try_for_each(|c| c.time_once(&mut bindings))?;
     }
     trials.retain(|t| t.time.is_none() || finalists.iter().all(|c| name(c.way) != t.way));
     trials.extend(finalists.iter().map(|c| Trial { way: name(c.way), time: Some(c.time) }));
@@ -248,8 +248,8 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_were_written_and_nonsense_is_not() {
-        let way = Way { tile: (64, 128), each: (8, 8), depth: 16, ahead: true, splits: 4, units: false };
-        let on_units = Way { tile: (128, 128), each: (64, 32), depth: 32, units: true, ..way };
+        let way = MatmulTiling { tile: (64, 128), thread_tile: (8, 8), k_tile: 16, prefetch: true, split_k: 4, coop_matrix: false };
+        let on_units = MatmulTiling { tile: (128, 128), thread_tile: (64, 32), k_tile: 32, coop_matrix: true, ..way };
         for way in [way, on_units] {
             let text = line("f32 f32 1 512 768 768 10", &way);
             assert_eq!(parse(text.trim_end()), Some(("f32 f32 1 512 768 768 10".into(), way)));

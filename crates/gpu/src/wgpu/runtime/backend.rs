@@ -1,18 +1,18 @@
 //! `Wgpu`: the backend.
 
-use super::adapter::{Choice, now};
+use super::adapter::{WgpuOptions, now};
 use super::attention::Attention;
-use super::autotune::{self, Trial, Tuned};
+use super::autotune::{self, Trial, AutotuneCache};
 use super::copy_fill;
 use super::device::Device;
 use super::encode::Encoder;
-use super::execute::{Position, Run};
-use super::load::{Loaded, Ready, ReadyTrip};
+use super::execute::{LoopPosition, ProgramRun};
+use super::load::{LoadedProgram, LoadedStep, LoadedTripCount};
 use super::memory::{WgpuBuffer, own};
 use super::pool::{Block, Usage};
-use super::scatter_rows::Rows;
+use super::scatter_rows::RowScatter;
 use super::timer::Timer;
-use crate::grid::Limits;
+use crate::grid::GridLimits;
 use crate::library::{self, DeviceCaps};
 use crate::wgpu::target;
 use compiler::program::{Matmul, Program, Step, TripCount};
@@ -33,24 +33,24 @@ pub struct Wgpu {
 pub(super) struct Inner {
     pub(super) device: Arc<Device>,
     /// What its kernels may be.
-    pub(super) limits: Limits,
+    pub(super) limits: GridLimits,
     /// Runs what the device lacks.
     pub(super) host: Arc<dyn Backend>,
     /// How products are computed best, as far as that was measured.
-    pub(super) tuned: Tuned,
+    pub(super) tuned: AutotuneCache,
 }
 
 impl Inner {
     /// What library ops may ask for.
     pub(super) fn means(&self) -> DeviceCaps {
         let binding = self.device.binding();
-        DeviceCaps { limits: self.limits, products: target(8, binding).products.dtypes, temporary: binding }
+        DeviceCaps { limits: self.limits, matmul_dtypes: target(8, binding).matmul.dtypes, max_temporary_bytes: binding }
     }
 }
 
 impl Wgpu {
     /// Opens an adapter; `host` runs the ops that it lacks.
-    pub fn open(choice: Choice, host: Arc<dyn Backend>) -> Result<Wgpu> {
+    pub fn open(choice: WgpuOptions, host: Arc<dyn Backend>) -> Result<Wgpu> {
         Ok(Wgpu::with(Device::open(choice)?, host))
     }
 
@@ -58,16 +58,16 @@ impl Wgpu {
         let l = &device.limits;
         let most = l.max_compute_invocations_per_workgroup.min(l.max_compute_workgroup_size_x).min(1024);
         let threads = 1 << most.max(1).ilog2();
-        let limits = Limits {
+        let limits = GridLimits {
             threads: threads.min(256),
-            usual: threads.min(128),
-            shared: (l.max_compute_workgroup_storage_size as usize).min(32 << 10),
+            default_threads: threads.min(128),
+            max_shared_bytes: (l.max_compute_workgroup_storage_size as usize).min(32 << 10),
             blocks: l.max_compute_workgroups_per_dimension,
-            ..Limits::WEBGPU
+            ..GridLimits::WEBGPU
         };
         let binding = l.max_storage_buffer_binding_size as usize;
         let target = target(l.max_storage_buffers_per_shader_stage as usize, binding);
-        let tuned = Tuned::read(&device.info);
+        let tuned = AutotuneCache::read(&device.info);
         Wgpu { inner: Arc::new(Inner { device, limits, host, tuned }), target }
     }
 
@@ -127,12 +127,12 @@ impl Backend for Wgpu {
     }
 
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(&self.inner, program)?))
+        Ok(Arc::new(LoadedProgram::new(&self.inner, program)?))
     }
 
     fn placement(&self, op: &Op, args: &[Type]) -> OpPlacement {
-        let own = Rows::of(op, args).is_some() || Attention::of(op, args, &self.inner.limits).is_some();
-        if own || library::takes(op, args, &self.inner.means()) {
+        let own = RowScatter::of(op, args).is_some() || Attention::of(op, args, &self.inner.limits).is_some();
+        if own || library::supports(op, args, &self.inner.means()) {
             OpPlacement::Device
         } else {
             OpPlacement::HostFallback
@@ -163,18 +163,18 @@ impl Backend for Wgpu {
     }
 }
 
-impl Loaded {
-    fn give(&self, bindings: &Bindings, arena: Option<&Block>, steps: &[Ready], timer: Option<Timer>) -> Result<Given> {
+impl LoadedProgram {
+    fn give(&self, bindings: &Bindings, arena: Option<&Block>, steps: &[LoadedStep], timer: Option<Timer>) -> Result<Submission> {
         let device = &self.inner.device;
         let mut encoder = Encoder::new(device);
         let (blocks, copies) = self.blocks(bindings, arena, &mut encoder)?;
         encoder.timer = timer;
-        let mut run = Run { loaded: self, blocks, encoder };
-        let ran = now(run.steps(steps, &mut Position::default()));
+        let mut run = ProgramRun { loaded: self, blocks, encoder };
+        let ran = now(run.steps(steps, &mut LoopPosition::default()));
         ran.unwrap_or_else(|| Err(Error::Internal("a run that has to be awaited".into())))?;
         let index = run.encoder.submit()?;
         drop(copies);
-        Ok(Given { index, timer: run.encoder.timer.take() })
+        Ok(Submission { index, timer: run.encoder.timer.take() })
     }
 
     /// Times of all steps that ran, equal labels together, the longest first.
@@ -189,28 +189,28 @@ impl Loaded {
 }
 
 /// What was submitted.
-struct Given {
+struct Submission {
     index: wgpu::SubmissionIndex,
     timer: Option<Timer>,
 }
 
-fn collect(timer: &Timer, number: usize, step: &Step, ready: &Ready, found: &mut Vec<Timing>) {
-    let mut all = |steps: &[Step], ready: &[Ready]| {
+fn collect(timer: &Timer, number: usize, step: &Step, ready: &LoadedStep, found: &mut Vec<Timing>) {
+    let mut all = |steps: &[Step], ready: &[LoadedStep]| {
         steps.iter().zip(ready).for_each(|(s, r)| collect(timer, number, s, r, found));
     };
     match (step, ready) {
-        (Step::Loop(l), Ready::Loop { trip, body, .. }) => {
-            if let (TripCount::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
+        (Step::Loop(l), LoadedStep::Loop { trip, body, .. }) => {
+            if let (TripCount::While { test, .. }, LoadedTripCount::While { test: own, .. }) = (&l.trip_count, trip) {
                 all(test, own);
             }
             all(&l.body, body);
         }
-        (Step::Branch { branches, .. }, Ready::Branch { branches: own, .. }) => {
+        (Step::Branch { branches, .. }, LoadedStep::Branch { branches: own, .. }) => {
             branches.iter().zip(own).for_each(|(s, r)| all(s, r));
         }
         _ => {
             let Some(&(calls, time)) = timer.spent.get(&(&raw const *ready).addr()) else { return };
-            let host = if matches!(ready, Ready::Host(_)) { " (host)" } else { "" };
+            let host = if matches!(ready, LoadedStep::Host(_)) { " (host)" } else { "" };
             let label = format!("{}{host}", step.label());
             match found.iter_mut().find(|timing| timing.label == label) {
                 Some(timing) => {
@@ -224,7 +224,7 @@ fn collect(timer: &Timer, number: usize, step: &Step, ready: &Ready, found: &mut
     }
 }
 
-impl Executable for Loaded {
+impl Executable for LoadedProgram {
     fn program(&self) -> &Program {
         &self.program
     }

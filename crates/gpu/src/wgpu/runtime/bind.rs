@@ -1,14 +1,14 @@
 //! The buffers of a run: what the caller bound, constants, the arena.
 
-use super::allocations::Root;
+use super::allocations::Allocation;
 use super::copy_fill;
 use super::encode::Encoder;
-use super::load::Loaded;
+use super::load::LoadedProgram;
 use super::memory::{WgpuBuffer, own};
 use super::pool::Block;
 use compiler::{Bindings, DeviceBuffer, Result};
 
-impl Loaded {
+impl LoadedProgram {
     /// The buffers of all memories, and those that go when the run has been submitted.
     pub(super) fn blocks(
         &self,
@@ -24,9 +24,9 @@ impl Loaded {
         let mut blocks = Vec::with_capacity(self.roots.all.len());
         for root in &self.roots.all {
             blocks.push(match *root {
-                Root::Arena => arena.cloned(),
-                Root::Constants => self.constants.as_ref().map(|c| c.block().clone()),
-                Root::Input(i) => {
+                Allocation::Arena => arena.cloned(),
+                Allocation::Constants => self.constants.as_ref().map(|c| c.block().clone()),
+                Allocation::Input(i) => {
                     let from = input(i)?;
                     // A buffer can't be read and written under two names at once.
                     let written =
@@ -42,7 +42,7 @@ impl Loaded {
                         }
                     }
                 }
-                Root::Output(o, donor) => {
+                Allocation::Output(o, donor) => {
                     let to = output(o)?;
                     if let Some(i) = donor {
                         let bytes = self.program.inputs[i].bytes();

@@ -1,10 +1,10 @@
 //! Memory that is larger than a binding may be: bound in several parts, and the text finds the part of each word.
 
-use crate::wgpu::{Binding, Text};
+use crate::wgpu::{Binding, ShaderSource};
 use std::collections::BTreeSet;
 
 /// The text of a kernel whose binding i is bound in `parts[i]` parts one after another, each but the last of so many words.
-pub(super) fn split(text: Text, parts: &[usize], words: usize) -> Text {
+pub(super) fn split(text: ShaderSource, parts: &[usize], words: usize) -> ShaderSource {
     if parts.iter().all(|n| *n <= 1) {
         return text;
     }
@@ -41,7 +41,7 @@ pub(super) fn split(text: Text, parts: &[usize], words: usize) -> Text {
     for h in helpers {
         source += &h.text(words);
     }
-    Text { source, bindings, ..text }
+    ShaderSource { source, bindings, ..text }
 }
 
 fn declaration(k: usize, b: Binding, words: &str) -> String {
@@ -59,44 +59,44 @@ fn declared(line: &str) -> Option<(usize, &str)> {
 
 /// A function that reaches a word wherever it is.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Helper {
+struct WordHelper {
     first: usize,
     parts: usize,
-    how: How,
+    how: AccessMethod,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum How {
+enum AccessMethod {
     Read,
     Write,
     /// By an atomic function, which gives what was there.
     Atomic(String),
 }
 
-impl Helper {
+impl WordHelper {
     fn name(&self) -> String {
         match &self.how {
-            How::Read => format!("part_read{}", self.first),
-            How::Write => format!("part_write{}", self.first),
-            How::Atomic(f) => format!("part_{f}{}", self.first),
+            AccessMethod::Read => format!("part_read{}", self.first),
+            AccessMethod::Write => format!("part_write{}", self.first),
+            AccessMethod::Atomic(f) => format!("part_{f}{}", self.first),
         }
     }
 
     fn text(&self, words: usize) -> String {
-        let loads = self.how == How::Atomic("atomicLoad".into());
-        let gives = matches!(&self.how, How::Atomic(f) if f != "atomicStore") || self.how == How::Read;
-        let takes = if self.how == How::Read || loads { "" } else { ", x: u32" };
+        let loads = self.how == AccessMethod::Atomic("atomicLoad".into());
+        let gives = matches!(&self.how, AccessMethod::Atomic(f) if f != "atomicStore") || self.how == AccessMethod::Read;
+        let takes = if self.how == AccessMethod::Read || loads { "" } else { ", x: u32" };
         let one = |k: usize| {
             let at = match k {
                 0 => format!("g{}[at]", self.first),
                 _ => format!("g{}[at - {}u]", self.first + k, k * words),
             };
             match &self.how {
-                How::Read => format!("return {at};"),
-                How::Write => format!("{at} = x; return;"),
-                How::Atomic(f) if loads => format!("return {f}(&{at});"),
-                How::Atomic(f) if gives => format!("return {f}(&{at}, x);"),
-                How::Atomic(f) => format!("{f}(&{at}, x); return;"),
+                AccessMethod::Read => format!("return {at};"),
+                AccessMethod::Write => format!("{at} = x; return;"),
+                AccessMethod::Atomic(f) if loads => format!("return {f}(&{at});"),
+                AccessMethod::Atomic(f) if gives => format!("return {f}(&{at}, x);"),
+                AccessMethod::Atomic(f) => format!("{f}(&{at}, x); return;"),
             }
         };
         let result = if gives { " -> u32" } else { "" };
@@ -109,7 +109,7 @@ impl Helper {
 }
 
 /// A text in which accesses to binding `i` are accesses to `first`, or calls of a function where that is in parts.
-fn accesses(text: &str, i: usize, first: usize, parts: usize, helpers: &mut BTreeSet<Helper>) -> String {
+fn accesses(text: &str, i: usize, first: usize, parts: usize, helpers: &mut BTreeSet<WordHelper>) -> String {
     let name = format!("g{i}[");
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -125,10 +125,10 @@ fn accesses(text: &str, i: usize, first: usize, parts: usize, helpers: &mut BTre
             rest = &found[name.len()..];
             continue;
         }
-        let (index, after) = closed(&found[name.len()..]);
+        let (index, after) = matching_bracket(&found[name.len()..]);
         let index = accesses(index, i, first, parts, helpers);
-        let mut call = |how: How| {
-            let helper = Helper { first, parts, how };
+        let mut call = |how: AccessMethod| {
+            let helper = WordHelper { first, parts, how };
             let name = helper.name();
             helpers.insert(helper);
             name
@@ -140,19 +140,19 @@ fn accesses(text: &str, i: usize, first: usize, parts: usize, helpers: &mut BTre
         });
         if let Some(f) = function {
             out.truncate(out.len() - f.len() - 2);
-            out += &format!("{}({index}", call(How::Atomic(f)));
+            out += &format!("{}({index}", call(AccessMethod::Atomic(f)));
             rest = after;
             continue;
         }
         let assigned = after.trim_start().strip_prefix('=').filter(|t| !t.starts_with('='));
         if let Some((value, behind)) = assigned.and_then(|t| t.split_once(';')) {
             let value = accesses(value.trim(), i, first, parts, helpers);
-            let helper = Helper { first, parts, how: How::Write };
+            let helper = WordHelper { first, parts, how: AccessMethod::Write };
             out += &format!("{}({index}, {value});", helper.name());
             helpers.insert(helper);
             rest = behind;
         } else {
-            out += &format!("{}({index})", call(How::Read));
+            out += &format!("{}({index})", call(AccessMethod::Read));
             rest = after;
         }
     }
@@ -160,7 +160,7 @@ fn accesses(text: &str, i: usize, first: usize, parts: usize, helpers: &mut BTre
 }
 
 /// What is inside of a bracket that was opened, and what is behind it.
-fn closed(text: &str) -> (&str, &str) {
+fn matching_bracket(text: &str) -> (&str, &str) {
     let mut depth = 1;
     for (k, c) in text.char_indices() {
         depth += (c == '[') as i32 - (c == ']') as i32;
@@ -179,7 +179,7 @@ mod tests {
         let declared: String =
             writable.iter().enumerate().map(|(k, w)| declaration(k, Binding { writable: *w }, "u32")).collect();
         let bindings = writable.iter().map(|w| Binding { writable: *w }).collect();
-        let text = Text { source: declared + &lines.join("\n"), bindings, params: 0, shared: 0 };
+        let text = ShaderSource { source: declared + &lines.join("\n"), bindings, params: 0, shared: 0 };
         split(text, parts, 64).source
     }
 

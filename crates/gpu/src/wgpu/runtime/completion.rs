@@ -47,7 +47,7 @@ impl Signal {
 
     /// A fence that passes here.
     pub(super) fn fence(self: Arc<Self>) -> Fence {
-        Fence::of(Arc::new(Mark(self)))
+        Fence::from_completion(Arc::new(Mark(self)))
     }
 }
 

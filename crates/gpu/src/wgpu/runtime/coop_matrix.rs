@@ -4,7 +4,7 @@
 //! Parameters as those of tiles. Neighbours in memory are loaded in twos, so strides, offsets and sizes along them are even.
 
 use super::tiles::{PARAMS, Store, bindings, storer};
-use crate::wgpu::Text;
+use crate::wgpu::ShaderSource;
 use crate::wgpu::functions::needed;
 use ir::DType;
 
@@ -12,31 +12,31 @@ use ir::DType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CoopMatrixSize {
     /// Rows and columns.
-    pub(super) side: usize,
+    pub(super) size: usize,
     /// Threads of a subgroup.
     pub(super) lanes: usize,
 }
 
 /// A kind of product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Units {
+pub(super) struct CoopMatmul {
     pub(super) squares: CoopMatrixSize,
     /// Results.
     pub(super) out: DType,
     /// Rows and columns of a tile.
     pub(super) tile: (usize, usize),
     /// Of which a subgroup has so many.
-    pub(super) each: (usize, usize),
+    pub(super) subgroup_tile: (usize, usize),
     /// How much of k is in shared memory at a time.
-    pub(super) depth: usize,
+    pub(super) k_tile: usize,
     /// Whether the next strips are on their way while one is multiplied.
-    pub(super) ahead: bool,
+    pub(super) prefetch: bool,
     /// Whether A is contiguous along k, rather than along its rows.
     pub(super) a_along_k: bool,
     /// Whether B is contiguous along k, rather than along its columns.
     pub(super) b_along_k: bool,
     /// Whether sizes are multiples of the tile's.
-    pub(super) whole: bool,
+    pub(super) exact_tiles: bool,
     /// How results are stored.
     pub(super) store: Store,
 }
@@ -57,18 +57,18 @@ impl Strip {
     }
 }
 
-impl Units {
+impl CoopMatmul {
     pub(super) fn threads(&self) -> usize {
         self.subgroups() * self.squares.lanes
     }
 
     fn subgroups(&self) -> usize {
-        (self.tile.0 / self.each.0) * (self.tile.1 / self.each.1)
+        (self.tile.0 / self.subgroup_tile.0) * (self.tile.1 / self.subgroup_tile.1)
     }
 
     fn strips(&self) -> [Strip; 2] {
         let strip = |name, size: usize, along_k: bool| {
-            let (lines, long) = if along_k { (size, self.depth) } else { (self.depth, size) };
+            let (lines, long) = if along_k { (size, self.k_tile) } else { (self.k_tile, size) };
             Strip { name, lines, pairs: long / 2, along_k }
         };
         [strip("a", self.tile.0, self.a_along_k), strip("b", self.tile.1, self.b_along_k)]
@@ -77,14 +77,14 @@ impl Units {
     /// Bytes of shared memory.
     pub(super) fn shared(&self) -> usize {
         let strips: usize = self.strips().iter().map(|s| 4 * s.lines * s.pitch()).sum();
-        strips + 4 * self.subgroups() * self.squares.side * self.squares.side
+        strips + 4 * self.subgroups() * self.squares.size * self.squares.size
     }
 
     /// The text, with A, B and C in these bindings.
-    pub(super) fn text(&self, homes: &[usize]) -> Text {
+    pub(super) fn text(&self, homes: &[usize]) -> ShaderSource {
         let (bm, bn) = self.tile;
-        let CoopMatrixSize { side, lanes } = self.squares;
-        let (threads, depth) = (self.threads(), self.depth);
+        let CoopMatrixSize { size: side, lanes } = self.squares;
+        let (threads, depth) = (self.threads(), self.k_tile);
         let parts = self.store == Store::Parts;
         let written = homes[2];
         let (head, all) = bindings(homes, parts.then_some(written));
@@ -110,7 +110,7 @@ impl Units {
             }
             _ => storer(written, self.out, parts),
         };
-        let across = bn / self.each.1;
+        let across = bn / self.subgroup_tile.1;
         t += &format!(
             "
 @compute @workgroup_size({threads}) fn main(@builtin(local_invocation_index) t: u32, @builtin(workgroup_id) wg: vec3<u32>,
@@ -127,28 +127,28 @@ impl Units {
     let a0 = p(0u) + batch * p(7u); let am = p(8u); let ak = p(9u);
     let b0 = p(1u) + batch * p(10u); let bk = p(11u); let bn = p(12u);
 ",
-            self.each.0, self.each.1
+            self.subgroup_tile.0, self.subgroup_tile.1
         );
-        let (rows, columns) = (self.each.0 / side, self.each.1 / side);
+        let (rows, columns) = (self.subgroup_tile.0 / side, self.subgroup_tile.1 / side);
         for i in 0..rows {
             for j in 0..columns {
                 t += &format!("    var c{i}_{j} = coop_mat{side}x{side}<f32, C>();\n");
             }
         }
         for s in &strips {
-            (0..self.rounds(s)).for_each(|r| t += &format!("    var f{}{r} = 0u;\n", s.name));
+            (0..self.pairs_per_thread(s)).for_each(|r| t += &format!("    var f{}{r} = 0u;\n", s.name));
         }
-        let fetch = |at: &str| -> String { strips.iter().map(|s| self.fetch(s, at)).collect() };
-        if self.ahead {
+        let fetch = |at: &str| -> String { strips.iter().map(|s| self.load_strip(s, at)).collect() };
+        if self.prefetch {
             t += &fetch("k0");
         }
         t += &format!("    for (var kk = k0; kk < k1; kk += {depth}u) {{\n");
-        if !self.ahead {
+        if !self.prefetch {
             t += &fetch("kk");
         }
-        t += &strips.iter().map(|s| self.keep(s)).collect::<String>();
+        t += &strips.iter().map(|s| self.store_shared(s)).collect::<String>();
         t += "        workgroupBarrier();\n";
-        if self.ahead {
+        if self.prefetch {
             t += &format!("        if (kk + {depth}u < k1) {{\n");
             t += &fetch(&format!("(kk + {depth}u)"));
             t += "        }\n";
@@ -185,12 +185,12 @@ impl Units {
         }
         t += "    }\n}\n";
         let source = format!("enable f16;\nenable wgpu_cooperative_matrix;\n{}{t}", needed(&t));
-        Text { source, bindings: all, params: PARAMS, shared: self.shared() }
+        ShaderSource { source, bindings: all, params: PARAMS, shared: self.shared() }
     }
 
     /// Stores a square of results by way of shared memory: nobody knows which thread has which of them.
     fn put(&self, i: usize, j: usize) -> String {
-        let CoopMatrixSize { side, lanes } = self.squares;
+        let CoopMatrixSize { size: side, lanes } = self.squares;
         let mut t =
             format!("    coopStoreT(c{i}_{j}, &sc[own * {}u], {side}u);\n    workgroupBarrier();\n", side * side);
         t += &format!(
@@ -205,7 +205,7 @@ impl Units {
             side * side,
             side * side
         );
-        t += &match (self.store, self.whole) {
+        t += &match (self.store, self.exact_tiles) {
             (Store::Pairs, true) => "        put2(e, u, v);\n".to_string(),
             (Store::Pairs, false) => "        if (r < m && c < n) { put2(e, u, v); }\n".to_string(),
             (_, true) => "        put(e, u); put(e + cn, v);\n".to_string(),
@@ -217,7 +217,7 @@ impl Units {
     }
 
     /// How many pairs of a strip a thread fetches.
-    fn rounds(&self, s: &Strip) -> usize {
+    fn pairs_per_thread(&self, s: &Strip) -> usize {
         (s.lines * s.pairs).div_ceil(self.threads())
     }
 
@@ -232,21 +232,21 @@ impl Units {
     }
 
     /// Fetches a strip into registers.
-    fn fetch(&self, s: &Strip, at: &str) -> String {
+    fn load_strip(&self, s: &Strip, at: &str) -> String {
         let name = s.name;
         let (first, most, across, along) = match name {
             "a" => ("row0", "m", "am", "ak"),
             _ => ("col0", "n", "bn", "bk"),
         };
         let mut t = String::new();
-        for round in 0..self.rounds(s) {
+        for round in 0..self.pairs_per_thread(s) {
             let (guard, line, pair) = self.pair(s, round);
             let (x, l) = if s.along_k { ("line", "2u * pair") } else { ("2u * pair", "line") };
             t += &format!(
                 "        {guard}{{ let line = {line}; let pair = {pair}; let x = {first} + {x}; let l = {at} + {l};\n"
             );
             let load = format!("f{name}{round} = {name}_pair({name}0 + x * {across} + l * {along});");
-            t += &match self.whole {
+            t += &match self.exact_tiles {
                 true => format!("            {load}\n"),
                 false => format!("            f{name}{round} = 0u; if (x < {most} && l < k1) {{ {load} }}\n"),
             };
@@ -256,9 +256,9 @@ impl Units {
     }
 
     /// Puts what was fetched into shared memory. The crate `naga` has no bit cast to two numbers of 16 bits; by way of f32 they stay what they are.
-    fn keep(&self, s: &Strip) -> String {
+    fn store_shared(&self, s: &Strip) -> String {
         let mut t = String::new();
-        for round in 0..self.rounds(s) {
+        for round in 0..self.pairs_per_thread(s) {
             let (guard, line, pair) = self.pair(s, round);
             t += &format!(
                 "        {guard}{{ s{}[{line} * {}u + {pair}] = vec2<f16>(unpack2x16float(f{}{round})); }}\n",

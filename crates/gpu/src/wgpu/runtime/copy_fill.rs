@@ -4,7 +4,7 @@ use super::binding::Bound;
 use super::encode::Encoder;
 use super::launch::blocks;
 use super::pool::Block;
-use crate::wgpu::{Binding, Text};
+use crate::wgpu::{Binding, ShaderSource};
 use compiler::Result;
 
 const THREADS: usize = 256;
@@ -15,16 +15,16 @@ pub(super) fn grid(bytes: usize) -> [u32; 3] {
 }
 
 /// Parameters: destination, source, each in bytes, and how many.
-pub(super) fn copy_text(homes: &[usize]) -> Text {
+pub(super) fn copy_text(homes: &[usize]) -> ShaderSource {
     text(homes, true)
 }
 
 /// Parameters: destination in bytes, and how many.
-pub(super) fn zero_text(homes: &[usize]) -> Text {
+pub(super) fn zero_text(homes: &[usize]) -> ShaderSource {
     text(homes, false)
 }
 
-fn text(homes: &[usize], copies: bool) -> Text {
+fn text(homes: &[usize], copies: bool) -> ShaderSource {
     let (from, count) = if copies { ("params.v[0].y", "params.v[0].z") } else { ("0u", "params.v[0].y") };
     let separate = copies && homes[0] != homes[1];
     let source = format!("g{}", if separate { 1 } else { 0 });
@@ -70,7 +70,7 @@ fn text(homes: &[usize], copies: bool) -> Text {
     );
     let mut bindings = vec![Binding { writable: true }];
     bindings.extend(separate.then_some(Binding { writable: false }));
-    Text { source, bindings, params: 4, shared: 0 }
+    ShaderSource { source, bindings, params: 4, shared: 0 }
 }
 
 /// Copies between two buffers, outside of a program.

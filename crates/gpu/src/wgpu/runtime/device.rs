@@ -1,6 +1,6 @@
 //! One device as its users share it: the queue, the pools, what went wrong.
 
-use super::adapter::{self, Choice, now};
+use super::adapter::{self, WgpuOptions, now};
 use super::completion::{Signal, Waiting};
 use super::coop_matrix::CoopMatrixSize;
 use super::copy_fill;
@@ -64,9 +64,9 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Device {
-    pub(super) fn open(choice: Choice) -> Result<Arc<Device>> {
+    pub(super) fn open(choice: WgpuOptions) -> Result<Arc<Device>> {
         let adapter = adapter::choose(choice)?;
-        let (features, limits) = adapter::wants(&adapter, choice.strict);
+        let (features, limits) = adapter::wants(&adapter, choice.default_limits_only);
         let asked = DeviceDescriptor {
             label: Some("tensorloom"),
             required_features: features,
@@ -300,7 +300,7 @@ impl Device {
         staged.buffer.map_async(wgpu::MapMode::Read, range.clone(), move |r| done.set(r.map_err(|e| e.to_string())));
         let device = self.clone();
         let skip = offset - start;
-        Ok(ReadFuture::after(signal.fence(), move || {
+        Ok(ReadFuture::after_fence(signal.fence(), move || {
             let taken = match staged.buffer.get_mapped_range(range) {
                 Ok(view) => Ok(view[skip..skip + bytes].to_vec()),
                 Err(e) => Err(Error::Backend(format!("reading {bytes} bytes: {e}"))),
@@ -314,7 +314,7 @@ impl Device {
     /// Begins a copy to the host.
     pub(super) fn read_later(self: &Arc<Device>, from: &Block, offset: usize, bytes: usize) -> Result<ReadFuture> {
         if bytes == 0 {
-            return Ok(ReadFuture::done(Vec::new()));
+            return Ok(ReadFuture::ready(Vec::new()));
         }
         if bytes <= PIECE {
             return self.arrive(from, offset, bytes);
@@ -328,7 +328,7 @@ impl Device {
             at += n;
         }
         let last = self.fence(self.queue.submit([]));
-        Ok(ReadFuture::after(last, move || {
+        Ok(ReadFuture::after_fence(last, move || {
             let mut all = Vec::with_capacity(bytes);
             for p in pieces {
                 all.extend(p.wait()?);

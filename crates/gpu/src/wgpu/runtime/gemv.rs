@@ -4,7 +4,7 @@
 //! Parameters as those of tiles.
 
 use super::tiles::{PARAMS, bindings, loader, storer};
-use crate::wgpu::Text;
+use crate::wgpu::ShaderSource;
 use crate::wgpu::functions::needed;
 use ir::DType;
 
@@ -28,7 +28,7 @@ impl Gemv {
         if self.along_k { 8 } else { 32 }
     }
 
-    pub(super) fn text(&self, homes: &[usize]) -> Text {
+    pub(super) fn text(&self, homes: &[usize]) -> ShaderSource {
         let columns = self.columns();
         let slices = THREADS / columns;
         let parts = self.out != DType::F32;
@@ -90,6 +90,6 @@ impl Gemv {
         }
         t += "    }\n    }\n    }\n}\n";
         let source = format!("{}{t}", needed(&t));
-        Text { source, bindings: all, params: PARAMS, shared: 4 * THREADS * self.rows }
+        ShaderSource { source, bindings: all, params: PARAMS, shared: 4 * THREADS * self.rows }
     }
 }

@@ -1,8 +1,8 @@
 //! A dispatch that is ready but for where its memory is.
 
-use super::allocations::{ARENA, CONSTANTS, Iteration, Roots};
+use super::allocations::{ARENA, CONSTANTS, Iteration, Allocations};
 use super::binding_split::split;
-use crate::wgpu::Text;
+use crate::wgpu::ShaderSource;
 use compiler::program::{BufferRef, BufferSlice};
 use compiler::{Error, Result};
 use smallvec::SmallVec;
@@ -26,7 +26,7 @@ pub(super) struct Variant {
     /// What is bound.
     pub(super) bound: SmallVec<[Window; 8]>,
     /// For each argument the number of the binding that it, or its first part, is in.
-    pub(super) homes: SmallVec<[usize; 8]>,
+    pub(super) binding_of_arg: SmallVec<[usize; 8]>,
 }
 
 /// A part of one memory that a kernel binds.
@@ -63,7 +63,7 @@ impl Argument {
     }
 
     /// The byte of its memory that it starts at.
-    pub(super) fn byte(&self, roots: &Roots, at: &dyn Iteration) -> usize {
+    pub(super) fn byte(&self, roots: &Allocations, at: &dyn Iteration) -> usize {
         match &self.place {
             Where::Place(p) => roots.find(p, at).1,
             Where::Scratch(offset, _) => *offset,
@@ -71,7 +71,7 @@ impl Argument {
     }
 
     /// The memory that it is in, and the bytes of it that a kernel may touch.
-    fn extent(&self, roots: &Roots, at: &dyn Iteration) -> (usize, usize, usize) {
+    fn extent(&self, roots: &Allocations, at: &dyn Iteration) -> (usize, usize, usize) {
         match &self.place {
             Where::Place(p) => roots.extent(p, at),
             Where::Scratch(offset, bytes) => (ARENA, *offset, offset + bytes),
@@ -103,25 +103,25 @@ pub(super) struct BindingLimits {
     /// Bindings at most.
     pub(super) count: usize,
     /// Whether the arena, scratch included, fits into one binding.
-    pub(super) whole: bool,
+    pub(super) arena_fits: bool,
     /// Whether the constants do.
-    pub(super) constants: bool,
+    pub(super) constants_fit: bool,
 }
 
 impl Launch {
     /// A dispatch of a kernel whose text follows from where its memory is; `pipeline` gives a text its number.
     pub(super) fn new(
-        roots: &Roots,
+        roots: &Allocations,
         reach: BindingLimits,
         args: Vec<Argument>,
         params: Vec<u32>,
         grid: [u32; 3],
-        text: &dyn Fn(&[usize]) -> Text,
-        pipeline: &mut dyn FnMut(Text) -> usize,
+        text: &dyn Fn(&[usize]) -> ShaderSource,
+        pipeline: &mut dyn FnMut(ShaderSource) -> usize,
     ) -> Result<Launch> {
         let mut levels: SmallVec<[usize; 2]> = SmallVec::new();
         for a in &args {
-            if let Where::Place(BufferSlice { slot: BufferRef::DoubleBuffered(level, ..), .. }) = &a.place
+            if let Where::Place(BufferSlice { buffer: BufferRef::DoubleBuffered(level, ..), .. }) = &a.place
                 && !levels.contains(level)
             {
                 levels.push(*level);
@@ -131,7 +131,7 @@ impl Launch {
         for bits in 0..1usize << levels.len() {
             let at = Parity { levels: &levels, bits };
             let extents: Vec<(usize, usize, usize)> = args.iter().map(|a| a.extent(roots, &at)).collect();
-            let windows = windows(&extents, reach);
+            let windows = argument_windows(&extents, reach);
             let (mut bound, mut homes) = (Vec::<Window>::new(), Vec::new());
             for w in windows {
                 homes.push(bound.iter().position(|b| *b == w).unwrap_or_else(|| {
@@ -158,8 +158,8 @@ impl Launch {
             let text = split(text, &parts, reach.binding / 4);
             let bound: SmallVec<[Window; 8]> =
                 bound.iter().zip(&parts).flat_map(|(w, n)| (0..*n).map(|k| w.part(k, *n, reach.binding))).collect();
-            let pipeline = pipeline(alike(text, &bound));
-            variants.push(Variant { pipeline, bound, homes });
+            let pipeline = pipeline(unify_access(text, &bound));
+            variants.push(Variant { pipeline, bound, binding_of_arg: homes });
         }
         Ok(Launch { levels, variants, args, params, grid })
     }
@@ -172,7 +172,7 @@ impl Launch {
 }
 
 /// A text whose bindings of one memory are all written if one of them is: WebGPU knows buffers, not their parts.
-fn alike(mut text: Text, bound: &[Window]) -> Text {
+fn unify_access(mut text: ShaderSource, bound: &[Window]) -> ShaderSource {
     for i in 0..text.bindings.len() {
         let written = (0..text.bindings.len()).any(|j| bound[j].root == bound[i].root && text.bindings[j].writable);
         if written && !text.bindings[i].writable {
@@ -200,14 +200,14 @@ impl Window {
 
 /// For each argument the window that it is in: its memory, or a part of an arena or of constants that are larger than a binding may be. A
 /// window that is too large itself is a value that is.
-fn windows(extents: &[(usize, usize, usize)], reach: BindingLimits) -> Vec<Window> {
+fn argument_windows(extents: &[(usize, usize, usize)], reach: BindingLimits) -> Vec<Window> {
     let whole = |e: &(usize, usize, usize)| {
         let bytes = e.2 - e.1;
         Window { root: e.0, start: 0, bytes: (bytes > reach.binding).then(|| bytes.next_multiple_of(4)) }
     };
-    let cut = |root: usize| (root == ARENA && !reach.whole) || (root == CONSTANTS && !reach.constants);
+    let cut = |root: usize| (root == ARENA && !reach.arena_fits) || (root == CONSTANTS && !reach.constants_fit);
     let joined = [ARENA, CONSTANTS].map(|root| match cut(root) {
-        true => joined(extents, root, reach.binding),
+        true => bound_parts(extents, root, reach.binding),
         false => Vec::new(),
     });
     let window = |e: &(usize, usize, usize)| match *e {
@@ -223,7 +223,7 @@ fn windows(extents: &[(usize, usize, usize)], reach: BindingLimits) -> Vec<Windo
 }
 
 /// Parts of a memory from the front: as many as fit into one binding; what overlaps stays together.
-fn joined(extents: &[(usize, usize, usize)], root: usize, binding: usize) -> Vec<(usize, usize)> {
+fn bound_parts(extents: &[(usize, usize, usize)], root: usize, binding: usize) -> Vec<(usize, usize)> {
     let mut parts: Vec<(usize, usize)> = extents.iter().filter(|e| e.0 == root).map(|e| (e.1, e.2)).collect();
     parts.sort_unstable();
     let mut joined: Vec<(usize, usize)> = Vec::new();
@@ -250,9 +250,9 @@ mod tests {
 
     #[test]
     fn an_arena_that_is_too_large_is_bound_in_parts() {
-        let reach = BindingLimits { binding: 1000, count: 8, whole: false, constants: true };
+        let reach = BindingLimits { binding: 1000, count: 8, arena_fits: false, constants_fit: true };
         let check = |extents: &[(usize, usize, usize)], want: &[(usize, usize)]| {
-            let got = windows(extents, reach);
+            let got = argument_windows(extents, reach);
             let got: Vec<(usize, usize)> = got.iter().map(|w| (w.start, w.bytes.unwrap_or(0))).collect();
             assert_eq!(got, want, "{extents:?}");
         };
@@ -266,9 +266,9 @@ mod tests {
         check(&[(0, 0, 700), (0, 512, 1300)], &[(0, 1300), (0, 1300)]);
         check(&[(3, 0, 2400), (4, 0, 8)], &[(0, 2400), (0, 0)]);
         // Constants that are too many together, and an arena that isn't.
-        let got = windows(
+        let got = argument_windows(
             &[(CONSTANTS, 2048, 2448), (ARENA, 0, 10)],
-            BindingLimits { whole: true, constants: false, ..reach },
+            BindingLimits { arena_fits: true, constants_fit: false, ..reach },
         );
         assert_eq!((got[0].start, got[0].bytes, got[1].bytes), (2048, Some(400), None));
         let parts: Vec<Window> =

@@ -1,6 +1,6 @@
 //! Program → something that runs on the device: kernels compiled, products planned, constants in memory.
 
-use super::allocations::Roots;
+use super::allocations::Allocations;
 use super::attention::Attention;
 use super::backend::Inner;
 use super::copy_fill;
@@ -9,12 +9,12 @@ use super::memory::WgpuBuffer;
 use super::pipelines::Pipeline;
 use super::pool::ALIGN;
 use super::product;
-use super::scatter_rows::Rows;
+use super::scatter_rows::RowScatter;
 use crate::grid::alignment::aligned;
-use crate::grid::{self, Space};
-use crate::host::Host;
+use crate::grid::{self, AddressSpace};
+use crate::host::HostFallback;
 use crate::library;
-use crate::wgpu::{Text, print};
+use crate::wgpu::{ShaderSource, print};
 use compiler::loops::Kernel;
 use compiler::program::{
     BufferKind, BufferSlice, KernelArg, LoopStep, Matmul, MatmulOperand, Program, Step, TripCount,
@@ -28,61 +28,61 @@ use std::sync::Arc;
 pub(super) const MAX_LEVELS: usize = 8;
 
 /// A step ready to run.
-pub(super) enum Ready {
+pub(super) enum LoadedStep {
     /// Dispatches, one after another.
     Launches(Vec<Launch>),
-    Host(Box<Host>),
+    Host(Box<HostFallback>),
     Branch {
         index: BufferSlice,
-        branches: Vec<Vec<Ready>>,
+        branches: Vec<Vec<LoadedStep>>,
     },
     Loop {
         level: usize,
-        trip: ReadyTrip,
+        trip: LoadedTripCount,
         reverse: bool,
-        body: Vec<Ready>,
+        body: Vec<LoadedStep>,
         after: Vec<Launch>,
     },
 }
 
 /// How often a loop runs.
-pub(super) enum ReadyTrip {
+pub(super) enum LoadedTripCount {
     Exact(usize),
     Bounded { bound: usize, count: BufferSlice },
-    While { test: Vec<Ready>, flag: BufferSlice },
+    While { test: Vec<LoadedStep>, flag: BufferSlice },
 }
 
 /// A program ready to run.
-pub(super) struct Loaded {
+pub(super) struct LoadedProgram {
     pub(super) inner: Arc<Inner>,
     pub(super) program: Program,
-    pub(super) steps: Vec<Ready>,
+    pub(super) steps: Vec<LoadedStep>,
     pub(super) pipelines: Vec<Arc<Pipeline>>,
-    pub(super) roots: Roots,
+    pub(super) roots: Allocations,
     pub(super) constants: Option<WgpuBuffer>,
     pub(super) arena_bytes: usize,
 }
 
-impl Loaded {
-    pub(super) fn new(inner: &Arc<Inner>, program: Program) -> Result<Loaded> {
-        if program.levels > MAX_LEVELS {
+impl LoadedProgram {
+    pub(super) fn new(inner: &Arc<Inner>, program: Program) -> Result<LoadedProgram> {
+        if program.max_loop_depth > MAX_LEVELS {
             return Err(Error::Backend(format!(
                 "loops nest {} deep, at most {MAX_LEVELS} are supported",
-                program.levels
+                program.max_loop_depth
             )));
         }
-        let program = library::expand(program, &inner.means(), &|op, args| Rows::of(op, args).is_some());
+        let program = library::expand(program, &inner.means(), &|op, args| RowScatter::of(op, args).is_some());
         let mut constant_at = vec![0; program.buffers.len()];
         let mut data = Vec::new();
         for (i, b) in program.buffers.iter().enumerate() {
-            if let BufferKind::Constant(l) = &b.class {
+            if let BufferKind::Constant(l) = &b.kind {
                 constant_at[i] = data.len();
                 data.extend_from_slice(l.bytes());
                 data.resize(data.len().next_multiple_of(ALIGN), 0);
             }
         }
-        let roots = Roots::new(&program, &constant_at);
-        let scratch_at = program.arena.next_multiple_of(ALIGN);
+        let roots = Allocations::new(&program, &constant_at);
+        let scratch_at = program.arena_bytes.next_multiple_of(ALIGN);
         let fresh = |whole| Loader {
             inner,
             program: &program,
@@ -103,7 +103,7 @@ impl Loaded {
         let (texts, scratch) = (loader.texts.all, loader.scratch);
         let pipelines = inner.device.pipelines.get(&inner.device, &texts)?;
         // Even what has no elements has to be bound.
-        let constants = match program.buffers.iter().any(|b| matches!(b.class, BufferKind::Constant(_))) {
+        let constants = match program.buffers.iter().any(|b| matches!(b.kind, BufferKind::Constant(_))) {
             false => None,
             true => {
                 let buffer = WgpuBuffer::new(&inner.device, data.len())?;
@@ -111,21 +111,21 @@ impl Loaded {
                 Some(buffer)
             }
         };
-        let activations = program.buffers.iter().any(|b| matches!(b.class, BufferKind::Activation));
+        let activations = program.buffers.iter().any(|b| matches!(b.kind, BufferKind::Activation));
         let arena_bytes = (scratch_at + scratch).max(activations as usize);
-        Ok(Loaded { inner: inner.clone(), steps, pipelines, roots, constants, arena_bytes, program })
+        Ok(LoadedProgram { inner: inner.clone(), steps, pipelines, roots, constants, arena_bytes, program })
     }
 }
 
 /// The texts of a program, each once.
 #[derive(Default)]
 struct Texts {
-    all: Vec<Text>,
-    known: FxHashMap<Text, usize>,
+    all: Vec<ShaderSource>,
+    known: FxHashMap<ShaderSource, usize>,
 }
 
 impl Texts {
-    fn number(&mut self, text: Text) -> usize {
+    fn number(&mut self, text: ShaderSource) -> usize {
         if let Some(k) = self.known.get(&text) {
             return *k;
         }
@@ -138,7 +138,7 @@ impl Texts {
 struct Loader<'a> {
     inner: &'a Arc<Inner>,
     program: &'a Program,
-    roots: &'a Roots,
+    roots: &'a Allocations,
     texts: Texts,
     scratch_at: usize,
     /// Bytes of scratch that the neediest step wants: steps follow each other.
@@ -150,37 +150,37 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn steps(&mut self, steps: &[Step]) -> Result<Vec<Ready>> {
+    fn steps(&mut self, steps: &[Step]) -> Result<Vec<LoadedStep>> {
         steps.iter().map(|s| self.step(s)).collect()
     }
 
-    fn step(&mut self, step: &Step) -> Result<Ready> {
+    fn step(&mut self, step: &Step) -> Result<LoadedStep> {
         Ok(match step {
-            Step::Kernel { kernel, args, .. } => Ready::Launches(self.kernel(kernel, args)?.into_iter().collect()),
+            Step::Kernel { kernel, args, .. } => LoadedStep::Launches(self.kernel(kernel, args)?.into_iter().collect()),
             Step::Matmul { shape, a, b, c, epilogue } => {
                 let (MatmulOperand::Memory(a), MatmulOperand::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
                     return Err(Error::Internal(
                         "a product with a prologue or epilogue, which wgpu has none of".into(),
                     ));
                 };
-                Ready::Launches(self.product(shape, [a, b, c])?)
+                LoadedStep::Launches(self.product(shape, [a, b, c])?)
             }
             Step::Library { op, args, outs } => {
                 let types: Vec<Type> = args.iter().map(|(_, t)| t.clone()).collect();
                 if let Some(attention) = Attention::of(op, &types, &self.inner.limits) {
-                    return Ok(Ready::Launches(self.attention(&attention, args, outs)?));
+                    return Ok(LoadedStep::Launches(self.attention(&attention, args, outs)?));
                 }
-                match Rows::of(op, &types) {
-                    Some(rows) => Ready::Launches(self.rows(&rows, args, &outs[0].0)?),
-                    None => Ready::Host(Box::new(Host::new(&self.inner.host, op, args, outs)?)),
+                match RowScatter::of(op, &types) {
+                    Some(rows) => LoadedStep::Launches(self.rows(&rows, args, &outs[0].0)?),
+                    None => LoadedStep::Host(Box::new(HostFallback::new(&self.inner.host, op, args, outs)?)),
                 }
             }
-            Step::Copy { from, to, bytes } => Ready::Launches(self.copy(from, to, *bytes)?),
+            Step::Copy { from, to, bytes } => LoadedStep::Launches(self.copy(from, to, *bytes)?),
             Step::Zero { to, bytes } => {
                 let args = vec![Argument::place(to, 1)];
                 match bytes {
-                    0 => Ready::Launches(Vec::new()),
-                    &n => Ready::Launches(vec![self.launch(
+                    0 => LoadedStep::Launches(Vec::new()),
+                    &n => LoadedStep::Launches(vec![self.launch(
                         args,
                         vec![n as u32],
                         copy_fill::grid(n),
@@ -188,16 +188,16 @@ impl Loader<'_> {
                     )?]),
                 }
             }
-            Step::Branch { index, branches } => Ready::Branch {
+            Step::Branch { index, branches } => LoadedStep::Branch {
                 index: index.clone(),
                 branches: branches.iter().map(|b| self.steps(b)).collect::<Result<_>>()?,
             },
             Step::Loop(l) => {
-                let LoopStep { level, trip, reverse, body, after } = &**l;
+                let LoopStep { depth: level, trip_count: trip, reverse, body, copies_after: after } = &**l;
                 let trip = match trip {
-                    TripCount::Exact(n) => ReadyTrip::Exact(*n),
-                    TripCount::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
-                    TripCount::While { test, flag } => ReadyTrip::While { test: self.steps(test)?, flag: flag.clone() },
+                    TripCount::Exact(n) => LoadedTripCount::Exact(*n),
+                    TripCount::Bounded { bound, count } => LoadedTripCount::Bounded { bound: *bound, count: count.clone() },
+                    TripCount::While { test, flag } => LoadedTripCount::While { test: self.steps(test)?, flag: flag.clone() },
                 };
                 let body = self.steps(body)?;
                 let mut copies = Vec::new();
@@ -205,7 +205,7 @@ impl Loader<'_> {
                     copies.extend(self.copy(from, to, *bytes)?);
                 }
                 let after = copies;
-                Ready::Loop { level: *level, trip, reverse: *reverse, body, after }
+                LoadedStep::Loop { level: *level, trip, reverse: *reverse, body, after }
             }
         })
     }
@@ -215,12 +215,12 @@ impl Loader<'_> {
         args: Vec<Argument>,
         params: Vec<u32>,
         grid: [u32; 3],
-        text: &dyn Fn(&[usize]) -> Text,
+        text: &dyn Fn(&[usize]) -> ShaderSource,
     ) -> Result<Launch> {
         let device = &self.inner.device;
         let count = device.limits.max_storage_buffers_per_shader_stage as usize;
         let constants = self.constants <= device.binding();
-        let reach = BindingLimits { binding: device.binding(), count, whole: self.whole, constants };
+        let reach = BindingLimits { binding: device.binding(), count, arena_fits: self.whole, constants_fit: constants };
         let texts = &mut self.texts;
         Launch::new(self.roots, reach, args, params, grid, text, &mut |t| texts.number(t))
     }
@@ -242,7 +242,7 @@ impl Loader<'_> {
                 args.len()
             )));
         }
-        let given = grid::given(self.program, kernel, args, ALIGN);
+        let given = grid::launch_info(self.program, kernel, args, ALIGN);
         let limits = &self.inner.limits;
         let grid = grid::lower(kernel, limits, &given).map_err(|e| Error::Backend(e.to_string()))?;
         let blocks = grid.blocks(&[]);
@@ -255,13 +255,13 @@ impl Loader<'_> {
         for (i, m) in grid.memory.iter().enumerate() {
             let size = m.dtype.size();
             match m.space {
-                Space::Shared(_) => {}
-                Space::Spill(_) => {
+                AddressSpace::Shared(_) => {}
+                AddressSpace::Spill(_) => {
                     let bytes = spills.next().unwrap_or(0);
                     arguments.push(Argument { size, ..Argument::scratch(self.scratch_at + scratch, bytes) });
                     scratch += bytes.next_multiple_of(ALIGN);
                 }
-                Space::Global(_) => match args.get(i) {
+                AddressSpace::Global(_) => match args.get(i) {
                     Some(KernelArg::Place(p)) => arguments.push(Argument::place(p, size)),
                     _ => return Err(Error::Internal(format!("kernel {}: no memory for argument {i}", kernel.name))),
                 },
@@ -269,7 +269,7 @@ impl Loader<'_> {
         }
         self.scratch = self.scratch.max(scratch);
         // Equal kernels are one, whatever the programs call them.
-        let nameless = grid::Kernel { name: String::new(), ..grid };
+        let nameless = grid::GridKernel { name: String::new(), ..grid };
         let text = |homes: &[usize]| {
             // Shared arrays have no home.
             let mut own = homes.iter();
@@ -277,7 +277,7 @@ impl Loader<'_> {
                 .memory
                 .iter()
                 .map(|m| match m.space {
-                    Space::Shared(_) => 0,
+                    AddressSpace::Shared(_) => 0,
                     _ => own.next().copied().unwrap_or(0),
                 })
                 .collect();
@@ -286,7 +286,7 @@ impl Loader<'_> {
         Ok(Some(self.launch(arguments, Vec::new(), [blocks, 1, 1], &text)?))
     }
 
-    fn rows(&mut self, rows: &Rows, args: &[(BufferSlice, Type)], out: &BufferSlice) -> Result<Vec<Launch>> {
+    fn rows(&mut self, rows: &RowScatter, args: &[(BufferSlice, Type)], out: &BufferSlice) -> Result<Vec<Launch>> {
         self.scratch = self.scratch.max(rows.scratch().next_multiple_of(ALIGN));
         let places: Vec<BufferSlice> = args.iter().map(|(p, _)| p.clone()).collect();
         let parts = rows.parts(&places, out, self.scratch_at);

@@ -44,7 +44,7 @@ mod timer;
 use browser::{backend, device, encode, pipelines};
 
 #[cfg(not(target_arch = "wasm32"))]
-pub use adapter::{Choice, adapters};
+pub use adapter::{WgpuOptions, adapters};
 #[cfg(not(target_arch = "wasm32"))]
 pub use autotune::Trial;
 pub use backend::Wgpu;

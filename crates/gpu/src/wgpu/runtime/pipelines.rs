@@ -2,7 +2,7 @@
 
 use super::binding::{Layout, layout};
 use super::device::Device;
-use crate::wgpu::Text;
+use crate::wgpu::ShaderSource;
 use compiler::{Error, Result};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -32,7 +32,7 @@ pub(super) struct Pipelines {
 
 #[derive(Default)]
 struct State {
-    known: FxHashMap<Text, Arc<Pipeline>>,
+    known: FxHashMap<ShaderSource, Arc<Pipeline>>,
     unsaved: usize,
 }
 
@@ -74,8 +74,8 @@ impl Pipelines {
     }
 
     /// The pipelines of these texts, compiled if they must be, by all cores.
-    pub(super) fn get(&self, device: &Device, texts: &[Text]) -> Result<Vec<Arc<Pipeline>>> {
-        let mut missing: Vec<&Text> = Vec::new();
+    pub(super) fn get(&self, device: &Device, texts: &[ShaderSource]) -> Result<Vec<Arc<Pipeline>>> {
+        let mut missing: Vec<&ShaderSource> = Vec::new();
         {
             let mut s = self.lock();
             if s.known.len() + texts.len() > KEPT {
@@ -102,7 +102,7 @@ impl Pipelines {
         found.ok_or_else(|| Error::Internal("a pipeline that was just compiled".into()))
     }
 
-    fn compile_all(&self, device: &Device, texts: &[&Text]) -> Result<Vec<Arc<Pipeline>>> {
+    fn compile_all(&self, device: &Device, texts: &[&ShaderSource]) -> Result<Vec<Arc<Pipeline>>> {
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(texts.len().div_ceil(4));
         if workers <= 1 {
             return texts.iter().map(|t| self.compile(device, t)).collect();
@@ -132,7 +132,7 @@ impl Pipelines {
         slots.into_iter().map(taken).collect()
     }
 
-    fn compile(&self, device: &Device, text: &Text) -> Result<Arc<Pipeline>> {
+    fn compile(&self, device: &Device, text: &ShaderSource) -> Result<Arc<Pipeline>> {
         let scope = device.raw.push_error_scope(ErrorFilter::Validation);
         let desc = ShaderModuleDescriptor { label: None, source: ShaderSource::Wgsl(Cow::Borrowed(&text.source)) };
         // SAFETY: grids stay inside of their memory, which `grid::eval` watches in tests; loops end; divisors are guarded.

@@ -1,11 +1,11 @@
 //! How a matrix product is computed: by tiles, or column by column where there are few rows; along k in several parts where the results alone
 //! would not keep the device busy. Order is fixed by the shape: equal products give equal bits.
 
-use super::coop_matrix::{CoopMatrixSize, Units};
+use super::coop_matrix::{CoopMatrixSize, CoopMatmul};
 use super::gemv::Gemv;
 use super::launch::{Argument, blocks};
-use super::tiles::{PARAMS, Store, Tiles, bindings, storer};
-use crate::wgpu::Text;
+use super::tiles::{PARAMS, Store, TiledMatmul, bindings, storer};
+use crate::wgpu::ShaderSource;
 use crate::wgpu::functions::needed;
 use compiler::program::{BufferSlice, Matmul};
 use compiler::{Error, Result};
@@ -20,26 +20,26 @@ const ADDING: usize = 256;
 
 /// One way to compute a product by tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Way {
+pub(super) struct MatmulTiling {
     /// Rows and columns of a tile.
     pub(super) tile: (usize, usize),
     /// Of which a thread has so many.
-    pub(super) each: (usize, usize),
+    pub(super) thread_tile: (usize, usize),
     /// How much of k is in shared memory at a time.
-    pub(super) depth: usize,
+    pub(super) k_tile: usize,
     /// Whether the next strips are on their way while one is multiplied.
-    pub(super) ahead: bool,
+    pub(super) prefetch: bool,
     /// Parts along k.
-    pub(super) splits: usize,
+    pub(super) split_k: usize,
     /// Whether matrix units multiply; then `each` is what a subgroup has.
-    pub(super) units: bool,
+    pub(super) coop_matrix: bool,
 }
 
 #[cfg(not(target_arch = "wasm32"))]
-impl Way {
+impl MatmulTiling {
     /// Whether it is one of those on matrix units.
-    pub(super) fn is_on_units(&self) -> bool {
-        self.units && ON_UNITS.contains(&(self.tile, self.each, self.depth))
+    pub(super) fn uses_coop_matrix(&self) -> bool {
+        self.coop_matrix && ON_UNITS.contains(&(self.tile, self.thread_tile, self.k_tile))
     }
 }
 
@@ -57,7 +57,7 @@ const ON_UNITS: &[((usize, usize), (usize, usize), usize)] = &[
 
 /// Ways worth trying for a product, none of which needs more than 16 KiB of shared memory; matrix units may take 32 KiB.
 #[cfg(not(target_arch = "wasm32"))]
-pub(super) fn ways(s: &Matmul, squares: Option<CoopMatrixSize>) -> Vec<Way> {
+pub(super) fn candidate_tilings(s: &Matmul, squares: Option<CoopMatrixSize>) -> Vec<MatmulTiling> {
     let shapes = [
         ((128, 128), (8, 8), 16),
         ((128, 128), (8, 8), 8),
@@ -80,7 +80,7 @@ pub(super) fn ways(s: &Matmul, squares: Option<CoopMatrixSize>) -> Vec<Way> {
                 // What is padded costs as much as what isn't.
                 let padded = s.m.next_multiple_of(tile.0) * s.n.next_multiple_of(tile.1);
                 if sensible && (tile.0 <= 32 || padded < 2 * s.m * s.n) {
-                    all.push(Way { tile, each, depth, ahead, splits, units });
+                    all.push(MatmulTiling { tile, thread_tile: each, k_tile: depth, prefetch: ahead, split_k: splits, coop_matrix: units });
                 }
             }
         }
@@ -91,15 +91,15 @@ pub(super) fn ways(s: &Matmul, squares: Option<CoopMatrixSize>) -> Vec<Way> {
 /// The kernels of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
-    Tiles(Tiles),
-    Units(Units),
+    Tiles(TiledMatmul),
+    Units(CoopMatmul),
     Gemv(Gemv),
     /// Adds parts up: into results of this type.
     Sum(DType),
 }
 
 impl Kind {
-    pub(super) fn text(&self, homes: &[usize]) -> Text {
+    pub(super) fn text(&self, homes: &[usize]) -> ShaderSource {
         match self {
             Kind::Tiles(t) => t.text(homes),
             Kind::Units(u) => u.text(homes),
@@ -110,7 +110,7 @@ impl Kind {
 }
 
 /// A dispatch of a product: its kernel, its memory, its parameters, its workgroups.
-pub(super) struct Part {
+pub(super) struct MatmulDispatch {
     pub(super) kind: Kind,
     pub(super) args: Vec<Argument>,
     pub(super) params: Vec<u32>,
@@ -118,7 +118,7 @@ pub(super) struct Part {
 }
 
 /// A product with its operands' places.
-struct Product {
+struct MatmulPlan {
     shape: Matmul,
     a: BufferSlice,
     b: BufferSlice,
@@ -135,9 +135,9 @@ pub(super) fn plan(
     places: [&BufferSlice; 3],
     aligned: [usize; 3],
     scratch_at: usize,
-    way: Option<Way>,
+    way: Option<MatmulTiling>,
     squares: Option<CoopMatrixSize>,
-) -> Result<(Vec<Part>, usize)> {
+) -> Result<(Vec<MatmulDispatch>, usize)> {
     let known = |d: DType| matches!(d, DType::F32 | DType::F16 | DType::BF16);
     if !known(shape.dtype) || !known(shape.out) {
         return Err(Error::Internal(format!("a product of {} to {}, which wgpu has none of", shape.dtype, shape.out)));
@@ -146,33 +146,33 @@ pub(super) fn plan(
         return Ok((Vec::new(), 0));
     }
     let [a, b, c] = places.map(Clone::clone);
-    let mut p = Product { shape: shape.clone(), a, b, c, aligned, squares };
+    let mut p = MatmulPlan { shape: shape.clone(), a, b, c, aligned, squares };
     if p.shape.n <= 4 && p.shape.m > p.shape.n {
         p = p.transposed();
     }
     Ok(p.parts(scratch_at, way))
 }
 
-impl Product {
+impl MatmulPlan {
     /// Cᵀ = Bᵀ Aᵀ.
-    fn transposed(self) -> Product {
+    fn transposed(self) -> MatmulPlan {
         let s = &self.shape;
         let turned = |[batch, row, column]: [isize; 3]| [batch, column, row];
         let shape = Matmul { m: s.n, n: s.m, a: turned(s.b), b: turned(s.a), c: turned(s.c), ..s.clone() };
         let [a, b, c] = self.aligned;
-        Product { shape, a: self.b, b: self.a, aligned: [b, a, c], ..self }
+        MatmulPlan { shape, a: self.b, b: self.a, aligned: [b, a, c], ..self }
     }
 
-    fn parts(&self, scratch_at: usize, way: Option<Way>) -> (Vec<Part>, usize) {
+    fn parts(&self, scratch_at: usize, way: Option<MatmulTiling>) -> (Vec<MatmulDispatch>, usize) {
         let s = &self.shape;
         let along_k = |k: isize, other: isize| k.unsigned_abs() <= other.unsigned_abs();
         let (a_along_k, b_along_k) = (along_k(s.a[2], s.a[1]), along_k(s.b[1], s.b[2]));
         let few = s.m <= 4;
         let gemv = Gemv { dtype: s.dtype, out: s.out, rows: s.m, along_k: b_along_k && s.k >= 32 };
-        let units = self.squares.filter(|_| !few && self.in_twos(a_along_k, b_along_k));
-        let known = way.filter(|w| !few && (!w.units || units.is_some()));
-        let way = known.unwrap_or_else(|| self.usual(few.then(|| gemv.columns()), units.is_some()));
-        let Way { tile, each, depth, ahead, splits, units: on_units } = way;
+        let units = self.squares.filter(|_| !few && self.can_load_pairs(a_along_k, b_along_k));
+        let known = way.filter(|w| !few && (!w.coop_matrix || units.is_some()));
+        let way = known.unwrap_or_else(|| self.default_tiling(few.then(|| gemv.columns()), units.is_some()));
+        let MatmulTiling { tile, thread_tile: each, k_tile: depth, prefetch: ahead, split_k: splits, coop_matrix: on_units } = way;
         let units = units.filter(|_| on_units);
         let step = s.k.div_ceil(splits).next_multiple_of(depth).max(depth);
         let splits = s.k.div_ceil(step).max(1);
@@ -189,10 +189,10 @@ impl Product {
         let kind = match (few, units) {
             (true, _) => Kind::Gemv(Gemv { out, ..gemv }),
             (_, Some(squares)) => {
-                Kind::Units(Units { squares, out, tile, each, depth, ahead, a_along_k, b_along_k, whole, store })
+                Kind::Units(CoopMatmul { squares, out, tile, subgroup_tile: each, k_tile: depth, prefetch: ahead, a_along_k, b_along_k, exact_tiles: whole, store })
             }
             _ => {
-                Kind::Tiles(Tiles { dtype: s.dtype, out, tile, each, ahead, depth, a_along_k, b_along_k, whole, store })
+                Kind::Tiles(TiledMatmul { dtype: s.dtype, out, tile, thread_tile: each, prefetch: ahead, k_tile: depth, a_along_k, b_along_k, exact_tiles: whole, store })
             }
         };
         let deep = (s.batch * splits).min(65_535) as u32;
@@ -207,19 +207,19 @@ impl Product {
         debug_assert_eq!(params.len() + 3, PARAMS);
         let size = s.dtype.size();
         let args = vec![Argument::place(&self.a, size), Argument::place(&self.b, size), target.clone()];
-        let mut all = vec![Part { kind, args, params, grid }];
+        let mut all = vec![MatmulDispatch { kind, args, params, grid }];
         if splits == 1 {
             return (all, 0);
         }
         let mut params: Vec<u32> = [s.batch, s.m, s.n, splits].iter().map(|n| *n as u32).collect();
         params.extend(s.c.iter().map(|n| *n as u32));
         let args = vec![target, Argument::place(&self.c, s.out.size())];
-        all.push(Part { kind: Kind::Sum(s.out), args, params, grid: [blocks(results, ADDING), 1, 1] });
+        all.push(MatmulDispatch { kind: Kind::Sum(s.out), args, params, grid: [blocks(results, ADDING), 1, 1] });
         (all, splits * results * 4)
     }
 
     /// Whether matrix units can load both operands: two neighbours at a time, none of them across an end.
-    fn in_twos(&self, a_along_k: bool, b_along_k: bool) -> bool {
+    fn can_load_pairs(&self, a_along_k: bool, b_along_k: bool) -> bool {
         let s = &self.shape;
         let even = |n: isize| n % 2 == 0;
         let dense = |line: isize, other: isize, batch: isize, length: usize, lines: usize| {
@@ -238,7 +238,7 @@ impl Product {
     }
 
     /// How a product is computed that nobody has measured; `columns` of a workgroup where it has few rows.
-    fn usual(&self, columns: Option<usize>, units: bool) -> Way {
+    fn default_tiling(&self, columns: Option<usize>, units: bool) -> MatmulTiling {
         let s = &self.shape;
         let large = s.m.div_ceil(128) * s.n.div_ceil(128) * s.batch;
         let side = |n: usize| if n <= 32 { 32 } else { 64 };
@@ -246,7 +246,7 @@ impl Product {
             true if s.m >= 96 && s.n >= 96 && large * 2 >= BUSY => ON_UNITS[0],
             true if s.m > 32 && s.n > 32 => ON_UNITS[5],
             true => ON_UNITS[7],
-            false => self.by_threads(large, (side(s.m), side(s.n))),
+            false => self.thread_tiling(large, (side(s.m), side(s.n))),
         };
         let units = units && s.m >= 16 && s.n >= 16;
         let count = match columns {
@@ -255,11 +255,11 @@ impl Product {
         };
         let most = (s.k / PART).max(1);
         let splits = if count * 2 > BUSY { 1 } else { (2 * BUSY).div_ceil(count).min(most) };
-        Way { tile, each, depth, ahead: true, splits, units }
+        MatmulTiling { tile, thread_tile: each, k_tile: depth, prefetch: true, split_k: splits, coop_matrix: units }
     }
 
     /// Tiles without matrix units.
-    fn by_threads(&self, large: usize, sides: (usize, usize)) -> ((usize, usize), (usize, usize), usize) {
+    fn thread_tiling(&self, large: usize, sides: (usize, usize)) -> ((usize, usize), (usize, usize), usize) {
         let s = &self.shape;
         let (tile, each) = match sides {
             _ if s.m >= 96 && s.n >= 96 && large * 2 >= BUSY => ((128, 128), (8, 8)),
@@ -283,7 +283,7 @@ impl Product {
 }
 
 /// Parameters: parts and C in elements; batch, m, n, splits; strides of C.
-fn sum(out: DType, homes: &[usize]) -> Text {
+fn sum(out: DType, homes: &[usize]) -> ShaderSource {
     let written = homes[1];
     let parts = out != DType::F32;
     let (head, all) = bindings(homes, parts.then_some(written));
@@ -310,5 +310,5 @@ fn sum(out: DType, homes: &[usize]) -> Text {
         storer(written, out, parts)
     );
     let source = format!("{}{t}", needed(&t));
-    Text { source, bindings: all, params: 9, shared: 0 }
+    ShaderSource { source, bindings: all, params: 9, shared: 0 }
 }

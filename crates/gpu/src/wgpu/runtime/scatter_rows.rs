@@ -7,7 +7,7 @@ use super::copy_fill;
 use super::launch::{Argument, blocks};
 use super::tiles::{loader, storer};
 use crate::wgpu::functions::needed;
-use crate::wgpu::{Binding, Text};
+use crate::wgpu::{Binding, ShaderSource};
 use compiler::program::BufferSlice;
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{Scatter, ScatterKind};
@@ -19,7 +19,7 @@ const MOST: usize = 1 << 16;
 
 /// Rows of `width` elements added to a table of `rows`, by `count` ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rows {
+pub(super) struct RowScatter {
     rows: usize,
     width: usize,
     count: usize,
@@ -28,16 +28,16 @@ pub(super) struct Rows {
 }
 
 /// A dispatch: its text, its memory, its parameters, its workgroups.
-pub(super) struct Part {
-    pub(super) text: Box<dyn Fn(&[usize]) -> Text>,
+pub(super) struct ScatterDispatch {
+    pub(super) text: Box<dyn Fn(&[usize]) -> ShaderSource>,
     pub(super) args: Vec<Argument>,
     pub(super) params: Vec<u32>,
     pub(super) grid: [u32; 3],
 }
 
-impl Rows {
+impl RowScatter {
     /// What a scatter is, if it is one of rows.
-    pub(super) fn of(op: &Op, args: &[Type]) -> Option<Rows> {
+    pub(super) fn of(op: &Op, args: &[Type]) -> Option<RowScatter> {
         let Op::Scatter(Scatter { kind: ScatterKind::Add, dims, mode }) = op else { return None };
         let [table, ids, updates] = args else { return None };
         let batch = ids.rank().checked_sub(1)?;
@@ -55,7 +55,7 @@ impl Rows {
         if !rows || !numbers || count == 0 || table.numel() == 0 || count > MOST || !fits {
             return None;
         }
-        Some(Rows {
+        Some(RowScatter {
             rows: table.shape[0],
             width: table.shape[1..].iter().product(),
             count,
@@ -69,27 +69,27 @@ impl Rows {
         8 * self.count
     }
 
-    pub(super) fn parts(&self, args: &[BufferSlice], out: &BufferSlice, scratch_at: usize) -> Vec<Part> {
+    pub(super) fn parts(&self, args: &[BufferSlice], out: &BufferSlice, scratch_at: usize) -> Vec<ScatterDispatch> {
         let size = self.dtype.size();
         let sorted = Argument::scratch(scratch_at, 4 * self.count);
         let order = Argument::scratch(scratch_at + 4 * self.count, 4 * self.count);
         let (own, count) = (*self, self.count);
         let bytes = self.rows * self.width * size;
-        let mut all = vec![Part {
+        let mut all = vec![ScatterDispatch {
             text: Box::new(move |homes| own.places(homes)),
             args: vec![Argument::place(&args[1], 4), sorted.clone(), order.clone()],
             params: vec![count as u32, self.rows as u32],
             grid: [blocks(count, THREADS), 1, 1],
         }];
         if args[0] != *out {
-            all.push(Part {
+            all.push(ScatterDispatch {
                 text: Box::new(copy_fill::copy_text),
                 args: vec![Argument::place(out, 1), Argument::place(&args[0], 1)],
                 params: vec![bytes as u32],
                 grid: copy_fill::grid(bytes),
             });
         }
-        all.push(Part {
+        all.push(ScatterDispatch {
             text: Box::new(move |homes| own.sums(homes)),
             args: vec![sorted, order, Argument::place(&args[2], size), Argument::place(out, size)],
             params: vec![count as u32, self.rows as u32, self.width as u32],
@@ -99,7 +99,7 @@ impl Rows {
     }
 
     /// Arguments: ids, where they go in order, which updates they are; then count and rows.
-    fn places(&self, homes: &[usize]) -> Text {
+    fn places(&self, homes: &[usize]) -> ShaderSource {
         let outside = match self.clip {
             true => "return u32(clamp(v, 0, i32(p(4u)) - 1));",
             false => "return select(u32(v), p(4u), v < 0 || v >= i32(p(4u)));",
@@ -135,12 +135,12 @@ fn key(i: u32) -> u32 {{ let v = bitcast<i32>(g{ids}[p(0u) + i]); {outside} }}
 }}
 "
         );
-        Text { source, bindings, params: 5, shared: 4 * THREADS }
+        ShaderSource { source, bindings, params: 5, shared: 4 * THREADS }
     }
 
     /// Arguments: ids in order, their updates, updates, out; then count, rows, width. Sums are rounded after each addition, as
     /// the reference's are.
-    fn sums(&self, homes: &[usize]) -> Text {
+    fn sums(&self, homes: &[usize]) -> ShaderSource {
         let parts = self.dtype != DType::F32;
         let written = homes[3];
         let (head, bindings) = head(homes, &[3], parts.then_some(written), 3);
@@ -176,7 +176,7 @@ fn order(i: u32) -> u32 {{ return {}; }}
             word(homes[1], "p(1u) + i"),
         );
         let source = format!("{}{text}", needed(&text));
-        Text { source, bindings, params: 7, shared: 0 }
+        ShaderSource { source, bindings, params: 7, shared: 0 }
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::attention;
 use super::binding_split::split;
-use super::coop_matrix::{CoopMatrixSize, Units};
+use super::coop_matrix::{CoopMatrixSize, CoopMatmul};
 use super::copy_fill;
 use super::gemv::Gemv;
-use super::product::{Kind, ways};
-use super::tiles::{Store, Tiles};
-use crate::wgpu::Text;
+use super::product::{Kind, candidate_tilings};
+use super::tiles::{Store, TiledMatmul};
+use crate::wgpu::ShaderSource;
 use compiler::program::Matmul;
 use ir::DType;
 
@@ -16,7 +16,7 @@ pub struct Template {
     /// What it is.
     pub name: String,
     /// The text.
-    pub text: Text,
+    pub text: ShaderSource,
     /// Whether it is for matrix units.
     pub units: bool,
 }
@@ -24,7 +24,7 @@ pub struct Template {
 /// Products, attention, copies and zeros in every form that they have, with their memory separate and in one binding, whole and in parts.
 pub fn templates() -> Vec<Template> {
     let mut all = Vec::new();
-    let mut add = |name: String, arguments: usize, text: &dyn Fn(&[usize]) -> Text, units: bool| {
+    let mut add = |name: String, arguments: usize, text: &dyn Fn(&[usize]) -> ShaderSource, units: bool| {
         let separate: Vec<usize> = (0..arguments).collect();
         let mut last = vec![0; arguments];
         last[arguments - 1] = 1;
@@ -35,7 +35,7 @@ pub fn templates() -> Vec<Template> {
         let text = if all.len() % 2 == 0 { whole } else { split(whole, &parts, 1 << 25) };
         all.push(Template { name: format!("{name} {homes:?}"), text, units });
     };
-    let squares = [CoopMatrixSize { side: 16, lanes: 32 }, CoopMatrixSize { side: 8, lanes: 32 }];
+    let squares = [CoopMatrixSize { size: 16, lanes: 32 }, CoopMatrixSize { size: 8, lanes: 32 }];
     let n = 4096;
     let dense = [(n * n) as isize, n as isize, 1];
     let (dtype, acc, out) = (DType::F16, DType::F32, DType::F16);
@@ -49,22 +49,22 @@ pub fn templates() -> Vec<Template> {
             }
         }
         add(format!("sum {dtype}"), 2, &|h| Kind::Sum(dtype).text(h), false);
-        for way in ways(&large, Some(squares[0])).into_iter().filter(|w| w.splits == 1) {
+        for way in candidate_tilings(&large, Some(squares[0])).into_iter().filter(|w| w.split_k == 1) {
             for (i, store) in stores.iter().enumerate() {
                 for whole in [true, false] {
                     let (a_along_k, b_along_k) = (i == 0, whole);
-                    let (tile, each, depth, ahead, store) = (way.tile, way.each, way.depth, way.ahead, *store);
-                    if !way.units {
-                        let kind = Kind::Tiles(Tiles {
+                    let (tile, each, depth, ahead, store) = (way.tile, way.thread_tile, way.k_tile, way.prefetch, *store);
+                    if !way.coop_matrix {
+                        let kind = Kind::Tiles(TiledMatmul {
                             dtype,
                             out: dtype,
                             tile,
-                            each,
-                            ahead,
-                            depth,
+                            thread_tile: each,
+                            prefetch: ahead,
+                            k_tile: depth,
                             a_along_k,
                             b_along_k,
-                            whole,
+                            exact_tiles: whole,
                             store,
                         });
                         add(format!("{kind:?}"), 3, &|h| kind.text(h), false);
@@ -72,16 +72,16 @@ pub fn templates() -> Vec<Template> {
                     }
                     for squares in squares {
                         let out = dtype;
-                        let kind = Kind::Units(Units {
+                        let kind = Kind::Units(CoopMatmul {
                             squares,
                             out,
                             tile,
-                            each,
-                            depth,
-                            ahead,
+                            subgroup_tile: each,
+                            k_tile: depth,
+                            prefetch: ahead,
                             a_along_k,
                             b_along_k,
-                            whole,
+                            exact_tiles: whole,
                             store,
                         });
                         add(format!("{kind:?}"), 3, &|h| kind.text(h), true);

@@ -5,12 +5,12 @@
 //! split, elements of one split's results.
 
 use crate::wgpu::functions::needed;
-use crate::wgpu::{Binding, Text};
+use crate::wgpu::{Binding, ShaderSource};
 use ir::DType;
 
 /// A kind of product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Tiles {
+pub(super) struct TiledMatmul {
     /// Operands.
     pub(super) dtype: DType,
     /// Results.
@@ -18,17 +18,17 @@ pub(super) struct Tiles {
     /// Rows and columns of a tile: 32, 64 or 128.
     pub(super) tile: (usize, usize),
     /// Of which a thread has so many: 4 or 8.
-    pub(super) each: (usize, usize),
+    pub(super) thread_tile: (usize, usize),
     /// Whether the next strips are on their way while one is multiplied.
-    pub(super) ahead: bool,
+    pub(super) prefetch: bool,
     /// How much of k is in shared memory at a time.
-    pub(super) depth: usize,
+    pub(super) k_tile: usize,
     /// Whether A is contiguous along k, rather than along its rows.
     pub(super) a_along_k: bool,
     /// Whether B is contiguous along k, rather than along its columns.
     pub(super) b_along_k: bool,
     /// Whether sizes are multiples of the tile's.
-    pub(super) whole: bool,
+    pub(super) exact_tiles: bool,
     /// How results are stored.
     pub(super) store: Store,
 }
@@ -94,28 +94,28 @@ pub(super) fn storer(home: usize, out: DType, atomic: bool) -> String {
     }
 }
 
-impl Tiles {
+impl TiledMatmul {
     fn threads(&self) -> usize {
         (self.tile.0 / self.rows()) * (self.tile.1 / self.columns())
     }
 
     fn rows(&self) -> usize {
-        self.each.0
+        self.thread_tile.0
     }
 
     fn columns(&self) -> usize {
-        self.each.1
+        self.thread_tile.1
     }
 
     /// Bytes of shared memory.
     pub(super) fn shared(&self) -> usize {
-        4 * self.depth * (self.tile.0 + self.tile.1)
+        4 * self.k_tile * (self.tile.0 + self.tile.1)
     }
 
     /// The text, with A, B and C in these bindings.
-    pub(super) fn text(&self, homes: &[usize]) -> Text {
+    pub(super) fn text(&self, homes: &[usize]) -> ShaderSource {
         let (bm, bn) = self.tile;
-        let (threads, depth) = (self.threads(), self.depth);
+        let (threads, depth) = (self.threads(), self.k_tile);
         let across = bn / self.columns();
         let parts = self.store == Store::Parts;
         let written = homes[2];
@@ -159,22 +159,22 @@ impl Tiles {
         }
         let (sides, strips) = ([("row0", "m"), ("col0", "n")], [("a0", "am", "ak"), ("b0", "bn", "bk")]);
         let fetch = |at: &str| {
-            self.fetch("a", "a_at", bm, self.a_along_k, sides[0], strips[0], at)
-                + &self.fetch("b", "b_at", bn, self.b_along_k, sides[1], strips[1], at)
+            self.load_strip("a", "a_at", bm, self.a_along_k, sides[0], strips[0], at)
+                + &self.load_strip("b", "b_at", bn, self.b_along_k, sides[1], strips[1], at)
         };
-        let keep = self.keep("a", bm, self.a_along_k) + &self.keep("b", bn, self.b_along_k);
+        let keep = self.store_shared("a", bm, self.a_along_k) + &self.store_shared("b", bn, self.b_along_k);
         t += &self.vectors("a", bm);
         t += &self.vectors("b", bn);
-        if self.ahead {
+        if self.prefetch {
             t += &fetch("k0");
         }
         t += &format!("    for (var kk = k0; kk < k1; kk += {depth}u) {{\n");
-        if !self.ahead {
+        if !self.prefetch {
             t += &fetch("kk");
         }
         t += &keep;
         t += "        workgroupBarrier();\n";
-        if self.ahead {
+        if self.prefetch {
             t += &format!("        if (kk + {depth}u < k1) {{\n");
             t += &fetch(&format!("(kk + {depth}u)"));
             t += "        }\n";
@@ -215,7 +215,7 @@ impl Tiles {
                 }
                 inner += "        }\n";
             }
-            t += &match self.whole {
+            t += &match self.exact_tiles {
                 true => inner,
                 false => format!("    if (r < m) {{\n{inner}    }}\n"),
             };
@@ -223,29 +223,29 @@ impl Tiles {
         }
         t += "    }\n}\n";
         let source = format!("{}{t}", needed(&t));
-        Text { source, bindings: all, params: PARAMS, shared: self.shared() }
+        ShaderSource { source, bindings: all, params: PARAMS, shared: self.shared() }
     }
 
     fn guarded(&self, condition: &str, what: &str) -> String {
-        match self.whole {
+        match self.exact_tiles {
             true => format!("            {what}\n"),
             false => format!("            if ({condition}) {{ {what} }}\n"),
         }
     }
 
     /// How many vectors of a strip a thread fetches.
-    fn rounds(&self, size: usize) -> usize {
-        (self.depth * size / 4).div_ceil(self.threads())
+    fn vectors_per_thread(&self, size: usize) -> usize {
+        (self.k_tile * size / 4).div_ceil(self.threads())
     }
 
     /// Registers for what a thread fetches.
     fn vectors(&self, strip: &str, size: usize) -> String {
-        (0..self.rounds(size)).map(|i| format!("    var f{strip}{i} = vec4<f32>(0.0f);\n")).collect()
+        (0..self.vectors_per_thread(size)).map(|i| format!("    var f{strip}{i} = vec4<f32>(0.0f);\n")).collect()
     }
 
     /// Which vector of a strip a thread has: four neighbours across k, the threads side by side where memory is.
     fn vector(&self, round: usize, size: usize, along_k: bool) -> (String, String, String) {
-        let (threads, depth, vectors) = (self.threads(), self.depth, size / 4);
+        let (threads, depth, vectors) = (self.threads(), self.k_tile, size / 4);
         let id = format!("(t + {}u)", round * threads);
         let guard = match (depth * vectors) % threads {
             0 => String::new(),
@@ -259,7 +259,7 @@ impl Tiles {
 
     /// Fetches a strip into registers.
     #[expect(clippy::too_many_arguments, reason = "the names of one operand")]
-    fn fetch(
+    fn load_strip(
         &self,
         strip: &str,
         load: &str,
@@ -270,13 +270,13 @@ impl Tiles {
         at: &str,
     ) -> String {
         let mut t = String::new();
-        for round in 0..self.rounds(size) {
+        for round in 0..self.vectors_per_thread(size) {
             let (guard, q, v) = self.vector(round, size, along_k);
             let w = format!("f{strip}{round}");
             t += &format!("        {guard}{{ let q = {q}; let v = {v};\n");
             t += &format!("            let x = {first} + v * 4u; let l = {at} + q;\n");
             t += &format!("            let e = {base} + x * {across} + l * {along};\n");
-            match self.whole {
+            match self.exact_tiles {
                 true => {
                     for (h, part) in ["x", "y", "z", "w"].iter().enumerate() {
                         t += &format!("            {w}.{part} = {load}(e + {h}u * {across});\n");
@@ -298,9 +298,9 @@ impl Tiles {
     }
 
     /// Puts what was fetched into shared memory.
-    fn keep(&self, strip: &str, size: usize, along_k: bool) -> String {
+    fn store_shared(&self, strip: &str, size: usize, along_k: bool) -> String {
         let mut t = String::new();
-        for round in 0..self.rounds(size) {
+        for round in 0..self.vectors_per_thread(size) {
             let (guard, q, v) = self.vector(round, size, along_k);
             t += &format!("        {guard}{{ s{strip}[({q}) * {}u + {v}] = f{strip}{round}; }}\n", size / 4);
         }

@@ -6,7 +6,7 @@
 mod scores;
 mod sizes;
 
-use super::{Family, Params, Role, composite, float_param, misfit, misfit_arity};
+use super::{CompositeBuilder, Params, BatchRole, composite, float_param, operand_mismatch, arity_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
@@ -16,28 +16,28 @@ use crate::ops::{Composite, ReduceKind, StopGradient};
 use crate::scalar::{Compare, Unary};
 use crate::types::Type;
 use scores::Scores;
-use sizes::Sizes;
+use sizes::AttentionDims;
 
-pub(super) const ATTENTION: Family = Family {
+pub(super) const ATTENTION: CompositeBuilder = CompositeBuilder {
     name: "attention",
     roles: |p| roles(p, false),
     build: |p, types| {
-        let (qkv, options) = Attention::of("attention", p, types)?;
+        let (qkv, options) = AttentionOptions::of("attention", p, types)?;
         attention(&qkv[0], &qkv[1], &qkv[2], &options)
     },
     saves: (&[0, 1, 2, 3, 4, 5, 6, 7, 8], &[0, 1]),
 };
 
-pub(super) const ATTENTION_BACKWARD: Family = Family {
+pub(super) const ATTENTION_BACKWARD: CompositeBuilder = CompositeBuilder {
     name: "attention_backward",
     roles: |p| roles(p, true),
     build: |p, types| {
         let (operands, results) = types.split_at(types.len().saturating_sub(4));
-        let (qkv, options) = Attention::of("attention_backward", p, operands)?;
+        let (qkv, options) = AttentionOptions::of("attention_backward", p, operands)?;
         let c = attention_backward(&qkv[0], &qkv[1], &qkv[2], &options)?;
         if c.body.input_types() != types {
             let found: Vec<&Type> = results.iter().collect();
-            return Err(misfit("attention_backward", &found, "needs out, lse and the cotangents of both"));
+            return Err(operand_mismatch("attention_backward", &found, "needs out, lse and the cotangents of both"));
         }
         Ok(c)
     },
@@ -46,12 +46,12 @@ pub(super) const ATTENTION_BACKWARD: Family = Family {
 
 /// q, k and v, then the optional operands, then (in backward) results and cotangents. In backward an operand that has a
 /// cotangent takes every batch axis: a cotangent can't be shared by the rows that it is summed over.
-fn roles(p: &Params<'_>, backward: bool) -> Vec<Role> {
-    let float = |own: usize| if backward { Role::Rows } else { Role::Prefix(own) };
-    let mut roles = vec![Role::Rows; 3];
+fn roles(p: &Params<'_>, backward: bool) -> Vec<BatchRole> {
+    let float = |own: usize| if backward { BatchRole::Rows } else { BatchRole::Prefix(own) };
+    let mut roles = vec![BatchRole::Rows; 3];
     for (name, own) in [("q_offset", 0), ("lengths", 0), ("segments", 1), ("segments", 1)] {
         if p.flag(name) {
-            roles.push(Role::Prefix(own));
+            roles.push(BatchRole::Prefix(own));
         }
     }
     if p.flag("slopes") {
@@ -59,10 +59,10 @@ fn roles(p: &Params<'_>, backward: bool) -> Vec<Role> {
     }
     match p.word("mask") {
         Some("add") => roles.push(float(3)),
-        Some(_) => roles.push(Role::Prefix(3)),
+        Some(_) => roles.push(BatchRole::Prefix(3)),
         None => {}
     }
-    roles.push(Role::Rows);
+    roles.push(BatchRole::Rows);
     roles
 }
 
@@ -70,7 +70,7 @@ fn roles(p: &Params<'_>, backward: bool) -> Vec<Role> {
 ///
 /// Each optional operand may have the first of q's batch axes in front, or none of them where all share it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Attention {
+pub struct AttentionOptions {
     /// Queries see keys up to their own position.
     pub causal: bool,
     /// Queries see this many positions back, their own included; without `causal` as many forward too.
@@ -83,44 +83,44 @@ pub struct Attention {
     /// key.
     pub q_offset: Option<Type>,
     /// i32: how many keys are valid. Those after are never read.
-    pub lengths: Option<Type>,
+    pub kv_lengths: Option<Type>,
     /// Integers `[Tq]` and `[Tk]`: a query sees keys of its own segment.
-    pub segments: Option<(Type, Type)>,
+    pub segment_ids: Option<(Type, Type)>,
     /// Floats `[Hq]`: ALiBi adds `-slope · |query position - key position|`.
-    pub slopes: Option<Type>,
+    pub alibi_slopes: Option<Type>,
     /// `[Hq, Tq, Tk]`, each of the first two possibly 1: bool (true is visible), or floats that are added.
     pub mask: Option<Type>,
 }
 
-impl Attention {
+impl AttentionOptions {
     /// Types of the optional operands, in order.
     pub fn operands(&self) -> Vec<&Type> {
-        let segments = self.segments.as_ref().map(|(q, k)| [q, k]);
+        let segments = self.segment_ids.as_ref().map(|(q, k)| [q, k]);
         let [offset, lengths, slopes, mask] =
-            [&self.q_offset, &self.lengths, &self.slopes, &self.mask].map(Option::as_ref);
+            [&self.q_offset, &self.kv_lengths, &self.alibi_slopes, &self.mask].map(Option::as_ref);
         (offset.into_iter().chain(lengths)).chain(segments.into_iter().flatten()).chain(slopes).chain(mask).collect()
     }
 
-    fn of<'a>(name: &str, p: &Params<'_>, types: &'a [Type]) -> Result<(&'a [Type], Attention)> {
+    fn of<'a>(name: &str, p: &Params<'_>, types: &'a [Type]) -> Result<(&'a [Type], AttentionOptions)> {
         let mut at = 3;
         let mut next = |present: bool| -> Option<Type> {
             let t = types.get(at).filter(|_| present).cloned();
             at += usize::from(present);
             t
         };
-        let options = Attention {
+        let options = AttentionOptions {
             causal: p.flag("causal"),
             window: p.int("window").and_then(|w| usize::try_from(w).ok()),
             scale: p.float_opt("scale"),
             softcap: p.float_opt("softcap"),
             q_offset: next(p.flag("q_offset")),
-            lengths: next(p.flag("lengths")),
-            segments: next(p.flag("segments")).zip(next(p.flag("segments"))),
-            slopes: next(p.flag("slopes")),
+            kv_lengths: next(p.flag("lengths")),
+            segment_ids: next(p.flag("segments")).zip(next(p.flag("segments"))),
+            alibi_slopes: next(p.flag("slopes")),
             mask: next(p.word("mask").is_some()),
         };
         if types.len() != at {
-            return Err(misfit_arity(name, types, "q, k, v and the operands that its parameters name"));
+            return Err(arity_mismatch(name, types, "q, k, v and the operands that its parameters name"));
         }
         Ok((&types[..3], options))
     }
@@ -136,9 +136,9 @@ impl Attention {
         let flags = [
             ("causal", self.causal),
             ("q_offset", self.q_offset.is_some()),
-            ("lengths", self.lengths.is_some()),
-            ("segments", self.segments.is_some()),
-            ("slopes", self.slopes.is_some()),
+            ("lengths", self.kv_lengths.is_some()),
+            ("segments", self.segment_ids.is_some()),
+            ("slopes", self.alibi_slopes.is_some()),
         ];
         params.extend(flags.iter().filter(|f| f.1).map(|f| (f.0.into(), Attr::Bool(true))));
         if let Some(t) = &self.mask {
@@ -155,8 +155,8 @@ impl Attention {
 /// Results are `out` `[.., Hq, Tq, Dv]` and `lse` `[.., Hq, Tq]`, the log-sum-exp of the scores in f32 or wider. A row
 /// that sees no key gives 0 and -inf, and gradient 0. Scores and softmax are in f32 or wider; probabilities are
 /// rounded to the operands' dtype before they meet `v`.
-pub fn attention(q: &Type, k: &Type, v: &Type, options: &Attention) -> Result<Composite> {
-    let sizes = Sizes::new("attention", q, k, v, options)?;
+pub fn attention(q: &Type, k: &Type, v: &Type, options: &AttentionOptions) -> Result<Composite> {
+    let sizes = AttentionDims::new("attention", q, k, v, options)?;
     let backward = attention_backward(q, k, v, options)?;
     let body = forward(&sizes, options)?;
     let mut b = Builder::new();
@@ -167,8 +167,8 @@ pub fn attention(q: &Type, k: &Type, v: &Type, options: &Attention) -> Result<Co
     Ok(composite("attention", params, body, 2, Some(vjp)))
 }
 
-fn forward(sizes: &Sizes<'_>, options: &Attention) -> Result<Graph> {
-    let acc = sizes.acc();
+fn forward(sizes: &AttentionDims<'_>, options: &AttentionOptions) -> Result<Graph> {
+    let acc = sizes.acc_dtype();
     let mut b = Builder::new();
     let args: Vec<Value> = sizes.operands(options).map(|t| b.graph.input(t.clone())).collect();
     let s = Scores::new(&mut b, sizes, options, &args)?;
@@ -180,45 +180,45 @@ fn forward(sizes: &Sizes<'_>, options: &Attention) -> Result<Graph> {
     let empty = b.compare(Compare::Eq, m, lowest)?;
     let (zero, one) = (b.full_like(m, 0.0)?, b.full_like(m, 1.0)?);
     let m = b.select(empty, zero, m)?;
-    let wide = b.unreduce(m, &sizes.scores(), &[keys])?;
+    let wide = b.expand_reduced(m, &sizes.scores_shape(), &[keys])?;
     let d = b.sub(s.masked, wide)?;
     let e = b.unary(Unary::Exp, d)?;
     let sum = b.sum(e, &[keys])?;
     let sum = b.select(empty, one, sum)?;
     let p = b.cast(e, sizes.q.dtype)?;
-    let o = b.one(sizes.apply(acc).into(), &[p, s.v])?;
+    let o = b.one(sizes.scores_v_dot(acc).into(), &[p, s.v])?;
     let shape = b.ty(o).shape;
-    let wide = b.unreduce(sum, &shape, &[keys])?;
+    let wide = b.expand_reduced(sum, &shape, &[keys])?;
     let o = b.div(o, wide)?;
     let o = b.cast(o, sizes.q.dtype)?;
-    let out = b.reshape(o, &sizes.out().shape)?;
+    let out = b.reshape(o, &sizes.out_type().shape)?;
     let l = b.unary(Unary::Log, sum)?;
     let l = b.add(m, l)?;
     let l = b.select(empty, lowest, l)?;
-    let lse = b.reshape(l, &sizes.lse().shape)?;
+    let lse = b.reshape(l, &sizes.lse_type().shape)?;
     Ok(b.finish(&[out, lse]))
 }
 
 /// The backward of [`attention`]: its operands, its two results and their cotangents, to the cotangents of its float
 /// operands (q, k, v, slopes, a float mask). It is differentiated through its body.
-pub fn attention_backward(q: &Type, k: &Type, v: &Type, options: &Attention) -> Result<Composite> {
-    let sizes = Sizes::new("attention_backward", q, k, v, options)?;
-    let (acc, dtype) = (sizes.acc(), q.dtype);
+pub fn attention_backward(q: &Type, k: &Type, v: &Type, options: &AttentionOptions) -> Result<Composite> {
+    let sizes = AttentionDims::new("attention_backward", q, k, v, options)?;
+    let (acc, dtype) = (sizes.acc_dtype(), q.dtype);
     let mut b = Builder::new();
     let args: Vec<Value> = sizes.operands(options).map(|t| b.graph.input(t.clone())).collect();
-    let results = [sizes.out(), sizes.lse(), sizes.out(), sizes.lse()].map(|t| b.graph.input(t));
+    let results = [sizes.out_type(), sizes.lse_type(), sizes.out_type(), sizes.lse_type()].map(|t| b.graph.input(t));
     let s = Scores::new(&mut b, &sizes, options, &args)?;
     let keys = sizes.rank() - 1;
-    let shape = sizes.scores();
+    let shape = sizes.scores_shape();
 
     // P = exp(S - lse): 0 in a row that sees nothing, since its scores are -inf.
-    let (out, lse) = (sizes.by_group(&mut b, results[0])?, sizes.by_group(&mut b, results[1])?);
-    let (dout, dlse) = (sizes.by_group(&mut b, results[2])?, sizes.by_group(&mut b, results[3])?);
+    let (out, lse) = (sizes.group_heads(&mut b, results[0])?, sizes.group_heads(&mut b, results[1])?);
+    let (dout, dlse) = (sizes.group_heads(&mut b, results[2])?, sizes.group_heads(&mut b, results[3])?);
     let lowest = b.full_like(lse, f64::NEG_INFINITY)?;
     let empty = b.compare(Compare::Eq, lse, lowest)?;
     let zero = b.full_like(lse, 0.0)?;
     let lse = b.select(empty, zero, lse)?;
-    let wide = b.unreduce(lse, &shape, &[keys])?;
+    let wide = b.expand_reduced(lse, &shape, &[keys])?;
     let d = b.sub(s.masked, wide)?;
     let p = b.unary(Unary::Exp, d)?;
 
@@ -228,8 +228,8 @@ pub fn attention_backward(q: &Type, k: &Type, v: &Type, options: &Attention) -> 
     let delta = b.sum(prod, &[keys])?;
     let row = b.sub(dlse, delta)?;
     let row = b.select(empty, zero, row)?;
-    let row = b.unreduce(row, &shape, &[keys])?;
-    let dp = b.one(sizes.score(acc).into(), &[dout, s.v])?;
+    let row = b.expand_reduced(row, &shape, &[keys])?;
+    let dp = b.one(sizes.qk_dot(acc).into(), &[dout, s.v])?;
     let dp = b.add(dp, row)?;
     let ds = b.mul(p, dp)?;
     let added = s.added_grads(&mut b, ds)?;
@@ -237,9 +237,9 @@ pub fn attention_backward(q: &Type, k: &Type, v: &Type, options: &Attention) -> 
 
     let narrow = |b: &mut Builder, x: Value| b.cast(x, dtype);
     let (ds, p) = (narrow(&mut b, ds)?, narrow(&mut b, p)?);
-    let dq = b.one(sizes.apply(acc).into(), &[ds, s.k])?;
-    let dk = b.one(sizes.collect(acc).into(), &[ds, s.q])?;
-    let dv = b.one(sizes.collect(acc).into(), &[p, dout])?;
+    let dq = b.one(sizes.scores_v_dot(acc).into(), &[ds, s.k])?;
+    let dk = b.one(sizes.scores_transposed_dot(acc).into(), &[ds, s.q])?;
+    let dv = b.one(sizes.scores_transposed_dot(acc).into(), &[p, dout])?;
     let (dq, dk) = (b.scale(dq, sizes.scale)?, b.scale(dk, sizes.scale)?);
     let dq = b.reshape(dq, &q.shape)?;
     let mut grads = vec![narrow(&mut b, dq)?, narrow(&mut b, dk)?, narrow(&mut b, dv)?];

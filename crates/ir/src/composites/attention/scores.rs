@@ -3,8 +3,8 @@
 //! Inside, scores are `[batch.., Hkv, G, Tq, Tk]` with `G = Hq/Hkv` query heads for each key head, so that keys are
 //! never repeated.
 
-use super::sizes::Sizes;
-use super::{Attention, POSITION};
+use super::sizes::AttentionDims;
+use super::{AttentionOptions, POSITION};
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -14,10 +14,10 @@ use crate::scalar::{Binary, Compare, Scalar, Unary};
 use crate::types::{Shape, Type};
 
 /// An operand that is added to the scores and has a cotangent.
-struct Added {
+struct ScoreBias {
     ty: Type,
     /// Its shape with divided heads.
-    divided: Shape,
+    grouped_shape: Shape,
     /// The scores' axes that its axes stand at.
     axes: Vec<usize>,
     /// What it is multiplied with.
@@ -26,7 +26,7 @@ struct Added {
 
 /// The scores and what backward needs besides them.
 pub(super) struct Scores<'a> {
-    sizes: &'a Sizes<'a>,
+    sizes: &'a AttentionDims<'a>,
     /// Queries by group.
     pub(super) q: Value,
     /// Keys; those that `lengths` excludes are 0, so that nothing is read from them.
@@ -37,29 +37,29 @@ pub(super) struct Scores<'a> {
     pub(super) masked: Value,
     /// `tanh(s / softcap)`.
     tanh: Option<Value>,
-    added: Vec<Added>,
+    added: Vec<ScoreBias>,
 }
 
 impl<'a> Scores<'a> {
     pub(super) fn new(
         b: &mut Builder,
-        sizes: &'a Sizes<'a>,
-        options: &Attention,
+        sizes: &'a AttentionDims<'a>,
+        options: &AttentionOptions,
         args: &[Value],
     ) -> Result<Scores<'a>> {
         let n = sizes.batch;
-        let shape = sizes.scores();
+        let shape = sizes.scores_shape();
         let mut rest = args[3..].iter().copied();
         let mut next = |present: bool| if present { rest.next() } else { None };
         let offset = next(options.q_offset.is_some());
-        let lengths = next(options.lengths.is_some());
-        let segments = next(options.segments.is_some()).zip(next(options.segments.is_some()));
-        let slopes = next(options.slopes.is_some());
+        let lengths = next(options.kv_lengths.is_some());
+        let segments = next(options.segment_ids.is_some()).zip(next(options.segment_ids.is_some()));
+        let slopes = next(options.alibi_slopes.is_some());
         let mask = next(options.mask.is_some());
 
-        let q = sizes.by_group(b, args[0])?;
+        let q = sizes.group_heads(b, args[0])?;
         let (mut k, mut v) = (args[1], args[2]);
-        let mut visible = Visible(None);
+        let mut visible = KeyMask(None);
         let key = b.iota(POSITION, &shape, n + 3)?;
         if let Some(l) = lengths {
             k = keep_first(b, k, l, n + 1)?;
@@ -68,7 +68,7 @@ impl<'a> Scores<'a> {
             let inside = b.compare(Compare::Lt, key, wide)?;
             visible.and(b, inside)?;
         }
-        let s = b.one(sizes.score(sizes.acc()).into(), &[q, k])?;
+        let s = b.one(sizes.qk_dot(sizes.acc_dtype()).into(), &[q, k])?;
         let mut s = b.scale(s, sizes.scale)?;
         let mut tanh = None;
         if let Some(c) = options.softcap {
@@ -109,7 +109,7 @@ impl<'a> Scores<'a> {
         }
         let mut added = Vec::new();
         if let Some(v) = slopes {
-            let d = b.cast(distance, sizes.acc())?;
+            let d = b.cast(distance, sizes.acc_dtype())?;
             let factor = b.neg(d)?;
             let p = b.ty(v).rank() - 1;
             let mut axes = leading(p);
@@ -121,7 +121,7 @@ impl<'a> Scores<'a> {
             let mut axes = leading(p);
             axes.extend([n, n + 1, n + 2, n + 3]);
             if b.ty(v).dtype == DType::Bool {
-                let d = sizes.divide(b, v, p)?;
+                let d = sizes.split_heads(b, v, p)?;
                 let wide = b.broadcast(d, &shape, &axes)?;
                 visible.and(b, wide)?;
             } else {
@@ -141,7 +141,7 @@ impl<'a> Scores<'a> {
     /// Cotangents of the operands that were added to the scores.
     pub(super) fn added_grads(&self, b: &mut Builder, ds: Value) -> Result<Vec<Value>> {
         let mut grads = Vec::new();
-        let shape = self.sizes.scores();
+        let shape = self.sizes.scores_shape();
         for a in &self.added {
             let d = match a.factor {
                 Some(f) => b.mul(ds, f)?,
@@ -150,7 +150,7 @@ impl<'a> Scores<'a> {
             // Axes that it lacks or repeats along.
             let summed: Vec<usize> = (0..shape.len())
                 .filter(|x| match a.axes.iter().position(|y| y == x) {
-                    Some(i) => a.divided[i] == 1 && shape[*x] != 1,
+                    Some(i) => a.grouped_shape[i] == 1 && shape[*x] != 1,
                     None => true,
                 })
                 .collect();
@@ -188,35 +188,35 @@ fn keep_first(b: &mut Builder, x: Value, length: Value, axis: usize) -> Result<V
     let index = b.iota(POSITION, &shape, axis)?;
     let wide = b.broadcast(length, &shape, &leading(b.ty(length).rank()))?;
     let inside = b.compare(Compare::Lt, index, wide)?;
-    b.keep_where(inside, x)
+    b.zero_unless(inside, x)
 }
 
 /// Adds an operand, whose axis `heads` counts heads, to the scores.
 fn add_to(
     b: &mut Builder,
-    sizes: &Sizes<'_>,
+    sizes: &AttentionDims<'_>,
     s: Value,
     v: Value,
     (heads, axes): (usize, Vec<usize>),
     factor: Option<Value>,
-    added: &mut Vec<Added>,
+    added: &mut Vec<ScoreBias>,
 ) -> Result<Value> {
     let ty = b.ty(v);
-    let d = sizes.divide(b, v, heads)?;
+    let d = sizes.split_heads(b, v, heads)?;
     let divided = b.ty(d).shape;
-    let d = b.cast(d, sizes.acc())?;
-    let mut wide = b.broadcast(d, &sizes.scores(), &axes)?;
+    let d = b.cast(d, sizes.acc_dtype())?;
+    let mut wide = b.broadcast(d, &sizes.scores_shape(), &axes)?;
     if let Some(f) = factor {
         wide = b.mul(wide, f)?;
     }
-    added.push(Added { ty, divided, axes, factor });
+    added.push(ScoreBias { ty, grouped_shape: divided, axes, factor });
     b.add(s, wide)
 }
 
 /// Which keys each query sees; `None` is all.
-struct Visible(Option<Value>);
+struct KeyMask(Option<Value>);
 
-impl Visible {
+impl KeyMask {
     fn and(&mut self, b: &mut Builder, more: Value) -> Result<()> {
         self.0 = Some(match self.0 {
             Some(v) => b.binary(Binary::And, v, more)?,

@@ -1,7 +1,7 @@
 //! The sizes of an attention: checks of its operands, and its contractions.
 
-use super::super::misfit;
-use super::{Attention, POSITION};
+use super::super::operand_mismatch;
+use super::{AttentionOptions, POSITION};
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -10,7 +10,7 @@ use crate::ops::Dot;
 use crate::types::{Shape, Type};
 
 /// The sizes of one attention.
-pub(super) struct Sizes<'a> {
+pub(super) struct AttentionDims<'a> {
     pub(super) q: &'a Type,
     pub(super) k: &'a Type,
     v: &'a Type,
@@ -21,11 +21,11 @@ pub(super) struct Sizes<'a> {
     pub(super) scale: f64,
 }
 
-impl<'a> Sizes<'a> {
-    pub(super) fn new(name: &str, q: &'a Type, k: &'a Type, v: &'a Type, options: &Attention) -> Result<Sizes<'a>> {
+impl<'a> AttentionDims<'a> {
+    pub(super) fn new(name: &str, q: &'a Type, k: &'a Type, v: &'a Type, options: &AttentionOptions) -> Result<AttentionDims<'a>> {
         let mut all = vec![q, k, v];
         all.extend(options.operands());
-        let bad = |text: String| Err(misfit(name, &all, text));
+        let bad = |text: String| Err(operand_mismatch(name, &all, text));
         if !q.dtype.is_float() || k.dtype != q.dtype || v.dtype != q.dtype {
             return bad("needs q, k and v of one float dtype".into());
         }
@@ -45,7 +45,7 @@ impl<'a> Sizes<'a> {
         if d != dk {
             return bad(format!("needs q and k of equal features, got {d} and {dk}"));
         }
-        let sizes = Sizes {
+        let sizes = AttentionDims {
             q,
             k,
             v,
@@ -53,14 +53,14 @@ impl<'a> Sizes<'a> {
             group: heads / groups,
             scale: options.scale.unwrap_or(1.0 / (d.max(1) as f64).sqrt()),
         };
-        if let Some(text) = sizes.misfit_of(options) {
+        if let Some(text) = sizes.invalid_option(options) {
             return bad(text);
         }
         Ok(sizes)
     }
 
     /// What is wrong with the options, if anything.
-    fn misfit_of(&self, options: &Attention) -> Option<String> {
+    fn invalid_option(&self, options: &AttentionOptions) -> Option<String> {
         let n = self.batch;
         let (heads, tq, tk) = (self.q.shape[n], self.q.shape[n + 1], self.k.shape[n + 1]);
         let lead = &self.q.shape[..n];
@@ -68,19 +68,19 @@ impl<'a> Sizes<'a> {
         let prefixed = |t: &Type, own: &[usize]| {
             t.rank().checked_sub(own.len()).is_some_and(|p| t.shape[p..] == *own && lead.starts_with(&t.shape[..p]))
         };
-        for (name, t) in [("q_offset", &options.q_offset), ("lengths", &options.lengths)] {
+        for (name, t) in [("q_offset", &options.q_offset), ("lengths", &options.kv_lengths)] {
             if let Some(t) = t
                 && (t.dtype != POSITION || !prefixed(t, &[]))
             {
                 return Some(format!("needs {name} of i32 with the first of the axes {lead:?}, got {t}"));
             }
         }
-        if let Some((a, c)) = &options.segments
+        if let Some((a, c)) = &options.segment_ids
             && (!a.dtype.is_int() || a.dtype != c.dtype || !prefixed(a, &[tq]) || !prefixed(c, &[tk]))
         {
             return Some(format!("needs integer segments of [{tq}] and [{tk}], got {a} and {c}"));
         }
-        if let Some(t) = &options.slopes
+        if let Some(t) = &options.alibi_slopes
             && (!t.dtype.is_float() || !prefixed(t, &[heads]))
         {
             return Some(format!("needs float slopes of [{heads}], got {t}"));
@@ -107,25 +107,25 @@ impl<'a> Sizes<'a> {
     }
 
     /// Types of all operands.
-    pub(super) fn operands<'s>(&'s self, options: &'s Attention) -> impl Iterator<Item = &'s Type> {
+    pub(super) fn operands<'s>(&'s self, options: &'s AttentionOptions) -> impl Iterator<Item = &'s Type> {
         [self.q, self.k, self.v].into_iter().chain(options.operands())
     }
 
     /// The dtype of scores.
-    pub(super) fn acc(&self) -> DType {
+    pub(super) fn acc_dtype(&self) -> DType {
         self.q.dtype.accumulator()
     }
 
     /// Type of the first result.
-    pub(super) fn out(&self) -> Type {
+    pub(super) fn out_type(&self) -> Type {
         let mut shape = self.q.shape.clone();
         shape[self.batch + 2] = self.v.shape[self.batch + 2];
         self.q.with_shape(&shape)
     }
 
     /// Type of the second result.
-    pub(super) fn lse(&self) -> Type {
-        Type::new(self.acc(), &self.q.shape[..self.batch + 2])
+    pub(super) fn lse_type(&self) -> Type {
+        Type::new(self.acc_dtype(), &self.q.shape[..self.batch + 2])
     }
 
     /// Number of axes of the scores.
@@ -134,7 +134,7 @@ impl<'a> Sizes<'a> {
     }
 
     /// Shape of the scores.
-    pub(super) fn scores(&self) -> Shape {
+    pub(super) fn scores_shape(&self) -> Shape {
         let n = self.batch;
         let mut shape = Shape::from_slice(&self.k.shape[..n + 1]);
         shape.extend([self.group, self.q.shape[n + 1], self.k.shape[n + 1]]);
@@ -142,7 +142,7 @@ impl<'a> Sizes<'a> {
     }
 
     /// Divides the head axis, at `axis`, into key heads and groups; a size of 1 becomes two.
-    pub(super) fn divide(&self, b: &mut Builder, x: Value, axis: usize) -> Result<Value> {
+    pub(super) fn split_heads(&self, b: &mut Builder, x: Value, axis: usize) -> Result<Value> {
         let mut shape = b.ty(x).shape;
         let pair = match shape[axis] {
             1 => [1, 1],
@@ -154,7 +154,7 @@ impl<'a> Sizes<'a> {
     }
 
     /// `[.., Hq, T, ..]` as `[.., Hkv, G, T, ..]`.
-    pub(super) fn by_group(&self, b: &mut Builder, x: Value) -> Result<Value> {
+    pub(super) fn group_heads(&self, b: &mut Builder, x: Value) -> Result<Value> {
         let mut shape = b.ty(x).shape;
         shape[self.batch] = self.k.shape[self.batch];
         shape.insert(self.batch + 1, self.group);
@@ -168,25 +168,25 @@ impl<'a> Sizes<'a> {
             rhs_batch: batch,
             lhs_contract: Shape::from_slice(lhs),
             rhs_contract: Shape::from_slice(rhs),
-            acc: self.acc(),
+            acc: self.acc_dtype(),
             out,
         }
     }
 
     /// `[.., G, Tq, D] · [.., Tk, D]` to scores.
-    pub(super) fn score(&self, out: DType) -> Dot {
+    pub(super) fn qk_dot(&self, out: DType) -> Dot {
         let n = self.batch;
         self.dot(&[n + 3], &[n + 2], out)
     }
 
     /// Scores times `[.., Tk, D]` to `[.., G, Tq, D]`.
-    pub(super) fn apply(&self, out: DType) -> Dot {
+    pub(super) fn scores_v_dot(&self, out: DType) -> Dot {
         let n = self.batch;
         self.dot(&[n + 3], &[n + 1], out)
     }
 
     /// Scores, over all queries of the group, times `[.., G, Tq, D]` to `[.., Tk, D]`.
-    pub(super) fn collect(&self, out: DType) -> Dot {
+    pub(super) fn scores_transposed_dot(&self, out: DType) -> Dot {
         let n = self.batch;
         self.dot(&[n + 1, n + 2], &[n + 1, n + 2], out)
     }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 /// A way of storing rows of numbers in few bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Format {
+pub enum QuantFormat {
     /// i8 codes −127..127 and a scale for each group.
     Int8,
     /// Signed 4-bit codes, two to a byte, the first in the low half, and a scale for each group.
@@ -52,11 +52,11 @@ pub enum Format {
     Q6K,
 }
 
-use Format::*;
+use QuantFormat::*;
 
-impl Format {
+impl QuantFormat {
     /// Every format.
-    pub const ALL: [Format; 19] = [
+    pub const ALL: [QuantFormat; 19] = [
         Int8, Int4, U4, Fp8E4M3, Fp8E5M2, Fp4E2M1, Nf4, Mxfp4, Nvfp4, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2K, Q3K, Q4K, Q5K,
         Q6K,
     ];
@@ -127,7 +127,7 @@ impl Format {
     }
 
     /// Whether two codes lie in a byte.
-    pub(super) const fn nibbles(self) -> bool {
+    pub(super) const fn is_4bit(self) -> bool {
         matches!(self, Int4 | U4 | Fp4E2M1 | Nf4 | Mxfp4 | Nvfp4)
     }
 
@@ -137,51 +137,51 @@ impl Format {
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for QuantFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Format {
+impl FromStr for QuantFormat {
     type Err = ();
-    fn from_str(s: &str) -> Result<Format, ()> {
-        Format::ALL.into_iter().find(|f| f.name() == s).ok_or(())
+    fn from_str(s: &str) -> Result<QuantFormat, ()> {
+        QuantFormat::ALL.into_iter().find(|f| f.name() == s).ok_or(())
     }
 }
 
 /// A format with the number of elements that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Packing {
+pub struct QuantScheme {
     /// The format.
-    pub format: Format,
+    pub format: QuantFormat,
     /// Elements along the last axis that share a scale; for a scale for each row, the row's length.
     pub group: usize,
 }
 
-impl Packing {
+impl QuantScheme {
     /// A packing, if the format goes with this group; `None` asks for the format's own.
-    pub fn new(format: Format, group: Option<usize>) -> Result<Packing, String> {
+    pub fn new(format: QuantFormat, group: Option<usize>) -> Result<QuantScheme, String> {
         match (format.fixed_group(), group) {
-            (Some(own), None) => Ok(Packing { format, group: own }),
-            (Some(own), Some(group)) if own == group => Ok(Packing { format, group }),
+            (Some(own), None) => Ok(QuantScheme { format, group: own }),
+            (Some(own), Some(group)) if own == group => Ok(QuantScheme { format, group }),
             (Some(own), Some(group)) => Err(format!("{format} has groups of {own}, not of {group}")),
             (None, Some(0)) => Err("a group has at least one element".into()),
-            (None, Some(group)) => Ok(Packing { format, group }),
+            (None, Some(group)) => Ok(QuantScheme { format, group }),
             (None, None) => Err(format!("{format} needs the size of its groups, `group`")),
         }
     }
 
     /// The types of a weight's parts: codes (or blocks) first. `scale` is the dtype of scales where it is free.
-    pub fn parts(&self, shape: &[usize], scale: DType) -> Result<Vec<Type>, String> {
-        let Packing { format, group } = *self;
+    pub fn part_types(&self, shape: &[usize], scale: DType) -> Result<Vec<Type>, String> {
+        let QuantScheme { format, group } = *self;
         let Some((&k, rows)) = shape.split_last() else {
             return Err(format!("{format} packs rows; a number has none"));
         };
         if k % group != 0 {
             return Err(format!("rows of {k} elements don't divide into groups of {group} ({format})"));
         }
-        if format.nibbles() && k % 2 != 0 {
+        if format.is_4bit() && k % 2 != 0 {
             return Err(format!("rows of {k} elements don't fill bytes with two codes each ({format})"));
         }
         let with = |dtype: DType, last: usize| {
@@ -206,7 +206,7 @@ impl Packing {
     }
 
     /// The row length that parts of these types store.
-    pub fn unpacked(&self, parts: &[Type]) -> Result<Vec<usize>, String> {
+    pub fn unpacked_shape(&self, parts: &[Type]) -> Result<Vec<usize>, String> {
         let data = parts.first().ok_or("a packed weight has at least its codes")?;
         let Some((&last, rows)) = data.shape.split_last() else {
             return Err(format!("{} packs rows; a number has none", self.format));
@@ -214,7 +214,7 @@ impl Packing {
         let k = match self.format.block_bytes() {
             Some(bytes) if last % bytes == 0 => last / bytes * self.group,
             Some(bytes) => return Err(format!("rows of {last} bytes are no blocks of {bytes} ({})", self.format)),
-            None if self.format.nibbles() => last.checked_mul(2).ok_or("too long")?,
+            None if self.format.is_4bit() => last.checked_mul(2).ok_or("too long")?,
             None => last,
         };
         let mut shape = rows.to_vec();
@@ -223,7 +223,7 @@ impl Packing {
             Int8 | Int4 | U4 | Fp8E4M3 | Fp8E5M2 | Fp4E2M1 | Nf4 => parts.get(1).map_or(DType::F32, |t| t.dtype),
             _ => DType::F32,
         };
-        let mut expected = self.parts(&shape, scale)?;
+        let mut expected = self.part_types(&shape, scale)?;
         let free = self.format.fixed_group().is_none();
         if free && !scale.is_float() {
             return Err(format!("scales are floats, not {scale}"));

@@ -10,7 +10,7 @@ mod pack;
 pub mod rows;
 mod unpack;
 
-use super::{Family, ParamList, Params, Role, composite, misfit, misfit_arity};
+use super::{CompositeBuilder, ParamList, Params, BatchRole, composite, operand_mismatch, arity_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
@@ -19,19 +19,19 @@ use crate::graph::Value;
 use crate::ops::{Composite, Derivative, Dot};
 use crate::scalar::{Compare, Unary};
 use crate::types::Type;
-pub use format::{Format, Packing};
+pub use format::{QuantFormat, QuantScheme};
 use std::sync::Arc;
 
-pub(super) const DEQUANTIZE: Family = Family {
+pub(super) const DEQUANTIZE: CompositeBuilder = CompositeBuilder {
     name: "dequantize",
     roles: |p| roles(p),
     build: |p, types| dequantize(&packing("dequantize", p)?, types, dtype("dequantize", p, "dtype", DType::F32)?),
     saves: (&[0], &[]),
 };
 
-pub(super) const QUANTIZE_BLOCKS: Family = Family {
+pub(super) const QUANTIZE_BLOCKS: CompositeBuilder = CompositeBuilder {
     name: "quantize_blocks",
-    roles: |_| vec![Role::Rows],
+    roles: |_| vec![BatchRole::Rows],
     build: |p, types| {
         const NAME: &str = "quantize_blocks";
         quantize_blocks(&packing(NAME, p)?, types, dtype(NAME, p, "scales", DType::F32)?)
@@ -39,9 +39,9 @@ pub(super) const QUANTIZE_BLOCKS: Family = Family {
     saves: (&[], &[]),
 };
 
-pub(super) const FAKE_QUANTIZE: Family = Family {
+pub(super) const FAKE_QUANTIZE: CompositeBuilder = CompositeBuilder {
     name: "fake_quantize",
-    roles: |_| vec![Role::Rows, Role::Prefix(0)],
+    roles: |_| vec![BatchRole::Rows, BatchRole::Prefix(0)],
     build: |p, types| {
         const NAME: &str = "fake_quantize";
         fake_quantize(&packing(NAME, p)?, types, dtype(NAME, p, "scales", DType::F32)?, p.flag("clipped"))
@@ -49,22 +49,22 @@ pub(super) const FAKE_QUANTIZE: Family = Family {
     saves: (&[0], &[]),
 };
 
-fn roles(p: &Params<'_>) -> Vec<Role> {
+fn roles(p: &Params<'_>) -> Vec<BatchRole> {
     match p.word("format").and_then(|w| w.parse().ok()) {
-        Some(Format::Nvfp4) => vec![Role::Rows, Role::Rows, Role::Prefix(0)],
-        _ => vec![Role::Rows],
+        Some(QuantFormat::Nvfp4) => vec![BatchRole::Rows, BatchRole::Rows, BatchRole::Prefix(0)],
+        _ => vec![BatchRole::Rows],
     }
 }
 
 /// The packing that a composite's parameters name.
-fn packing(name: &str, p: &Params<'_>) -> Result<Packing> {
+fn packing(name: &str, p: &Params<'_>) -> Result<QuantScheme> {
     let word = p.word("format").ok_or_else(|| Error::Invalid(format!("{name} needs a word `format`")))?;
-    let known = || Format::ALL.map(Format::name).join(", ");
-    let format: Format = word
+    let known = || QuantFormat::ALL.map(QuantFormat::name).join(", ");
+    let format: QuantFormat = word
         .parse()
         .map_err(|()| Error::Invalid(format!("{name}: there is no format `{word}`; there are {}", known())))?;
     let group = p.int("group").map(|g| usize::try_from(g).unwrap_or(0));
-    Packing::new(format, group).map_err(|e| Error::Invalid(format!("{name}: {e}")))
+    QuantScheme::new(format, group).map_err(|e| Error::Invalid(format!("{name}: {e}")))
 }
 
 fn dtype(name: &str, p: &Params<'_>, key: &str, usual: DType) -> Result<DType> {
@@ -73,12 +73,12 @@ fn dtype(name: &str, p: &Params<'_>, key: &str, usual: DType) -> Result<DType> {
     found.ok_or_else(|| Error::Invalid(format!("{name}: `{key}` is a float dtype, not `{word}`")))
 }
 
-impl Packing {
+impl QuantScheme {
     /// The packing of a composite of this module.
-    pub fn of(c: &Composite) -> Option<Packing> {
+    pub fn from_composite(c: &Composite) -> Option<QuantScheme> {
         let Some(Attr::Word(word)) = c.param("format") else { return None };
         let group = c.int("group").and_then(|g| usize::try_from(g).ok());
-        Packing::new(word.parse().ok()?, group).ok()
+        QuantScheme::new(word.parse().ok()?, group).ok()
     }
 
     fn params(&self) -> ParamList {
@@ -96,10 +96,10 @@ fn dtype_param(name: &str, dtype: DType) -> (String, Attr) {
 /// The numbers `[.., K]` that a weight's parts stand for, in `dtype`.
 ///
 /// Differentiable in scales; codes of floats (the 8-bit ones) have a derivative too.
-pub fn dequantize(packing: &Packing, parts: &[Type], dtype: DType) -> Result<Composite> {
+pub fn dequantize(packing: &QuantScheme, parts: &[Type], dtype: DType) -> Result<Composite> {
     const NAME: &str = "dequantize";
-    let fits = packing.unpacked(parts);
-    fits.map_err(|e| misfit(NAME, &parts.iter().collect::<Vec<_>>(), e))?;
+    let fits = packing.unpacked_shape(parts);
+    fits.map_err(|e| operand_mismatch(NAME, &parts.iter().collect::<Vec<_>>(), e))?;
     let mut b = Builder::new();
     let values: Vec<Value> = parts.iter().map(|ty| b.graph.input(ty.clone())).collect();
     let wide = unpack::unpack(&mut b, packing, &values)?;
@@ -110,29 +110,29 @@ pub fn dequantize(packing: &Packing, parts: &[Type], dtype: DType) -> Result<Com
 }
 
 /// The operands of quantisation: what is quantised and, for `Nvfp4`, the scale of all.
-fn check_operands(name: &str, packing: &Packing, types: &[Type], scales: DType) -> Result<Vec<Type>> {
+fn check_operands(name: &str, packing: &QuantScheme, types: &[Type], scales: DType) -> Result<Vec<Type>> {
     let (x, all) = match types {
         [x] => (x, None),
         [x, all] => (x, Some(all)),
-        _ => return Err(misfit_arity(name, types, "a tensor and, for nvfp4, the scale of all")),
+        _ => return Err(arity_mismatch(name, types, "a tensor and, for nvfp4, the scale of all")),
     };
     let operands: Vec<&Type> = types.iter().collect();
-    let wrong = |text: String| misfit(name, &operands, text);
+    let wrong = |text: String| operand_mismatch(name, &operands, text);
     if !x.dtype.is_float() {
         return Err(wrong("needs a float operand".into()));
     }
     if !packing.format.has_quantizer() {
         return Err(wrong(format!("{} is read, not written, by graphs", packing.format)));
     }
-    let mut parts = packing.parts(&x.shape, scales).map_err(wrong)?;
+    let mut parts = packing.part_types(&x.shape, scales).map_err(wrong)?;
     match (packing.format, all) {
-        (Format::Nvfp4, Some(all)) => {
+        (QuantFormat::Nvfp4, Some(all)) => {
             if all.dtype != DType::F32 || all.rank() >= x.rank() || !x.shape.starts_with(&all.shape) {
                 return Err(wrong("needs one f32 scale of all as its second operand".into()));
             }
             parts[2] = all.clone();
         }
-        (Format::Nvfp4, None) => return Err(wrong("nvfp4 needs the scale of all as its second operand".into())),
+        (QuantFormat::Nvfp4, None) => return Err(wrong("nvfp4 needs the scale of all as its second operand".into())),
         (_, Some(_)) => return Err(wrong(format!("{} takes one operand", packing.format))),
         _ => {}
     }
@@ -141,7 +141,7 @@ fn check_operands(name: &str, packing: &Packing, types: &[Type], scales: DType) 
 
 /// The parts that store a float tensor `[.., K]`; scales that are free have the dtype `scales`. `Nvfp4` takes the scale of all
 /// as a second operand and hands it on as its last part. Results have no derivative: [`fake_quantize`] has.
-pub fn quantize_blocks(packing: &Packing, types: &[Type], scales: DType) -> Result<Composite> {
+pub fn quantize_blocks(packing: &QuantScheme, types: &[Type], scales: DType) -> Result<Composite> {
     const NAME: &str = "quantize_blocks";
     let parts = check_operands(NAME, packing, types, scales)?;
     let mut b = Builder::new();
@@ -156,13 +156,13 @@ pub fn quantize_blocks(packing: &Packing, types: &[Type], scales: DType) -> Resu
 
 /// A tensor rounded to what a packing can store. The derivative is the identity (straight through); `clipped` cuts it where the
 /// number is beyond the largest that its group's codes stand for.
-pub fn fake_quantize(packing: &Packing, types: &[Type], scales: DType, clipped: bool) -> Result<Composite> {
+pub fn fake_quantize(packing: &QuantScheme, types: &[Type], scales: DType, clipped: bool) -> Result<Composite> {
     const NAME: &str = "fake_quantize";
     let parts = check_operands(NAME, packing, types, scales)?;
     let x = &types[0];
     if clipped && packing.format.code_range().is_none() {
         let text = format!("{} has no range to clip the derivative to; use the straight one", packing.format);
-        return Err(misfit(NAME, &types.iter().collect::<Vec<_>>(), text));
+        return Err(operand_mismatch(NAME, &types.iter().collect::<Vec<_>>(), text));
     }
     let mut b = Builder::new();
     let args: Vec<Value> = types.iter().map(|ty| b.graph.input(ty.clone())).collect();
@@ -183,7 +183,7 @@ pub fn fake_quantize(packing: &Packing, types: &[Type], scales: DType, clipped: 
         let wide = b.cast(args[0], DType::F32)?;
         let size = b.unary(Unary::Abs, wide)?;
         let inside = b.compare(Compare::Le, size, limit)?;
-        dy = b.keep_where(inside, dy)?;
+        dy = b.zero_unless(inside, dy)?;
     }
     let jvp = b.finish(&[dy]);
     let mut params = packing.params();
@@ -195,7 +195,7 @@ pub fn fake_quantize(packing: &Packing, types: &[Type], scales: DType, clipped: 
 
 /// `x · wᵀ` of rows `[.., K]` and a packed matrix `w: [N, K]`, or `x · w` of rows `[.., N]` (`transposed`), summed in f32. What the
 /// compiler makes of a product with a `dequantize`, for backends that decode as they multiply.
-pub fn packed_dot(packing: &Packing, x: &Type, parts: &[Type], transposed: bool) -> Result<Composite> {
+pub fn packed_dot(packing: &QuantScheme, x: &Type, parts: &[Type], transposed: bool) -> Result<Composite> {
     const NAME: &str = "packed_dot";
     let wide = dequantize(packing, parts, DType::F32)?;
     let mut b = Builder::new();

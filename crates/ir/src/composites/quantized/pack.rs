@@ -1,6 +1,6 @@
 //! Quantisation in plain ops: the parts that stand for a tensor. GGUF's formats and MXFP4 follow their references bit by bit.
 
-use super::format::{Format, NF4, Packing};
+use super::format::{QuantFormat, NF4, QuantScheme};
 use super::unpack::{bits, per_group, scales};
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
@@ -14,7 +14,7 @@ use crate::types::Type;
 /// The parts of `x`; `all` is the scale of all that `Nvfp4` takes.
 pub(super) fn pack(
     b: &mut Builder,
-    packing: &Packing,
+    packing: &QuantScheme,
     x: Value,
     all: Option<Value>,
     parts: &[Type],
@@ -24,14 +24,14 @@ pub(super) fn pack(
         return Ok(vec![blocks(b, packing, x)?]);
     }
     let shape = b.ty(x).shape;
-    if packing.format == Format::U4 {
+    if packing.format == QuantFormat::U4 {
         return affine(b, packing, x, parts);
     }
-    let most = largest(b, packing, x)?;
+    let most = group_absmax(b, packing, x)?;
     let mut stored = vec![x]; // The codes take its place.
     match packing.format {
-        Format::Mxfp4 => stored.push(exponent(b, most)?),
-        Format::Nvfp4 => {
+        QuantFormat::Mxfp4 => stored.push(exponent(b, most)?),
+        QuantFormat::Nvfp4 => {
             let all = all.unwrap_or(x);
             let dims: Vec<usize> = (0..b.ty(all).rank()).collect();
             let groups = b.ty(most).shape;
@@ -55,7 +55,7 @@ pub(super) fn pack(
     let inverse = per_group(b, inverse, &shape)?;
     let y = match packing.format {
         // A power of two divides exactly, and its inverse may not be a number.
-        Format::Mxfp4 | Format::Nvfp4 => {
+        QuantFormat::Mxfp4 | QuantFormat::Nvfp4 => {
             let wide = per_group(b, scale, &shape)?;
             let quotient = b.div(x, wide)?;
             let zero = b.full_like(quotient, 0.0)?;
@@ -65,12 +65,12 @@ pub(super) fn pack(
         _ => b.mul(x, inverse)?,
     };
     stored[0] = match packing.format {
-        Format::Int8 => {
+        QuantFormat::Int8 => {
             let y = b.unary(Unary::Round, y)?;
             let y = within(b, y, -127.0, 127.0)?;
             b.cast(y, DType::I8)?
         }
-        Format::Int4 => {
+        QuantFormat::Int4 => {
             let y = b.unary(Unary::Round, y)?;
             let y = within(b, y, -7.0, 7.0)?;
             let y = b.cast(y, DType::I8)?;
@@ -78,9 +78,9 @@ pub(super) fn pack(
             let y = bits(b, Binary::And, y, 15)?;
             pairs(b, y, false)?
         }
-        Format::Fp8E4M3 => b.one(Quantize(DType::F8E4M3).into(), &[y])?,
-        Format::Fp8E5M2 => b.one(Quantize(DType::F8E5M2).into(), &[y])?,
-        Format::Nf4 => {
+        QuantFormat::Fp8E4M3 => b.one(Quantize(DType::F8E4M3).into(), &[y])?,
+        QuantFormat::Fp8E5M2 => b.one(Quantize(DType::F8E5M2).into(), &[y])?,
+        QuantFormat::Nf4 => {
             let codes = nf4(b, y)?;
             pairs(b, codes, true)?
         }
@@ -93,7 +93,7 @@ pub(super) fn pack(
 }
 
 /// The elements of each group along an axis of their own.
-fn grouped(b: &mut Builder, packing: &Packing, x: Value) -> Result<Value> {
+fn grouped(b: &mut Builder, packing: &QuantScheme, x: Value) -> Result<Value> {
     let mut shape = b.ty(x).shape;
     let last = shape.len() - 1;
     let k = shape[last];
@@ -103,7 +103,7 @@ fn grouped(b: &mut Builder, packing: &Packing, x: Value) -> Result<Value> {
 }
 
 /// The largest magnitude of each group.
-fn largest(b: &mut Builder, packing: &Packing, x: Value) -> Result<Value> {
+fn group_absmax(b: &mut Builder, packing: &QuantScheme, x: Value) -> Result<Value> {
     let size = b.unary(Unary::Abs, x)?;
     let groups = grouped(b, packing, size)?;
     let axis = b.ty(groups).rank() - 1;
@@ -144,7 +144,7 @@ fn pairs(b: &mut Builder, codes: Value, high_first: bool) -> Result<Value> {
 }
 
 /// How many of some bounds a number is above, as u8. NaN is above none.
-fn above(b: &mut Builder, x: Value, bounds: &[(f32, bool)]) -> Result<Value> {
+fn count_above(b: &mut Builder, x: Value, bounds: &[(f32, bool)]) -> Result<Value> {
     let ty = b.ty(x);
     let mut count: Option<Value> = None;
     for &(bound, or_equal) in bounds {
@@ -165,7 +165,7 @@ fn above(b: &mut Builder, x: Value, bounds: &[(f32, bool)]) -> Result<Value> {
 /// The nearest of NF4's numbers; in the middle the lower one, as bitsandbytes decides.
 fn nf4(b: &mut Builder, x: Value) -> Result<Value> {
     let middles: Vec<(f32, bool)> = NF4.windows(2).map(|w| ((w[0] + w[1]) / 2.0, false)).collect();
-    above(b, x, &middles)
+    count_above(b, x, &middles)
 }
 
 /// The nearest of E2M1's numbers, ties to the even code, saturating; the sign of zero is kept. NaN becomes the largest.
@@ -175,7 +175,7 @@ fn e2m1(b: &mut Builder, x: Value) -> Result<Value> {
     let most = b.full_like(size, 6.0)?;
     let size = b.select(same, size, most)?;
     let bounds = [(0.25, false), (0.75, true), (1.25, false), (1.75, true), (2.5, false), (3.5, true), (5.0, false)];
-    let code = above(b, size, &bounds)?;
+    let code = count_above(b, size, &bounds)?;
     let sign = b.one(Bitcast(DType::U32).into(), &[x])?;
     let sign = bits(b, Binary::Shr, sign, 28)?;
     let sign = bits(b, Binary::And, sign, 8)?;
@@ -194,7 +194,7 @@ fn exponent(b: &mut Builder, most: Value) -> Result<Value> {
 }
 
 /// `U4`: a scale and a whole zero point for each group, whose range holds 0.
-fn affine(b: &mut Builder, packing: &Packing, x: Value, parts: &[Type]) -> Result<Vec<Value>> {
+fn affine(b: &mut Builder, packing: &QuantScheme, x: Value, parts: &[Type]) -> Result<Vec<Value>> {
     let shape = b.ty(x).shape;
     let groups = grouped(b, packing, x)?;
     let axis = b.ty(groups).rank() - 1;
@@ -223,7 +223,7 @@ fn affine(b: &mut Builder, packing: &Packing, x: Value, parts: &[Type]) -> Resul
 }
 
 /// GGUF's blocks of 32.
-fn blocks(b: &mut Builder, packing: &Packing, x: Value) -> Result<Value> {
+fn blocks(b: &mut Builder, packing: &QuantScheme, x: Value) -> Result<Value> {
     let full = b.ty(x).shape;
     let x = grouped(b, packing, x)?;
     let shape = b.ty(x).shape;
@@ -240,7 +240,7 @@ fn blocks(b: &mut Builder, packing: &Packing, x: Value) -> Result<Value> {
     };
     let mut pieces = Vec::new();
     let codes = match packing.format {
-        Format::Q8_0 => {
+        QuantFormat::Q8_0 => {
             let size = b.unary(Unary::Abs, x)?;
             let most = b.reduce(ReduceKind::Max, size, &[axis])?;
             let most = keep(b, most)?;
@@ -250,12 +250,12 @@ fn blocks(b: &mut Builder, packing: &Packing, x: Value) -> Result<Value> {
             let y = b.mul(x, id)?;
             let y = round_away(b, y)?;
             let codes = b.cast(y, DType::I8)?;
-            half(b, d, &mut pieces)?;
+            f16_bytes(b, d, &mut pieces)?;
             pieces.push(b.one(Bitcast(DType::U8).into(), &[codes])?);
             None
         }
-        Format::Q4_0 | Format::Q5_0 => {
-            let half_range = if packing.format == Format::Q4_0 { 8.0 } else { 16.0 };
+        QuantFormat::Q4_0 | QuantFormat::Q5_0 => {
+            let half_range = if packing.format == QuantFormat::Q4_0 { 8.0 } else { 16.0 };
             let size = b.unary(Unary::Abs, x)?;
             let at = b.argmax(size, axis, DType::I32)?;
             let at = keep(b, at)?;
@@ -265,11 +265,11 @@ fn blocks(b: &mut Builder, packing: &Packing, x: Value) -> Result<Value> {
             let id = across(b, id)?;
             let y = b.mul(x, id)?;
             let y = b.offset(y, half_range + 0.5)?;
-            half(b, d, &mut pieces)?;
+            f16_bytes(b, d, &mut pieces)?;
             Some((y, 2.0 * half_range - 1.0))
         }
         _ => {
-            let top = if packing.format == Format::Q4_1 { 15.0 } else { 31.0 };
+            let top = if packing.format == QuantFormat::Q4_1 { 15.0 } else { 31.0 };
             let high = b.reduce(ReduceKind::Max, x, &[axis])?;
             let low = b.reduce(ReduceKind::Min, x, &[axis])?;
             let (high, low) = (keep(b, high)?, keep(b, low)?);
@@ -280,8 +280,8 @@ fn blocks(b: &mut Builder, packing: &Packing, x: Value) -> Result<Value> {
             let y = b.sub(x, wide)?;
             let y = b.mul(y, id)?;
             let y = b.offset(y, 0.5)?;
-            half(b, d, &mut pieces)?;
-            half(b, low, &mut pieces)?;
+            f16_bytes(b, d, &mut pieces)?;
+            f16_bytes(b, low, &mut pieces)?;
             Some((y, top))
         }
     };
@@ -306,7 +306,7 @@ fn blocks(b: &mut Builder, packing: &Packing, x: Value) -> Result<Value> {
 }
 
 /// The two bytes of an f16.
-fn half(b: &mut Builder, x: Value, pieces: &mut Vec<Value>) -> Result<()> {
+fn f16_bytes(b: &mut Builder, x: Value, pieces: &mut Vec<Value>) -> Result<()> {
     let half = b.cast(x, DType::F16)?;
     let raw = b.one(Bitcast(DType::U16).into(), &[half])?;
     let low = bits(b, Binary::And, raw, 255)?;

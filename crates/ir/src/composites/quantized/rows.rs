@@ -1,7 +1,7 @@
 //! Rows of packed weights, decoded and encoded by plain code: what `dequantize` and `quantize_blocks` say, for those who hold
 //! bytes rather than graphs. Bits are the same; the tests hold both to each other.
 
-use super::format::{FP4, Format, NF4, Packing};
+use super::format::{FP4, QuantFormat, NF4, QuantScheme};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 use half::{bf16, f16};
@@ -9,9 +9,9 @@ use std::sync::LazyLock;
 
 /// Packed rows: the bytes of a weight's parts.
 #[derive(Clone, Copy, Debug)]
-pub struct Rows<'a> {
+pub struct QuantizedRows<'a> {
     /// How they are stored.
-    pub packing: Packing,
+    pub packing: QuantScheme,
     /// Elements of a row.
     pub k: usize,
     /// The dtype of scales, where it is free.
@@ -21,7 +21,7 @@ pub struct Rows<'a> {
     /// Scales, if they are stored separately.
     pub scales: &'a [u8],
     /// Zero points of `U4`, or the scale of all of `Nvfp4`.
-    pub more: &'a [u8],
+    pub extra_scales: &'a [u8],
 }
 
 /// The numbers of 8-bit floats by code.
@@ -29,7 +29,7 @@ static E4M3: LazyLock<[f32; 256]> = LazyLock::new(|| std::array::from_fn(|i| flo
 static E5M2: LazyLock<[f32; 256]> = LazyLock::new(|| std::array::from_fn(|i| float(DType::F8E5M2, &[i as u8], 0)));
 
 /// The largest block that is decoded at once.
-const MOST: usize = 256;
+const MAX_BLOCK: usize = 256;
 
 fn half(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
@@ -59,12 +59,12 @@ fn e8m0(e: u8) -> f32 {
     }
 }
 
-impl Rows<'_> {
+impl QuantizedRows<'_> {
     /// Where a run of elements may begin: at multiples of this.
-    pub fn unit(&self) -> usize {
+    pub fn block_elements(&self) -> usize {
         match self.packing.format.block_bytes() {
             Some(_) => self.packing.group,
-            None if self.packing.format.nibbles() => 2,
+            None if self.packing.format.is_4bit() => 2,
             None => 1,
         }
     }
@@ -75,11 +75,11 @@ impl Rows<'_> {
     /// When they reach beyond the row, or the bytes are too few.
     pub fn decode(&self, row: usize, from: usize, out: &mut [f32]) {
         assert!(from + out.len() <= self.k, "beyond the row");
-        let unit = self.unit();
+        let unit = self.block_elements();
         if unit > 2 {
             let bytes = self.packing.format.block_bytes().unwrap_or(1);
             let (mut at, mut done) = (from, 0);
-            let mut whole = [0f32; MOST];
+            let mut whole = [0f32; MAX_BLOCK];
             while done < out.len() {
                 let (block, skip) = (row * (self.k / unit) + at / unit, at % unit);
                 let n = (unit - skip).min(out.len() - done);
@@ -91,39 +91,39 @@ impl Rows<'_> {
         }
         let group = self.packing.group;
         let groups = self.k / group;
-        let all = if self.packing.format == Format::Nvfp4 { float(DType::F32, self.more, 0) } else { 1.0 };
+        let all = if self.packing.format == QuantFormat::Nvfp4 { float(DType::F32, self.extra_scales, 0) } else { 1.0 };
         let mut done = 0;
         while done < out.len() {
             let at = from + done;
             let g = row * groups + at / group;
             let n = (group - at % group).min(out.len() - done);
             let scale = match self.packing.format {
-                Format::Mxfp4 => e8m0(self.scales[g]),
-                Format::Nvfp4 => float(DType::F8E4M3, self.scales, g) * all,
+                QuantFormat::Mxfp4 => e8m0(self.scales[g]),
+                QuantFormat::Nvfp4 => float(DType::F8E4M3, self.scales, g) * all,
                 _ => float(self.scale, self.scales, g),
             };
             let out = &mut out[done..done + n];
             let first = row * self.k + at;
             let low_first = |i: usize| (self.data[i / 2] >> (4 * (i % 2))) & 15;
             match self.packing.format {
-                Format::Int8 => out.iter_mut().enumerate().for_each(|(i, y)| {
+                QuantFormat::Int8 => out.iter_mut().enumerate().for_each(|(i, y)| {
                     *y = f32::from(self.data[first + i] as i8) * scale;
                 }),
-                Format::Fp8E4M3 | Format::Fp8E5M2 => {
-                    let table = if self.packing.format == Format::Fp8E4M3 { &*E4M3 } else { &*E5M2 };
+                QuantFormat::Fp8E4M3 | QuantFormat::Fp8E5M2 => {
+                    let table = if self.packing.format == QuantFormat::Fp8E4M3 { &*E4M3 } else { &*E5M2 };
                     let codes = &self.data[first..first + n];
                     out.iter_mut().zip(codes).for_each(|(y, code)| *y = table[usize::from(*code)] * scale);
                 }
-                Format::Int4 => out.iter_mut().enumerate().for_each(|(i, y)| {
+                QuantFormat::Int4 => out.iter_mut().enumerate().for_each(|(i, y)| {
                     *y = (f32::from(low_first(first + i) ^ 8) - 8.0) * scale;
                 }),
-                Format::U4 => {
-                    let zero = float(self.scale, self.more, g);
+                QuantFormat::U4 => {
+                    let zero = float(self.scale, self.extra_scales, g);
                     out.iter_mut().enumerate().for_each(|(i, y)| {
                         *y = (f32::from(low_first(first + i)) - zero) * scale;
                     });
                 }
-                Format::Nf4 => out.iter_mut().enumerate().for_each(|(i, y)| {
+                QuantFormat::Nf4 => out.iter_mut().enumerate().for_each(|(i, y)| {
                     let i = first + i;
                     *y = NF4[usize::from((self.data[i / 2] >> (4 - 4 * (i % 2))) & 15)] * scale;
                 }),
@@ -146,32 +146,32 @@ fn scale_min(s: &[u8], j: usize) -> (f32, f32) {
 }
 
 /// One of GGUF's blocks.
-fn decode_block(format: Format, b: &[u8], y: &mut [f32]) {
+fn decode_block(format: QuantFormat, b: &[u8], y: &mut [f32]) {
     let nibble = |bytes: &[u8], j: usize, width: usize| (bytes[j % width] >> (4 * (j / width))) & 15;
     let fifth = |bytes: &[u8], j: usize| ((bytes[j / 8] >> (j % 8)) & 1) << 4;
     match format {
-        Format::Q8_0 => {
+        QuantFormat::Q8_0 => {
             let d = half(b, 0);
             (0..32).for_each(|j| y[j] = f32::from(b[2 + j] as i8) * d);
         }
-        Format::Q4_0 => {
+        QuantFormat::Q4_0 => {
             let d = half(b, 0);
             (0..32).for_each(|j| y[j] = d * (f32::from(nibble(&b[2..], j, 16)) - 8.0));
         }
-        Format::Q4_1 => {
+        QuantFormat::Q4_1 => {
             let (d, m) = (half(b, 0), half(b, 2));
             (0..32).for_each(|j| y[j] = d * f32::from(nibble(&b[4..], j, 16)) + m);
         }
-        Format::Q5_0 => {
+        QuantFormat::Q5_0 => {
             let d = half(b, 0);
             (0..32).for_each(|j| y[j] = d * (f32::from(nibble(&b[6..], j, 16) | fifth(&b[2..], j)) - 16.0));
         }
-        Format::Q5_1 => {
+        QuantFormat::Q5_1 => {
             let (d, m) = (half(b, 0), half(b, 2));
             (0..32).for_each(|j| y[j] = d * f32::from(nibble(&b[8..], j, 16) | fifth(&b[4..], j)) + m);
         }
         // Sub-blocks one after the other, so that what they share is computed once.
-        Format::Q2K => {
+        QuantFormat::Q2K => {
             let (d, dmin) = (half(b, 80), half(b, 82));
             for (i, y) in y.chunks_exact_mut(16).enumerate() {
                 let (dl, ml) = (d * f32::from(b[i] & 15), dmin * f32::from(b[i] >> 4));
@@ -179,7 +179,7 @@ fn decode_block(format: Format, b: &[u8], y: &mut [f32]) {
                 y.iter_mut().zip(qs).for_each(|(y, q)| *y = dl * f32::from((q >> shift) & 3) - ml);
             }
         }
-        Format::Q3K => {
+        QuantFormat::Q3K => {
             let d = half(b, 108);
             for (i, y) in y.chunks_exact_mut(16).enumerate() {
                 let low = (b[96 + i % 8] >> (i / 8 * 4)) & 15;
@@ -192,7 +192,7 @@ fn decode_block(format: Format, b: &[u8], y: &mut [f32]) {
                 }
             }
         }
-        Format::Q4K => {
+        QuantFormat::Q4K => {
             let (d, dmin) = (half(b, 0), half(b, 2));
             for (i, y) in y.chunks_exact_mut(32).enumerate() {
                 let (sc, m) = scale_min(&b[4..16], i);
@@ -201,7 +201,7 @@ fn decode_block(format: Format, b: &[u8], y: &mut [f32]) {
                 y.iter_mut().zip(qs).for_each(|(y, q)| *y = dl * f32::from((q >> shift) & 15) - ml);
             }
         }
-        Format::Q5K => {
+        QuantFormat::Q5K => {
             let (d, dmin) = (half(b, 0), half(b, 2));
             for (i, y) in y.chunks_exact_mut(32).enumerate() {
                 let (sc, m) = scale_min(&b[4..16], i);
@@ -228,7 +228,7 @@ fn decode_block(format: Format, b: &[u8], y: &mut [f32]) {
 }
 
 /// Bytes that stand for rows of numbers: codes and scales; `None` for formats without an encoder here.
-pub struct Encoded {
+pub struct EncodedRows {
     /// The bytes of each part.
     pub parts: Vec<Vec<u8>>,
 }
@@ -253,19 +253,19 @@ fn inverse(x: f32) -> f32 {
 
 /// Encodes rows of `k` elements one after the other, as `quantize_blocks` does. Nvfp4 (whose scale of all is an operand there) and
 /// the K-quants have no encoder here.
-pub fn encode(packing: &Packing, values: &[f32], scale: DType) -> Option<Encoded> {
+pub fn encode(packing: &QuantScheme, values: &[f32], scale: DType) -> Option<EncodedRows> {
     let format = packing.format;
-    if !format.has_quantizer() || format == Format::Nvfp4 {
+    if !format.has_quantizer() || format == QuantFormat::Nvfp4 {
         return None;
     }
     let mut parts: Vec<Vec<u8>> = Vec::new();
     if format.block_bytes().is_some() {
         let mut data = Vec::new();
         values.chunks_exact(packing.group).for_each(|block| encode_block(format, block, &mut data));
-        return Some(Encoded { parts: vec![data] });
+        return Some(EncodedRows { parts: vec![data] });
     }
     let count = match format {
-        Format::U4 => 3,
+        QuantFormat::U4 => 3,
         _ => 2,
     };
     parts.resize_with(count, Vec::new);
@@ -273,7 +273,7 @@ pub fn encode(packing: &Packing, values: &[f32], scale: DType) -> Option<Encoded
     for group in values.chunks_exact(packing.group) {
         let most = group.iter().fold(0f32, |m, x| m.max(x.abs()));
         match format {
-            Format::U4 => {
+            QuantFormat::U4 => {
                 let high = group.iter().fold(0f32, |m, x| m.max(*x));
                 let low = group.iter().fold(0f32, |m, x| m.min(*x));
                 let s = put_float(scale, (high - low) / 15.0, &mut parts[1]);
@@ -282,7 +282,7 @@ pub fn encode(packing: &Packing, values: &[f32], scale: DType) -> Option<Encoded
                 put_float(scale, zero, &mut parts[2]);
                 codes.extend(group.iter().map(|x| ((x * id).round_ties_even() + zero).clamp(0.0, 15.0) as u8));
             }
-            Format::Mxfp4 => {
+            QuantFormat::Mxfp4 => {
                 let e = ((most.to_bits() >> 23) & 255).max(2) as u8 - 2;
                 parts[1].push(e);
                 codes.extend(group.iter().map(|x| e2m1(x / e8m0(e))));
@@ -294,27 +294,27 @@ pub fn encode(packing: &Packing, values: &[f32], scale: DType) -> Option<Encoded
                 codes.extend(group.iter().map(|x| {
                     let y = x * id;
                     match format {
-                        Format::Int8 => (y.round_ties_even().clamp(-127.0, 127.0) as i8) as u8,
-                        Format::Int4 => (y.round_ties_even().clamp(-7.0, 7.0) as i8) as u8 & 15,
-                        Format::Fp8E4M3 => {
+                        QuantFormat::Int8 => (y.round_ties_even().clamp(-127.0, 127.0) as i8) as u8,
+                        QuantFormat::Int4 => (y.round_ties_even().clamp(-7.0, 7.0) as i8) as u8 & 15,
+                        QuantFormat::Fp8E4M3 => {
                             Scalar::from_f64(DType::F8E4M3, f64::from(y.clamp(-448.0, 448.0))).bits() as u8
                         }
-                        Format::Fp8E5M2 => {
+                        QuantFormat::Fp8E5M2 => {
                             Scalar::from_f64(DType::F8E5M2, f64::from(y.clamp(-57344.0, 57344.0))).bits() as u8
                         }
-                        Format::Nf4 => NF4.windows(2).filter(|w| y > (w[0] + w[1]) / 2.0).count() as u8,
+                        QuantFormat::Nf4 => NF4.windows(2).filter(|w| y > (w[0] + w[1]) / 2.0).count() as u8,
                         _ => e2m1(y),
                     }
                 }));
             }
         }
     }
-    parts[0] = match format.nibbles() {
-        true if format == Format::Nf4 => codes.chunks_exact(2).map(|c| c[1] | c[0] << 4).collect(),
+    parts[0] = match format.is_4bit() {
+        true if format == QuantFormat::Nf4 => codes.chunks_exact(2).map(|c| c[1] | c[0] << 4).collect(),
         true => codes.chunks_exact(2).map(|c| c[0] | c[1] << 4).collect(),
         false => codes,
     };
-    Some(Encoded { parts })
+    Some(EncodedRows { parts })
 }
 
 fn e2m1(x: f32) -> u8 {
@@ -324,19 +324,19 @@ fn e2m1(x: f32) -> u8 {
     above | if x.is_sign_negative() { 8 } else { 0 }
 }
 
-fn encode_block(format: Format, x: &[f32], out: &mut Vec<u8>) {
+fn encode_block(format: QuantFormat, x: &[f32], out: &mut Vec<u8>) {
     let put = |x: f32, out: &mut Vec<u8>| out.extend(f16::from_f32(x).to_le_bytes());
     let code = |y: f32, top: f32| y.trunc().clamp(0.0, top) as u8;
     let codes: Vec<u8> = match format {
-        Format::Q8_0 => {
+        QuantFormat::Q8_0 => {
             let d = x.iter().fold(0f32, |m, x| m.max(x.abs())) / 127.0;
             let id = inverse(d);
             put(d, out);
             out.extend(x.iter().map(|x| (x * id).round() as i8 as u8));
             return;
         }
-        Format::Q4_0 | Format::Q5_0 => {
-            let range = if format == Format::Q4_0 { 8.0 } else { 16.0 };
+        QuantFormat::Q4_0 | QuantFormat::Q5_0 => {
+            let range = if format == QuantFormat::Q4_0 { 8.0 } else { 16.0 };
             let most = x.iter().fold(0f32, |m, x| if x.abs() > m.abs() { *x } else { m });
             let d = most / -range;
             let id = inverse(d);
@@ -344,7 +344,7 @@ fn encode_block(format: Format, x: &[f32], out: &mut Vec<u8>) {
             x.iter().map(|x| code(x * id + (range + 0.5), 2.0 * range - 1.0)).collect()
         }
         _ => {
-            let top = if format == Format::Q4_1 { 15.0 } else { 31.0 };
+            let top = if format == QuantFormat::Q4_1 { 15.0 } else { 31.0 };
             let high = x.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x));
             let low = x.iter().fold(f32::INFINITY, |m, x| m.min(*x));
             let d = (high - low) / top;
@@ -354,7 +354,7 @@ fn encode_block(format: Format, x: &[f32], out: &mut Vec<u8>) {
             x.iter().map(|x| code((x - low) * id + 0.5, top)).collect()
         }
     };
-    if matches!(format, Format::Q5_0 | Format::Q5_1) {
+    if matches!(format, QuantFormat::Q5_0 | QuantFormat::Q5_1) {
         out.extend(codes.chunks_exact(8).map(|c| c.iter().enumerate().fold(0u8, |b, (i, c)| b | (c >> 4) << i)));
     }
     out.extend((0..16).map(|j| codes[j] & 15 | codes[j + 16] << 4));
@@ -380,15 +380,15 @@ mod tests {
 
     #[test]
     fn rows_are_what_the_graphs_say() {
-        for format in Format::ALL {
+        for format in QuantFormat::ALL {
             for (round, scale) in [DType::F32, DType::F16, DType::BF16].into_iter().enumerate() {
                 let group = format.fixed_group().unwrap_or([4, 64, 32][round]);
-                let packing = Packing::new(format, Some(group)).unwrap();
+                let packing = QuantScheme::new(format, Some(group)).unwrap();
                 let k = 2 * group;
-                let types = packing.parts(&[3, k], scale).unwrap();
+                let types = packing.part_types(&[3, k], scale).unwrap();
                 let mut parts: Vec<Vec<u8>> =
                     types.iter().enumerate().map(|(i, t)| bytes(t.bytes(), (round * 7 + i) as u64 + 1)).collect();
-                if format == Format::Nvfp4 {
+                if format == QuantFormat::Nvfp4 {
                     parts[2] = 0.37f32.to_le_bytes().to_vec();
                 }
                 let mut b = Builder::new();
@@ -399,16 +399,16 @@ mod tests {
                     types.iter().zip(&parts).map(|(t, p)| Literal::from_bytes(t.clone(), p).unwrap()).collect();
                 let want = interp::run(&graph, &literals).unwrap();
                 let empty = Vec::new();
-                let rows = Rows {
+                let rows = QuantizedRows {
                     packing,
                     k,
                     scale,
                     data: &parts[0],
                     scales: parts.get(1).unwrap_or(&empty),
-                    more: parts.get(2).unwrap_or(&empty),
+                    extra_scales: parts.get(2).unwrap_or(&empty),
                 };
                 for row in 0..3 {
-                    for (from, n) in [(0, k), (rows.unit(), k - rows.unit()), (0, rows.unit())] {
+                    for (from, n) in [(0, k), (rows.block_elements(), k - rows.block_elements()), (0, rows.block_elements())] {
                         let mut got = vec![0f32; n];
                         rows.decode(row, from, &mut got);
                         for (i, y) in got.iter().enumerate() {

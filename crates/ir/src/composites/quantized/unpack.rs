@@ -1,6 +1,6 @@
 //! What the bits of each format mean, in plain ops. Numbers are f32, each step rounded as the references round it.
 
-use super::format::{FP4, Format, NF4, Packing};
+use super::format::{FP4, QuantFormat, NF4, QuantScheme};
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -12,17 +12,17 @@ use crate::scalar::{Binary, Compare, Scalar};
 use crate::types::{Shape, Type};
 
 /// The numbers that parts stand for, in f32.
-pub(super) fn unpack(b: &mut Builder, packing: &Packing, parts: &[Value]) -> Result<Value> {
+pub(super) fn unpack(b: &mut Builder, packing: &QuantScheme, parts: &[Value]) -> Result<Value> {
     let codes = match packing.format {
-        Format::Int8 | Format::Fp8E4M3 | Format::Fp8E5M2 => b.cast(parts[0], DType::F32)?,
-        Format::Int4 => {
+        QuantFormat::Int8 | QuantFormat::Fp8E4M3 | QuantFormat::Fp8E5M2 => b.cast(parts[0], DType::F32)?,
+        QuantFormat::Int4 => {
             let codes = nibbles(b, parts[0], false)?;
             // Two's complement in four bits: (code ^ 8) - 8.
             let codes = bits(b, Binary::Xor, codes, 8)?;
             let codes = b.cast(codes, DType::F32)?;
             b.offset(codes, -8.0)?
         }
-        Format::U4 => {
+        QuantFormat::U4 => {
             let codes = nibbles(b, parts[0], false)?;
             let codes = b.cast(codes, DType::F32)?;
             let shape = b.ty(codes).shape;
@@ -30,11 +30,11 @@ pub(super) fn unpack(b: &mut Builder, packing: &Packing, parts: &[Value]) -> Res
             let zero = per_group(b, zero, &shape)?;
             b.sub(codes, zero)?
         }
-        Format::Fp4E2M1 | Format::Mxfp4 | Format::Nvfp4 => {
+        QuantFormat::Fp4E2M1 | QuantFormat::Mxfp4 | QuantFormat::Nvfp4 => {
             let codes = nibbles(b, parts[0], false)?;
             look_up(b, &FP4, codes)?
         }
-        Format::Nf4 => {
+        QuantFormat::Nf4 => {
             let codes = nibbles(b, parts[0], true)?;
             look_up(b, &NF4, codes)?
         }
@@ -47,10 +47,10 @@ pub(super) fn unpack(b: &mut Builder, packing: &Packing, parts: &[Value]) -> Res
 }
 
 /// The scale of each group in f32, for formats whose scales are tensors.
-pub(super) fn scales(b: &mut Builder, packing: &Packing, parts: &[Value]) -> Result<Value> {
+pub(super) fn scales(b: &mut Builder, packing: &QuantScheme, parts: &[Value]) -> Result<Value> {
     match packing.format {
-        Format::Mxfp4 => power_of_two(b, parts[1]),
-        Format::Nvfp4 => {
+        QuantFormat::Mxfp4 => power_of_two(b, parts[1]),
+        QuantFormat::Nvfp4 => {
             let own = b.cast(parts[1], DType::F32)?;
             let shape = b.ty(own).shape;
             let dims: Vec<usize> = (0..b.ty(parts[2]).rank()).collect();
@@ -156,7 +156,7 @@ impl Blocks<'_> {
     }
 
     /// Repeats along axes of size 1.
-    fn spread(&mut self, x: Value, shape: &[usize]) -> Result<Value> {
+    fn broadcast_unit_axes(&mut self, x: Value, shape: &[usize]) -> Result<Value> {
         let full: Vec<usize> = self.lead.iter().chain(shape).copied().collect();
         self.b.broadcast_to(x, &full)
     }
@@ -168,7 +168,7 @@ impl Blocks<'_> {
     }
 
     /// An f16 at two bytes, as f32 `[.., n, 1]`.
-    fn half(&mut self, at: usize) -> Result<Value> {
+    fn read_f16(&mut self, at: usize) -> Result<Value> {
         let low = self.bytes(at, at + 1, &[1])?;
         let high = self.bytes(at + 1, at + 2, &[1])?;
         let (low, high) = (self.b.cast(low, DType::U16)?, self.b.cast(high, DType::U16)?);
@@ -191,13 +191,13 @@ impl Blocks<'_> {
     /// Sub-blocks `[.., n, count, size]` times a number each, repeated.
     fn times(&mut self, x: Value, factor: Value, count: usize, size: usize) -> Result<Value> {
         let factor = self.reshape(factor, &[count, 1])?;
-        let factor = self.spread(factor, &[count, size])?;
+        let factor = self.broadcast_unit_axes(factor, &[count, size])?;
         self.b.mul(factor, x)
     }
 
     fn less(&mut self, x: Value, offset: Value, count: usize, size: usize) -> Result<Value> {
         let offset = self.reshape(offset, &[count, 1])?;
-        let offset = self.spread(offset, &[count, size])?;
+        let offset = self.broadcast_unit_axes(offset, &[count, size])?;
         self.b.sub(x, offset)
     }
 
@@ -218,7 +218,7 @@ impl Blocks<'_> {
 
     /// `(d·scale, dmin·min)` of the eight sub-blocks of Q4_K and Q5_K, each `[.., n, 8]`.
     fn scales_and_minima(&mut self) -> Result<(Value, Value)> {
-        let (d, dmin) = (self.half(0)?, self.half(2)?);
+        let (d, dmin) = (self.read_f16(0)?, self.read_f16(2)?);
         let [a, m, rest] = [(4, 8), (8, 12), (12, 16)].map(|(from, to)| self.bytes(from, to, &[4]));
         let (a, m, rest) = (a?, m?, rest?);
         let low = bits(self.b, Binary::And, rest, 15)?;
@@ -233,7 +233,7 @@ impl Blocks<'_> {
         let (sc, min) = (eight(a, low)?, eight(m, high)?);
         let mut product = |d: Value, x: Value| -> Result<Value> {
             let x = self.float(x)?;
-            let d = self.spread(d, &[8])?;
+            let d = self.broadcast_unit_axes(d, &[8])?;
             self.b.mul(d, x)
         };
         Ok((product(d, sc)?, product(dmin, min)?))
@@ -241,7 +241,7 @@ impl Blocks<'_> {
 }
 
 /// GGUF's blocks, as numbers.
-fn blocks(b: &mut Builder, packing: &Packing, data: Value) -> Result<Value> {
+fn blocks(b: &mut Builder, packing: &QuantScheme, data: Value) -> Result<Value> {
     let bytes = packing.format.block_bytes().unwrap_or(1);
     let mut lead = b.ty(data).shape;
     let rank = lead.len();
@@ -254,36 +254,36 @@ fn blocks(b: &mut Builder, packing: &Packing, data: Value) -> Result<Value> {
     full[rank - 1] = n * packing.group;
     let mut x = Blocks { b, data, lead };
     let y = match packing.format {
-        Format::Q8_0 => {
-            let d = x.half(0)?;
+        QuantFormat::Q8_0 => {
+            let d = x.read_f16(0)?;
             let qs = x.bytes(2, 34, &[1, 32])?;
             let qs = x.b.one(Bitcast(DType::I8).into(), &[qs])?;
             let qs = x.float(qs)?;
             x.times(qs, d, 1, 32)?
         }
-        Format::Q4_0 => {
-            let d = x.half(0)?;
+        QuantFormat::Q4_0 => {
+            let d = x.read_f16(0)?;
             let qs = x.halves(2)?;
             let qs = x.centred(qs, 8.0)?;
             x.times(qs, d, 1, 32)?
         }
-        Format::Q4_1 => {
-            let (d, m) = (x.half(0)?, x.half(2)?);
+        QuantFormat::Q4_1 => {
+            let (d, m) = (x.read_f16(0)?, x.read_f16(2)?);
             let qs = x.halves(4)?;
             let qs = x.float(qs)?;
             let y = x.times(qs, d, 1, 32)?;
             let m = x.b.neg(m)?;
             x.less(y, m, 1, 32)?
         }
-        Format::Q5_0 => {
-            let d = x.half(0)?;
+        QuantFormat::Q5_0 => {
+            let d = x.read_f16(0)?;
             let (low, high) = (x.halves(6)?, x.fifth(2)?);
             let qs = x.b.binary(Binary::Or, low, high)?;
             let qs = x.centred(qs, 16.0)?;
             x.times(qs, d, 1, 32)?
         }
-        Format::Q5_1 => {
-            let (d, m) = (x.half(0)?, x.half(2)?);
+        QuantFormat::Q5_1 => {
+            let (d, m) = (x.read_f16(0)?, x.read_f16(2)?);
             let (low, high) = (x.halves(8)?, x.fifth(4)?);
             let qs = x.b.binary(Binary::Or, low, high)?;
             let qs = x.float(qs)?;
@@ -291,13 +291,13 @@ fn blocks(b: &mut Builder, packing: &Packing, data: Value) -> Result<Value> {
             let m = x.b.neg(m)?;
             x.less(y, m, 1, 32)?
         }
-        Format::Q2K => {
-            let (d, dmin) = (x.half(80)?, x.half(82)?);
+        QuantFormat::Q2K => {
+            let (d, dmin) = (x.read_f16(80)?, x.read_f16(82)?);
             let scales = x.bytes(0, 16, &[16])?;
             let low = bits(x.b, Binary::And, scales, 15)?;
             let high = bits(x.b, Binary::Shr, scales, 4)?;
             let (low, high) = (x.float(low)?, x.float(high)?);
-            let (d, dmin) = (x.spread(d, &[16])?, x.spread(dmin, &[16])?);
+            let (d, dmin) = (x.broadcast_unit_axes(d, &[16])?, x.broadcast_unit_axes(dmin, &[16])?);
             let (dl, ml) = (x.b.mul(d, low)?, x.b.mul(dmin, high)?);
             let qs = x.bytes(16, 80, &[2, 1, 32])?;
             let qs = x.shifted(qs, 1, &[0, 2, 4, 6], 3)?;
@@ -306,8 +306,8 @@ fn blocks(b: &mut Builder, packing: &Packing, data: Value) -> Result<Value> {
             let y = x.times(qs, dl, 16, 16)?;
             x.less(y, ml, 16, 16)?
         }
-        Format::Q3K => {
-            let d = x.half(108)?;
+        QuantFormat::Q3K => {
+            let d = x.read_f16(108)?;
             let low = x.bytes(96, 104, &[1, 8])?;
             let low = x.shifted(low, 0, &[0, 4], 15)?;
             let low = x.reshape(low, &[16])?;
@@ -317,7 +317,7 @@ fn blocks(b: &mut Builder, packing: &Packing, data: Value) -> Result<Value> {
             let high = bits(x.b, Binary::Shl, high, 4)?;
             let scales = x.b.binary(Binary::Or, low, high)?;
             let scales = x.centred(scales, 32.0)?;
-            let d = x.spread(d, &[16])?;
+            let d = x.broadcast_unit_axes(d, &[16])?;
             let dl = x.b.mul(d, scales)?;
             let ql = x.bytes(32, 96, &[2, 1, 32])?;
             let ql = x.shifted(ql, 1, &[0, 2, 4, 6], 3)?;
@@ -331,7 +331,7 @@ fn blocks(b: &mut Builder, packing: &Packing, data: Value) -> Result<Value> {
             let q = x.centred(q, 4.0)?;
             x.times(q, dl, 16, 16)?
         }
-        Format::Q4K => {
+        QuantFormat::Q4K => {
             let (d, dm) = x.scales_and_minima()?;
             let qs = x.bytes(16, 144, &[4, 1, 32])?;
             let qs = x.shifted(qs, 1, &[0, 4], 15)?;
@@ -340,7 +340,7 @@ fn blocks(b: &mut Builder, packing: &Packing, data: Value) -> Result<Value> {
             let y = x.times(qs, d, 8, 32)?;
             x.less(y, dm, 8, 32)?
         }
-        Format::Q5K => {
+        QuantFormat::Q5K => {
             let (d, dm) = x.scales_and_minima()?;
             let qh = x.bytes(16, 48, &[1, 32])?;
             let qh = x.shifted(qh, 0, &[0, 1, 2, 3, 4, 5, 6, 7], 1)?;
@@ -355,11 +355,11 @@ fn blocks(b: &mut Builder, packing: &Packing, data: Value) -> Result<Value> {
         }
         _ => {
             // Q6_K.
-            let d = x.half(208)?;
+            let d = x.read_f16(208)?;
             let scales = x.bytes(192, 208, &[16])?;
             let scales = x.b.one(Bitcast(DType::I8).into(), &[scales])?;
             let scales = x.float(scales)?;
-            let d = x.spread(d, &[16])?;
+            let d = x.broadcast_unit_axes(d, &[16])?;
             let d = x.b.mul(d, scales)?;
             let ql = x.bytes(0, 128, &[2, 1, 64])?;
             let ql = x.shifted(ql, 1, &[0, 4], 15)?;

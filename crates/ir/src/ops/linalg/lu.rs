@@ -50,7 +50,7 @@ impl Rules for Lu {
             let row = cx.iota(DType::I32, &t.shape, rank - 2)?;
             let first = cx.full_like(row, k as f64)?;
             let beyond = cx.compare(Compare::Ge, row, first)?;
-            let extra = cx.keep_where(beyond, one)?;
+            let extra = cx.zero_unless(beyond, one)?;
             cx.add(up, extra)?
         };
         let left = TriangularSolve { left: true, lower: true, transpose: false, unit: true };
@@ -66,11 +66,11 @@ impl Rules for Lu {
     never_linear!();
     batch_leading!();
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::outputs(&[0, 2])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

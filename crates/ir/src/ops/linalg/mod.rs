@@ -98,14 +98,14 @@ fn band(cx: &mut dyn GraphTransforms, ty: &Type, offset: i64, op: Compare) -> Re
 fn tril(cx: &mut dyn GraphTransforms, x: Value, k: i64) -> Result<Value> {
     let ty = cx.ty(x);
     let mask = band(cx, &ty, k, Compare::Ge)?;
-    cx.keep_where(mask, x)
+    cx.zero_unless(mask, x)
 }
 
 /// The part on and above the k-th diagonal; the rest is 0.
 fn triu(cx: &mut dyn GraphTransforms, x: Value, k: i64) -> Result<Value> {
     let ty = cx.ty(x);
     let mask = band(cx, &ty, k, Compare::Le)?;
-    cx.keep_where(mask, x)
+    cx.zero_unless(mask, x)
 }
 
 /// Ones on the diagonal of a matrix type.
@@ -118,7 +118,7 @@ fn eye(cx: &mut dyn GraphTransforms, ty: &Type) -> Result<Value> {
 fn diagonal(cx: &mut dyn GraphTransforms, x: Value) -> Result<Value> {
     let ty = cx.ty(x);
     let mask = band(cx, &ty, 0, Compare::Eq)?;
-    let kept = cx.keep_where(mask, x)?;
+    let kept = cx.zero_unless(mask, x)?;
     cx.sum(kept, &[ty.rank() - 1])
 }
 

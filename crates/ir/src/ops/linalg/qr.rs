@@ -62,11 +62,11 @@ impl Rules for Qr {
     never_linear!();
     batch_leading!();
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward::outputs(&[0, 1])
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

@@ -110,14 +110,14 @@ impl Rules for Svd {
     never_linear!();
     batch_leading!();
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         match self.vectors {
             true => SavedForBackward::outputs(&[0, 1, 2]),
             false => SavedForBackward::inputs(&[0]),
         }
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

@@ -56,7 +56,7 @@ impl Rules for TriangularSolve {
             let da = if self.transpose { mt(cx, da)? } else { da };
             let moved = if self.left { mm(cx, da, y[0])? } else { mm(cx, y[0], da)? };
             let moved = cx.neg(moved)?;
-            right_side = cx.add_opt(right_side, Some(moved))?;
+            right_side = cx.add_optional(right_side, Some(moved))?;
         }
         let solved = right_side.map(|b| cx.one((*self).into(), &[x[0], b])).transpose()?;
         Ok(vec![solved])
@@ -64,9 +64,9 @@ impl Rules for TriangularSolve {
 
     split_whole!();
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
-        let Arg::Known(a) = args[0] else {
+        let TransposeArg::Known(a) = args[0] else {
             return not_linear(self);
         };
         let turned = TriangularSolve { transpose: !self.transpose, ..*self };
@@ -75,11 +75,11 @@ impl Rules for TriangularSolve {
 
     batch_leading!();
 
-    fn saves(&self) -> SavedForBackward {
+    fn saved_for_backward(&self) -> SavedForBackward {
         SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) }
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

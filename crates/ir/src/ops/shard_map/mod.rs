@@ -7,12 +7,12 @@
 
 mod unroll;
 
-use super::control::{infer_body, known_places, outs_from};
+use super::control::{infer_body, known_indices, known_then_unknown};
 use super::*;
 use crate::attr::Attr;
-use crate::build::{Builder, GraphBuilder, SplitGraph};
+use crate::build::{Builder, GraphBuilder, PartialEvalGraphs};
 use crate::mesh::{AxisSet, Mesh, Spec};
-use crate::varying_axes::{vary, vary_derived};
+use crate::varying_axes::{insert_pvary, insert_pvary_derived};
 
 /// Runs a body on every rank of a mesh; `ins` and `outs` list, for each axis of each operand and result, the axes of the mesh that cut it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +46,7 @@ impl ShardMap {
         }
         let sets: Vec<AxisSet> =
             ins.iter().map(|s| s.set(&mesh)).collect::<std::result::Result<_, _>>().map_err(fits)?;
-        let (body, _) = if derived { vary_derived(&body, &mesh, &sets)? } else { vary(&body, &mesh, &sets)? };
+        let (body, _) = if derived { insert_pvary_derived(&body, &mesh, &sets)? } else { insert_pvary(&body, &mesh, &sets)? };
         let map = ShardMap {
             mesh,
             ins: ins.into_iter().map(Spec::trimmed).collect(),
@@ -68,11 +68,11 @@ impl ShardMap {
             Error::Type(e) => InferError::other(format!("in its body: {e}")),
             e => InferError::other(format!("in its body: {e}")),
         };
-        let (_, found) = vary(&self.body, &self.mesh, &self.input_sets()?).map_err(problem)?;
+        let (_, found) = insert_pvary(&self.body, &self.mesh, &self.input_sets()?).map_err(problem)?;
         for (i, (spec, set)) in self.outs.iter().zip(&found).enumerate() {
-            let left = set.without(spec.set(&self.mesh)?);
+            let left = set.difference(spec.set(&self.mesh)?);
             if !left.is_empty() {
-                let names: Vec<String> = self.mesh.of(left).iter().map(|a| format!("`{}`", a.name)).collect();
+                let names: Vec<String> = self.mesh.axes_in(left).iter().map(|a| format!("`{}`", a.name)).collect();
                 return Err(InferError::other(format!(
                     "output {i} varies over {}, but its sharding {spec} says that all ranks along it have the same; sum or \
                      gather it first (psum, all_gather), or let the sharding name the axis",
@@ -93,7 +93,7 @@ impl ShardMap {
         let n = self.outs.len();
         let (body, has) = cx.jvp_of(&self.body, &active, &vec![false; n])?;
         let pick = |specs: &[Spec], flags: &[bool]| -> Vec<Spec> {
-            specs.iter().cloned().chain(known_places(flags, true).into_iter().map(|i| specs[i].clone())).collect()
+            specs.iter().cloned().chain(known_indices(flags, true).into_iter().map(|i| specs[i].clone())).collect()
         };
         let op = self.again(pick(&self.ins, &active), pick(&self.outs, &has), body)?;
         let args: Vec<Value> = x.iter().copied().chain(dx.iter().flatten().copied()).collect();
@@ -105,7 +105,7 @@ impl ShardMap {
 
     /// The sharding of a value that goes from one half to the other: along its first axis, over all axes that it varies over.
     fn residual_spec(&self, set: AxisSet) -> Spec {
-        Spec(vec![self.mesh.of(set).into_iter().map(|a| a.name).collect()]).trimmed()
+        Spec(vec![self.mesh.axes_in(set).into_iter().map(|a| a.name).collect()]).trimmed()
     }
 }
 
@@ -142,37 +142,37 @@ impl Rules for ShardMap {
             )));
         }
         let parts = args.iter().zip(&self.ins).enumerate().map(|(i, (ty, spec))| {
-            spec.local(&self.mesh, ty).map_err(|p| InferError::other(format!("operand {i}: {p}")))
+            spec.local_type(&self.mesh, ty).map_err(|p| InferError::other(format!("operand {i}: {p}")))
         });
         let parts: Vec<Type> = parts.collect::<std::result::Result<_, _>>()?;
         let outs = infer_body(&self.body, &parts)?;
         self.check_outputs()?;
         let whole = |(ty, spec): (&Type, &Spec)| {
             // A sharding with more axes than the result is found by asking for the part again.
-            let whole = spec.global(&self.mesh, ty)?;
-            spec.local(&self.mesh, &whole).map(|_| whole)
+            let whole = spec.global_type(&self.mesh, ty)?;
+            spec.local_type(&self.mesh, &whole).map(|_| whole)
         };
         outs.iter().zip(&self.outs).map(whole).collect()
     }
 
     jvp_of_body!();
 
-    fn split(&self, cx: &mut dyn GraphTransforms, _: &[Type], known: &[bool]) -> Result<PartialEval> {
-        let s: SplitGraph = cx.split_of(&self.body, known)?;
-        let known_args = known_places(known, true);
+    fn partial_eval(&self, cx: &mut dyn GraphTransforms, _: &[Type], known: &[bool]) -> Result<PartialEval> {
+        let s: PartialEvalGraphs = cx.partial_eval_of(&self.body, known)?;
+        let known_args = known_indices(known, true);
         let n_known = s.known_outs.iter().filter(|k| **k).count();
         let sets = self.input_sets().map_err(|p| Error::Invalid(p.to_string()))?;
         let known_sets: Vec<AxisSet> = known_args.iter().map(|&i| sets[i]).collect();
-        let (mut now, now_sets) = vary_derived(&s.known, &self.mesh, &known_sets)?;
+        let (mut now, now_sets) = insert_pvary_derived(&s.known, &self.mesh, &known_sets)?;
         // A residual that varies needs an axis to be divided along.
         let mut now_outs = now.outputs().to_vec();
         let mut now_specs: Vec<Spec> =
-            known_places(&s.known_outs, true).iter().map(|&o| self.outs[o].clone()).collect();
+            known_indices(&s.known_outs, true).iter().map(|&o| self.outs[o].clone()).collect();
         let mut later = Builder::new();
         let (mut rest_args, mut rest_specs, mut given) = (Vec::new(), Vec::new(), Vec::new());
         for r in 0..s.residuals {
             let at = n_known + r;
-            let ty = s.rest.ty(s.rest.inputs()[r]).clone();
+            let ty = s.unknown.ty(s.unknown.inputs()[r]).clone();
             if let Some(f) = s.forwarded[r] {
                 rest_args.push(ResidualArg::Arg(known_args[f]));
                 rest_specs.push(self.ins[known_args[f]].clone());
@@ -191,7 +191,7 @@ impl Rules for ShardMap {
                         [0];
             }
             if s.forwarded[r].is_none() {
-                let ty = s.rest.ty(s.rest.inputs()[r]).clone();
+                let ty = s.unknown.ty(s.unknown.inputs()[r]).clone();
                 given.push(match scalar {
                     true => {
                         let v = later.graph.input(ty.with_shape(&[1]));
@@ -202,38 +202,38 @@ impl Rules for ShardMap {
             }
         }
         now.set_outputs(now_outs);
-        for i in known_places(known, false) {
+        for i in known_indices(known, false) {
             rest_args.push(ResidualArg::Arg(i));
             rest_specs.push(self.ins[i].clone());
             given.push(later.graph.input(self.body.ty(self.body.inputs()[i]).clone()));
         }
-        let outs = later.inline(&s.rest, &given)?;
+        let outs = later.inline(&s.unknown, &given)?;
         let later = later.finish(&outs);
-        let late_specs: Vec<Spec> = known_places(&s.known_outs, false).iter().map(|&o| self.outs[o].clone()).collect();
+        let late_specs: Vec<Spec> = known_indices(&s.known_outs, false).iter().map(|&o| self.outs[o].clone()).collect();
         let known_specs: Vec<Spec> = known_args.iter().map(|&i| self.ins[i].clone()).collect();
         Ok(PartialEval::Parts(SplitOp {
             known: Some((self.again(known_specs, now_specs, now)?, known_args)),
-            rest: match n_known < s.known_outs.len() {
+            unknown: match n_known < s.known_outs.len() {
                 true => Some((self.again(rest_specs, late_specs, later)?, rest_args)),
                 false => None,
             },
-            outs: outs_from(&s.known_outs),
+            outs: known_then_unknown(&s.known_outs),
         }))
     }
 
-    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+    fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         if ct.iter().all(Option::is_none) {
             return Ok(vec![None; args.len()]);
         }
-        let linear: Vec<bool> = args.iter().map(Arg::is_linear).collect();
+        let linear: Vec<bool> = args.iter().map(TransposeArg::is_linear).collect();
         let has: Vec<bool> = ct.iter().map(Option::is_some).collect();
         let (body, gives) = cx.transpose_of(&self.body, &linear, &has)?;
-        let mut ins: Vec<Spec> = known_places(&linear, false).iter().map(|&i| self.ins[i].clone()).collect();
-        ins.extend(known_places(&has, true).iter().map(|&o| self.outs[o].clone()));
+        let mut ins: Vec<Spec> = known_indices(&linear, false).iter().map(|&i| self.ins[i].clone()).collect();
+        ins.extend(known_indices(&has, true).iter().map(|&o| self.outs[o].clone()));
         let given: Vec<usize> =
-            known_places(&linear, true).into_iter().zip(&gives).filter(|(_, g)| **g).map(|(i, _)| i).collect();
+            known_indices(&linear, true).into_iter().zip(&gives).filter(|(_, g)| **g).map(|(i, _)| i).collect();
         let outs: Vec<Spec> = given.iter().map(|&i| self.ins[i].clone()).collect();
-        let operands: Vec<Value> = args.iter().filter_map(Arg::known).chain(ct.iter().flatten().copied()).collect();
+        let operands: Vec<Value> = args.iter().filter_map(TransposeArg::known).chain(ct.iter().flatten().copied()).collect();
         let results = cx.emit(self.again(ins, outs, body)?, &operands)?;
         let mut found = vec![None; args.len()];
         for (i, v) in given.into_iter().zip(results) {
@@ -257,11 +257,11 @@ impl Rules for ShardMap {
         Ok(results.into_iter().zip(outs).collect())
     }
 
-    fn saves(&self) -> SavedForBackward {
-        SavedForBackward { when: SavePolicy::Recompute, ..SavedForBackward::nothing() }
+    fn saved_for_backward(&self) -> SavedForBackward {
+        SavedForBackward { when: SavePolicy::Recompute, ..SavedForBackward::none() }
     }
 
-    fn precision(&self) -> AutocastRule {
+    fn autocast_rule(&self) -> AutocastRule {
         AutocastRule::Fp32
     }
 

@@ -9,7 +9,7 @@ use crate::mesh::{Mesh, Spec};
 use crate::ops::{Call, Collective, CollectiveKind, Cond, Op, ReduceKind, Remat, Scan, While};
 use crate::scalar::Scalar;
 use crate::types::Type;
-use crate::varying_axes::talks_over;
+use crate::varying_axes::communicates_over;
 use crate::{Literal, ops};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) fn unroll(map: &ShardMap) -> Result<Graph> {
     let mut b = Builder::new();
     let mut inputs = Vec::new();
     for (&v, spec) in map.body.inputs().iter().zip(&map.ins) {
-        let whole = spec.global(mesh, map.body.ty(v)).map_err(invalid)?;
+        let whole = spec.global_type(mesh, map.body.ty(v)).map_err(invalid)?;
         let x = b.graph.input(whole);
         inputs.push(parts(&mut b, mesh, spec, x)?);
     }
@@ -44,7 +44,7 @@ fn parts(b: &mut Builder, mesh: &Mesh, spec: &Spec, x: Value) -> Result<Ranks> {
     let mut found: Vec<(Vec<(usize, usize)>, Value)> = Vec::new();
     let mut all = Vec::new();
     for rank in 0..mesh.ranks() {
-        let part = spec.part(mesh, &ty, rank).map_err(invalid)?;
+        let part = spec.shard_range(mesh, &ty, rank).map_err(invalid)?;
         // Ranks with one part share it.
         let known = found.iter().find(|(p, _)| *p == part).map(|(_, v)| *v);
         let v = match known {
@@ -86,7 +86,7 @@ fn whole(b: &mut Builder, mesh: &Mesh, spec: &Spec, values: &Ranks) -> Result<Va
             let rank = (0..mesh.ranks()).find(has).unwrap_or(0);
             return Ok(values[rank]);
         }
-        let cuts = spec.cuts(mesh, dim);
+        let cuts = spec.mesh_axes(mesh, dim);
         let n: usize = cuts.iter().map(|a| a.size).product();
         let mut pieces = Vec::new();
         for mut i in 0..n {
@@ -113,7 +113,7 @@ fn ranks(b: &mut Builder, mesh: &Mesh, body: &Graph, inputs: Vec<Ranks>) -> Resu
     for (v, x) in body.inputs().iter().zip(inputs) {
         values[v.0 as usize] = Some(x);
     }
-    let live = body.live();
+    let live = body.live_values();
     for node in body.nodes() {
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
@@ -154,7 +154,7 @@ fn ranks(b: &mut Builder, mesh: &Mesh, body: &Graph, inputs: Vec<Ranks>) -> Resu
 /// Whether an op has a body in which ranks need each other, or ask who they are.
 fn joint_body(op: &Op, mesh: &Mesh) -> Result<bool> {
     fn asks(graph: &Graph, mesh: &Mesh) -> Result<bool> {
-        if !talks_over(graph, mesh)?.is_empty() {
+        if !communicates_over(graph, mesh)?.is_empty() {
             return Ok(true);
         }
         for node in graph.nodes() {
@@ -205,7 +205,7 @@ fn with_body(b: &mut Builder, mesh: &Mesh, op: &Op, node: &Node, args: &[&Ranks]
     operands.extend(args[first..].iter().flat_map(|a| a.iter().copied()));
     let whole: Op = match op {
         Op::Call(c) => Call::new(joint(mesh, &c.body)?).into(),
-        Op::Remat(r) => Remat::with(joint(mesh, &r.body)?, r.policy.clone()).into(),
+        Op::Remat(r) => Remat::with_policy(joint(mesh, &r.body)?, r.policy.clone()).into(),
         Op::Scan(s) => {
             Scan { body: Arc::new(joint(mesh, &s.body)?), consts: s.consts * n, carries: s.carries * n, ..s.clone() }
                 .into()
@@ -251,16 +251,16 @@ fn together(b: &mut Builder, c: &Collective, x: &[Value]) -> Result<Vec<Value>> 
     let n = x.len();
     let ty = b.ty(x[0]);
     Ok(match &c.kind {
-        CollectiveKind::Vary | CollectiveKind::Index => x.to_vec(),
+        CollectiveKind::PVary | CollectiveKind::AxisIndex => x.to_vec(),
         CollectiveKind::Sum => vec![reduced(b, ReduceKind::Sum, x, &ty)?; n],
         CollectiveKind::Max => vec![reduced(b, ReduceKind::Max, x, &ty)?; n],
         CollectiveKind::Min => vec![reduced(b, ReduceKind::Min, x, &ty)?; n],
-        CollectiveKind::Gather { dim, .. } => vec![b.concat(x, *dim)?; n],
-        CollectiveKind::SumScatter { dim } => {
+        CollectiveKind::AllGather { dim, .. } => vec![b.concat(x, *dim)?; n],
+        CollectiveKind::ReduceScatter { dim } => {
             let sum = reduced(b, ReduceKind::Sum, x, &ty)?;
             (0..n).map(|i| piece(b, sum, *dim, i, n)).collect::<Result<_>>()?
         }
-        CollectiveKind::Part { dim } => (0..n).map(|i| piece(b, x[i], *dim, i, n)).collect::<Result<_>>()?,
+        CollectiveKind::ShardSlice { dim } => (0..n).map(|i| piece(b, x[i], *dim, i, n)).collect::<Result<_>>()?,
         CollectiveKind::AllToAll { split, join } => {
             let mut all = Vec::new();
             for i in 0..n {

@@ -1,40 +1,40 @@
 //! §6.4: attention and rotary positions, with caches when one step of decoding is lowered.
 
-use super::{Fault, Lowerer, Lowering, Primitive};
-use crate::consteval::Value as Const;
-use crate::lower::graph::Operand;
+use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
+use crate::consteval::ConstValue as Const;
+use crate::lower::graph::LoweredOperand;
 use crate::lower::rope_table::RopeTable;
-use crate::lower::sequence::Kind;
-use ir::composites::attention::{Attention, attention};
-use ir::composites::rope::{Pairs, Rope, rope};
+use crate::lower::sequence::SequenceDependence;
+use ir::composites::attention::{AttentionOptions, attention};
+use ir::composites::rope::{RopeLayout, RopeOptions, rope};
 use ir::{Binary, Compare, DType, GraphBuilder, Literal, Scalar, Type, Value};
 
-pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     match p.name {
-        "rope" => rotate(l, p),
+        "rope" => apply_rope(l, p),
         _ => attend(l, p),
     }
 }
 
-fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+fn attend(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let (q, mut k, mut v) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?);
     let window = p.int("window_size").map(|n| n as f64);
     let chunk = p.int("chunk_size").map(|n| n as f64);
     for (name, size) in [("window_size", window), ("softcap", p.float("softcap")), ("chunk_size", chunk)] {
         if let Some(size) = size.filter(|size| *size < 0.0) {
-            return Err(Fault::Given(format!("cannot take `{name}={size}`: 0 or None is none")));
+            return Err(PrimitiveError::InvalidArgument(format!("cannot take `{name}={size}`: 0 or None is none")));
         }
     }
-    let mut options = Attention {
+    let mut options = AttentionOptions {
         causal: p.flag("causal"),
         window: p.int("window_size").and_then(|w| usize::try_from(w).ok()).filter(|w| *w > 0),
         scale: p.float("softmax_scale"),
         softcap: p.float("softcap").filter(|c| *c > 0.0),
-        ..Attention::default()
+        ..AttentionOptions::default()
     };
     let mut further = Vec::new();
     let mut kind = None;
-    let added = added(l, p, q, k)?;
+    let added = attention_bias(l, p, q, k)?;
     if l.position.is_some() && !options.causal {
         kind = Some(l.mixed("attention that is not causal"));
     } else if l.position.is_some() && added.is_some() {
@@ -42,10 +42,10 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     } else if let (Some(position), Some(capacity)) = (l.position, l.options.decode) {
         kind = Some(l.all_rows(&[(q, 2), (k, 2), (v, 2)], "attention to what is not the past of its sequence"));
         let steps = l.b.ty(k).shape[2];
-        (k, v) = (append(l, k, position, capacity)?, append(l, v, position, capacity)?);
+        (k, v) = (append_to_cache(l, k, position, capacity)?, append_to_cache(l, v, position, capacity)?);
         let scalar = Type::new(DType::I32, &[]);
         options.q_offset = Some(scalar.clone());
-        options.lengths = Some(scalar);
+        options.kv_lengths = Some(scalar);
         further = vec![position, l.b.offset(position, steps as f64)?];
     }
     if let Some(chunk) = p.int("chunk_size").filter(|size| *size > 0) {
@@ -64,14 +64,14 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
             let size = l.b.full_like(positions, chunk as f64)?;
             further.push(l.b.binary(Binary::Div, positions, size)?);
         }
-        options.segments = Some((Type::new(DType::I32, &[queries]), Type::new(DType::I32, &[keys])));
+        options.segment_ids = Some((Type::new(DType::I32, &[queries]), Type::new(DType::I32, &[keys])));
     }
     if let Some(slopes) = p.named.get("alibi_slopes") {
         let slopes = slopes.tensor(p.span)?;
-        if kind.is_some() && !matches!(l.kind(slopes), None | Some(Kind::Invariant(_))) {
+        if kind.is_some() && !matches!(l.kind(slopes), None | Some(SequenceDependence::Invariant(_))) {
             kind = Some(l.mixed("slopes that depend on the sequence"));
         }
-        options.slopes = Some(l.b.ty(slopes));
+        options.alibi_slopes = Some(l.b.ty(slopes));
         further.push(slopes);
     }
     if let Some(Const::List(slopes)) = p.attributes.get("alibi_slopes") {
@@ -80,14 +80,14 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
             other => other.as_int().map(|n| n as f64),
         };
         let slopes: Option<Vec<f64>> = slopes.iter().map(number).collect();
-        let slopes = slopes.ok_or_else(|| Fault::Given("needs numbers as `alibi_slopes`".into()))?;
+        let slopes = slopes.ok_or_else(|| PrimitiveError::InvalidArgument("needs numbers as `alibi_slopes`".into()))?;
         let ty = Type::new(DType::F32, &[slopes.len()]);
         let slopes = l.b.constant(Literal::from_fn(ty.clone(), |i| Scalar::from_f64(DType::F32, slopes[i])))?;
-        options.slopes = Some(ty);
+        options.alibi_slopes = Some(ty);
         further.push(slopes);
     }
     let added = match added {
-        Some(_) if p.flag("alibi") => return Err(Fault::Given("takes either `alibi` or a bias and a mask".into())),
+        Some(_) if p.flag("alibi") => return Err(PrimitiveError::InvalidArgument("takes either `alibi` or a bias and a mask".into())),
         None if p.flag("alibi") => {
             let (queries, keys) = (l.b.ty(q), l.b.ty(k).shape[2]);
             Some(l.b.constant(alibi(queries.shape[1], keys, p.float("softmax_scale"), queries.shape[3]))?)
@@ -102,7 +102,7 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let args: Vec<Value> = [q, k, v].into_iter().chain(further).collect();
     let results = l.b.emit(composite.into(), &args)?.to_vec();
     if let Some(kind) = kind {
-        results.iter().for_each(|result| l.tag(*result, kind.clone()));
+        results.iter().for_each(|result| l.set_dependence(*result, kind.clone()));
     }
     Ok(results)
 }
@@ -126,14 +126,14 @@ fn alibi(heads: usize, keys: usize, scale: Option<f64>, width: usize) -> Literal
 
 /// What is added to the scores, or hides keys: `bias` ([T, S], or with heads, or with batch and heads in front), and `mask`, which
 /// says by 0 which keys of each sequence are not there.
-fn added(l: &mut Lowerer<'_>, p: &Primitive, q: Value, k: Value) -> Lowering<Option<Value>> {
+fn attention_bias(l: &mut Lowerer<'_>, p: &PrimitiveCall, q: Value, k: Value) -> LowerResult<Option<Value>> {
     let (bias, mask) = (p.optional(3)?, p.optional(4)?);
     let bias = match bias {
         None => None,
         Some(bias) => {
             let ty = l.b.ty(bias);
             if ty.rank() > 4 {
-                return Err(Fault::Given(format!("cannot add a bias of {} dimensions to its scores", ty.rank())));
+                return Err(PrimitiveError::InvalidArgument(format!("cannot add a bias of {} dimensions to its scores", ty.rank())));
             }
             let lead = vec![1; 3usize.saturating_sub(ty.rank())];
             let acc = ty.dtype.accumulator();
@@ -144,7 +144,7 @@ fn added(l: &mut Lowerer<'_>, p: &Primitive, q: Value, k: Value) -> Lowering<Opt
     let Some(mask) = mask else { return Ok(bias) };
     let ty = l.b.ty(mask);
     let [batch, keys] = ty.shape[..] else {
-        return Err(Fault::Given("needs a mask [B, S], one number for each key".into()));
+        return Err(PrimitiveError::InvalidArgument("needs a mask [B, S], one number for each key".into()));
     };
     let zero = l.b.full_like(mask, 0.0)?;
     let seen = l.b.compare(Compare::Ne, mask, zero)?;
@@ -152,14 +152,14 @@ fn added(l: &mut Lowerer<'_>, p: &Primitive, q: Value, k: Value) -> Lowering<Opt
     let (own, mut shape) = (l.b.ty(bias), l.b.ty(q).shape);
     shape[3] = l.b.ty(k).shape[2];
     shape[1] = own.shape[own.rank() - 3];
-    let bias = super::shape::stretch(l, bias, &shape)?;
+    let bias = super::shape::broadcast_to(l, bias, &shape)?;
     let seen = l.b.broadcast(seen, &shape, &[0, 3])?;
     let hidden = l.b.full_like(bias, f64::NEG_INFINITY)?;
     Ok(Some(l.b.select(seen, bias, hidden)?))
 }
 
 /// Writes the new positions of `[B, H, T, D]` into a cache, which is given back.
-fn append(l: &mut Lowerer<'_>, x: Value, position: Value, capacity: usize) -> Lowering<Value> {
+fn append_to_cache(l: &mut Lowerer<'_>, x: Value, position: Value, capacity: usize) -> LowerResult<Value> {
     let mut ty = l.b.ty(x);
     ty.shape[2] = capacity;
     let cache = l.b.graph.input(ty);
@@ -169,24 +169,24 @@ fn append(l: &mut Lowerer<'_>, x: Value, position: Value, capacity: usize) -> Lo
     Ok(filled)
 }
 
-fn rotate(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+fn apply_rope(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let (q, k) = (p.tensor(0)?, p.tensor(1)?);
     let ty = l.b.ty(q);
     let [.., positions, dim] = ty.shape[..] else {
-        return Err(Fault::Given("needs [B, H, T, D]".into()));
+        return Err(PrimitiveError::InvalidArgument("needs [B, H, T, D]".into()));
     };
-    let (cos, sin) = match p.slots.get(2) {
+    let (cos, sin) = match p.operands.get(2) {
         // Such a table would be as large as the number says.
-        Some(Some(Operand::Table(table))) if table.dim > dim => {
-            return Err(Fault::Given(format!("rotates {} elements of heads that have {dim}", table.dim)));
+        Some(Some(LoweredOperand::Table(table))) if table.dim > dim => {
+            return Err(PrimitiveError::InvalidArgument(format!("rotates {} elements of heads that have {dim}", table.dim)));
         }
-        Some(Some(Operand::Table(table))) => rows(l, table, positions)?,
-        Some(Some(Operand::Tensor(freqs))) => {
+        Some(Some(LoweredOperand::Table(table))) => rows(l, table, positions)?,
+        Some(Some(LoweredOperand::Tensor(freqs))) => {
             // [S, D/2, 2]: cosines and sines side by side.
             let &[rows, half, 2] = &l.b.ty(*freqs).shape[..] else {
-                return Err(Fault::Given("needs rotations [S, D/2, 2]".into()));
+                return Err(PrimitiveError::InvalidArgument("needs rotations [S, D/2, 2]".into()));
             };
-            let mut part = |i: usize| -> Lowering<Value> {
+            let mut part = |i: usize| -> LowerResult<Value> {
                 let x = l.b.slice_axis(*freqs, 2, i, i + 1)?;
                 let x = l.b.reshape(x, &[rows, half])?;
                 match l.position {
@@ -198,20 +198,20 @@ fn rotate(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
                 }
             };
             let found = (part(0)?, part(1)?);
-            l.bound(rows, if l.position.is_some() { 0 } else { positions }, p.span)?;
-            if matches!(l.kind(*freqs), Some(Kind::Invariant(_))) {
-                l.tag(found.0, Kind::rows(0));
-                l.tag(found.1, Kind::rows(0));
+            l.limit_positions(rows, if l.position.is_some() { 0 } else { positions }, p.span)?;
+            if matches!(l.kind(*freqs), Some(SequenceDependence::Invariant(_))) {
+                l.set_dependence(found.0, SequenceDependence::rows(0));
+                l.set_dependence(found.1, SequenceDependence::rows(0));
             }
             found
         }
         _ => {
-            let table = RopeTable::plain(dim, p.float("theta").unwrap_or(10000.0));
+            let table = RopeTable::unscaled(dim, p.float("theta").unwrap_or(10000.0));
             rows(l, &table, positions)?
         }
     };
-    let pairs = if p.flag("interleaved") { Pairs::Interleaved } else { Pairs::Halves };
-    let layout = Rope { pairs, heads_inside: false };
+    let pairs = if p.flag("interleaved") { RopeLayout::Interleaved } else { RopeLayout::Halves };
+    let layout = RopeOptions { layout: pairs, has_head_axis: false };
     let mut rotated = Vec::new();
     for x in [q, k] {
         let composite = rope(&l.b.ty(x), &l.b.ty(cos), &l.b.ty(sin), layout)?;
@@ -221,7 +221,7 @@ fn rotate(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
 }
 
 /// Cosines and sines of the positions that are being lowered; made once for all layers.
-fn rows(l: &mut Lowerer<'_>, table: &RopeTable, positions: usize) -> Lowering<(Value, Value)> {
+fn rows(l: &mut Lowerer<'_>, table: &RopeTable, positions: usize) -> LowerResult<(Value, Value)> {
     let held = l.tables.iter().find(|(t, n, _)| t == table && *n == positions);
     if let Some((_, _, rows)) = held {
         return Ok(*rows);
@@ -234,8 +234,8 @@ fn rows(l: &mut Lowerer<'_>, table: &RopeTable, positions: usize) -> Lowering<(V
         cos = l.b.dynamic_slice(cos, &[position, zero], &sizes)?;
         sin = l.b.dynamic_slice(sin, &[position, zero], &sizes)?;
     }
-    l.tag(cos, Kind::rows(0));
-    l.tag(sin, Kind::rows(0));
+    l.set_dependence(cos, SequenceDependence::rows(0));
+    l.set_dependence(sin, SequenceDependence::rows(0));
     l.tables.push((table.clone(), positions, (cos, sin)));
     Ok((cos, sin))
 }

@@ -1,21 +1,21 @@
 //! Distances between positions in buckets that grow with them, as T5 counts them.
 
-use super::{Fault, Lowerer, Lowering, Primitive};
+use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, Value};
 
-pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let shape = p.ints("shape").unwrap_or_default();
     let [queries, keys] = shape[..] else {
-        return Err(Fault::Given("needs a shape of queries and keys, such as [T, S]".into()));
+        return Err(PrimitiveError::InvalidArgument("needs a shape of queries and keys, such as [T, S]".into()));
     };
     let (Ok(queries), Ok(keys)) = (usize::try_from(queries), usize::try_from(keys)) else {
-        return Err(Fault::Given(format!("cannot take the shape {shape:?}")));
+        return Err(PrimitiveError::InvalidArgument(format!("cannot take the shape {shape:?}")));
     };
     let both = p.flag("bidirectional");
     let (buckets, distance) = (p.int("buckets").unwrap_or(0), p.int("max_distance").unwrap_or(0));
     let own = if both { buckets / 2 } else { buckets };
     if own < 2 || distance <= own / 2 {
-        return Err(Fault::Given(format!("cannot make {buckets} buckets of distances up to {distance}")));
+        return Err(PrimitiveError::InvalidArgument(format!("cannot make {buckets} buckets of distances up to {distance}")));
     }
     let ty = Type::new(DType::I32, &[queries, keys]);
     // Queries end where keys do.
@@ -25,7 +25,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         Scalar::from_f64(DType::I32, bucket(key - query, own, distance, both) as f64)
     };
     let found = l.b.constant(Literal::from_fn(ty, of))?;
-    l.tag_mixed(&[found], "distances between positions");
+    l.set_cross_position(&[found], "distances between positions");
     Ok(vec![found])
 }
 

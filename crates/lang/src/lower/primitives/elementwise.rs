@@ -1,12 +1,12 @@
 //! §6.3 activations, §6.6 elementwise arithmetic, §6.8 embedding, and the loss.
 
-use super::shape::{broadcast_shape, stretch};
-use super::{Fault, Lowerer, Lowering, Primitive, types};
+use super::shape::{broadcast_shape, broadcast_to};
+use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall, types};
 use ir::composites::activation::{self, Gelu};
 use ir::composites::{embedding, loss, softmax};
 use ir::{Binary, Compare, DType, GraphBuilder, Unary, Value};
 
-pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let gelu = if p.flag("approximate") { Gelu::Tanh } else { Gelu::Erf };
     let binary = match p.name {
         "add" | "bias_add" => Some(Binary::Add),
@@ -21,7 +21,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         _ => None,
     };
     if let Some(op) = compare {
-        let (a, b) = alike(l, p.tensor(0)?, p.tensor(1)?, false)?;
+        let (a, b) = promote_and_broadcast(l, p.tensor(0)?, p.tensor(1)?, false)?;
         let found = l.b.compare(op, a, b)?;
         return Ok(vec![l.b.cast(found, DType::I32)?]);
     }
@@ -49,7 +49,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         "cross_entropy" => return cross_entropy(l, p),
         "quantize" => return Ok(l.quantize(p, x)?),
         "dequantize" => {
-            let dtype = crate::lower::declare::dtype_named(p.word("dtype").unwrap_or("bf16"), p.span)?;
+            let dtype = crate::lower::declare::parse_dtype(p.word("dtype").unwrap_or("bf16"), p.span)?;
             let wide = l.b.cast(x, dtype)?;
             // From here on it is a number as any other, whatever it was made of.
             return Ok(vec![if wide == x { l.b.one(ir::ops::Name::new("dequantized").into(), &[x])? } else { wide }]);
@@ -59,7 +59,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             return Ok(vec![arithmetic(l, Binary::Add, sum, p.tensor(2)?)?]);
         }
         "scale" => {
-            let factor = p.float("factor").ok_or_else(|| Fault::Given("needs a factor".into()))?;
+            let factor = p.float("factor").ok_or_else(|| PrimitiveError::InvalidArgument("needs a factor".into()))?;
             return Ok(vec![l.b.scale(x, factor)?]);
         }
         "sigmoid" => return Ok(vec![l.b.unary(Unary::Logistic, x)?]),
@@ -77,20 +77,20 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let e = l.b.unary(Unary::Exp, x)?;
             return Ok(vec![l.b.neg(e)?]);
         }
-        name => return Err(Fault::Later(format!("`{name}`"))),
+        name => return Err(PrimitiveError::Unsupported(format!("`{name}`"))),
     };
     Ok(l.b.emit(composite.into(), &p.tensors()?)?.to_vec())
 }
 
 /// What reading a table by ids or by positions says about them.
-fn bounds(l: &mut Lowerer<'_>, p: &Primitive, ids: Value, table: Value) -> Lowering<()> {
+fn bounds(l: &mut Lowerer<'_>, p: &PrimitiveCall, ids: Value, table: Value) -> LowerResult<()> {
     let rows = l.b.ty(table).shape.first().copied().unwrap_or(0);
     let mut origin = ids;
     loop {
         if l.counted.contains(&origin) {
             let positions = l.b.ty(origin).shape.last().copied().unwrap_or(0);
             // A trial has as many positions as it likes.
-            return Ok(l.bound(rows, if l.position.is_some() { 0 } else { positions }, p.span)?);
+            return Ok(l.limit_positions(rows, if l.position.is_some() { 0 } else { positions }, p.span)?);
         }
         if l.ids.contains(&origin) {
             l.vocabulary = Some(l.vocabulary.map_or(rows, |old| old.min(rows)));
@@ -107,13 +107,13 @@ fn bounds(l: &mut Lowerer<'_>, p: &Primitive, ids: Value, table: Value) -> Lower
 }
 
 /// Elementwise on operands that broadcast; whole numbers take the dtype of floats beside them, and divide truly.
-fn arithmetic(l: &mut Lowerer<'_>, op: Binary, a: Value, b: Value) -> Lowering<Value> {
-    let (a, b) = alike(l, a, b, op == Binary::Div)?;
+fn arithmetic(l: &mut Lowerer<'_>, op: Binary, a: Value, b: Value) -> LowerResult<Value> {
+    let (a, b) = promote_and_broadcast(l, a, b, op == Binary::Div)?;
     Ok(l.b.binary(op, a, b)?)
 }
 
 /// Two operands in one shape and one dtype.
-fn alike(l: &mut Lowerer<'_>, a: Value, b: Value, divides: bool) -> Lowering<(Value, Value)> {
+fn promote_and_broadcast(l: &mut Lowerer<'_>, a: Value, b: Value, divides: bool) -> LowerResult<(Value, Value)> {
     let t = types(l, &[a, b]);
     let shape = broadcast_shape(&t[0].shape, &t[1].shape)?;
     let dtype = match (t[0].dtype.is_float(), t[1].dtype.is_float()) {
@@ -122,16 +122,16 @@ fn alike(l: &mut Lowerer<'_>, a: Value, b: Value, divides: bool) -> Lowering<(Va
         _ => t[0].dtype,
     };
     let (a, b) = (l.b.cast(a, dtype)?, l.b.cast(b, dtype)?);
-    Ok((stretch(l, a, &shape)?, stretch(l, b, &shape)?))
+    Ok((broadcast_to(l, a, &shape)?, broadcast_to(l, b, &shape)?))
 }
 
 /// Between two bounds, each of which may be left out.
-fn clamp(l: &mut Lowerer<'_>, p: &Primitive, x: Value) -> Lowering<Vec<Value>> {
+fn clamp(l: &mut Lowerer<'_>, p: &PrimitiveCall, x: Value) -> LowerResult<Vec<Value>> {
     let (low, high) = (p.float("min"), p.float("max"));
     if let (Some(low), Some(high)) = (low, high)
         && low > high
     {
-        return Err(Fault::Given(format!("has bounds that cross: {low} and {high}")));
+        return Err(PrimitiveError::InvalidArgument(format!("has bounds that cross: {low} and {high}")));
     }
     let mut y = x;
     for (op, bound) in [(Binary::Max, low), (Binary::Min, high)] {
@@ -154,7 +154,7 @@ pub(super) fn softplus(b: &mut ir::Builder, x: Value) -> ir::Result<Value> {
     b.add(top, rest)
 }
 
-fn soft_max(l: &mut Lowerer<'_>, p: &Primitive, x: Value) -> Lowering<Vec<Value>> {
+fn soft_max(l: &mut Lowerer<'_>, p: &PrimitiveCall, x: Value) -> LowerResult<Vec<Value>> {
     let rank = l.b.ty(x).rank();
     let axis = p.axis(p.int("dim").unwrap_or(-1), rank)?;
     let last = l.b.move_axis(x, axis, rank - 1)?;
@@ -164,7 +164,7 @@ fn soft_max(l: &mut Lowerer<'_>, p: &Primitive, x: Value) -> Lowering<Vec<Value>
 }
 
 /// Labels of -100 do not count, as in PyTorch; the mean is over those that do.
-fn cross_entropy(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+fn cross_entropy(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let (logits, labels) = (p.tensor(0)?, p.tensor(1)?);
     let rows = cross_entropy_rows(&mut l.b, logits, labels)?;
     Ok(vec![match p.word("reduction") {
@@ -177,7 +177,7 @@ fn cross_entropy(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
 const IGNORED: i64 = -100;
 
 fn cross_entropy_rows(b: &mut ir::Builder, logits: Value, labels: Value) -> ir::Result<Value> {
-    let options = loss::CrossEntropy { ignore_index: Some(IGNORED), ..loss::CrossEntropy::default() };
+    let options = loss::CrossEntropyOptions { ignore_index: Some(IGNORED), ..loss::CrossEntropyOptions::default() };
     let c = loss::cross_entropy(&b.ty(logits), &b.ty(labels), options)?;
     Ok(b.emit(c.into(), &[logits, labels])?[0])
 }

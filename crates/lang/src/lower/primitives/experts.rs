@@ -1,22 +1,22 @@
 //! §6.9: routing tokens to experts and back. Products of experts are `grouped_gemm`, over the tokens that are there.
 
-use super::{Fault, Lowerer, Lowering, Primitive};
-use crate::lower::sequence::Kind;
+use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
+use crate::lower::sequence::SequenceDependence;
 use ir::composites::softmax;
 use ir::ops::gather::GatherMode;
 use ir::ops::{Dot, ReduceKind, Sort, TopK};
 use ir::{Binary, Compare, DType, GraphBuilder, Unary, Value};
 
-pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     match p.name {
         "moe_router" => router(l, p),
         "moe_compute_offsets" => {
             let experts = p.int("num_experts").and_then(|n| usize::try_from(n).ok());
-            let experts = experts.ok_or_else(|| Fault::Given("needs num_experts".into()))?;
+            let experts = experts.ok_or_else(|| PrimitiveError::InvalidArgument("needs num_experts".into()))?;
             let indices = p.tensor(0)?;
             let found = offsets(l, indices, experts)?;
-            if let Kind::PerPosition(..) = l.all_rows(&[(indices, 0)], "choices that are not those of a position") {
-                l.tag(found, Kind::Offsets(indices));
+            if let SequenceDependence::PerPosition(..) = l.all_rows(&[(indices, 0)], "choices that are not those of a position") {
+                l.set_dependence(found, SequenceDependence::Offsets(indices));
             }
             Ok(vec![found])
         }
@@ -36,11 +36,11 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
                 let each = l.b.broadcast(each, &ty.shape, &[0])?;
                 permuted = l.b.mul(permuted, each)?;
             }
-            if let Kind::PerPosition(..) =
+            if let SequenceDependence::PerPosition(..) =
                 l.all_rows(&[(x, 0), (indices, 0)], "choices that are not those of a position")
             {
-                l.tag(order, Kind::PerPosition(0, Some(indices)));
-                l.tag(permuted, Kind::PerPosition(0, Some(indices)));
+                l.set_dependence(order, SequenceDependence::PerPosition(0, Some(indices)));
+                l.set_dependence(permuted, SequenceDependence::PerPosition(0, Some(indices)));
             }
             Ok(vec![permuted, order])
         }
@@ -52,7 +52,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let chosen = l.b.take(rows, inverse, 0, GatherMode::Clip)?;
             let (tokens, k) = match l.b.ty(weights).shape[..] {
                 [tokens, k] => (tokens, k),
-                _ => return Err(Fault::Given("needs weights [n, k]".into())),
+                _ => return Err(PrimitiveError::InvalidArgument("needs weights [n, k]".into())),
             };
             let width = l.b.ty(rows).shape[1];
             let chosen = l.b.reshape(chosen, &[tokens, k, width])?;
@@ -62,13 +62,13 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let weighted = l.b.mul(chosen, weights)?;
             let sum = l.b.sum(weighted, &[1])?;
             if let (
-                Some(Kind::PerPosition(0, Some(a))),
-                Some(Kind::PerPosition(0, Some(b))),
-                Some(Kind::PerPosition(0, None)),
+                Some(SequenceDependence::PerPosition(0, Some(a))),
+                Some(SequenceDependence::PerPosition(0, Some(b))),
+                Some(SequenceDependence::PerPosition(0, None)),
             ) = (l.kind(rows), l.kind(order), l.kind(given))
                 && a == b
             {
-                l.tag(sum, Kind::rows(0));
+                l.set_dependence(sum, SequenceDependence::rows(0));
             }
             Ok(vec![sum])
         }
@@ -80,8 +80,8 @@ pub(in crate::lower) fn sorted_experts(l: &mut Lowerer<'_>, indices: Value) -> i
     let n = l.b.ty(indices).numel();
     let flat = l.b.reshape(indices, &[n])?;
     let sorted = l.b.emit(sort(1).into(), &[flat])?[0];
-    if l.kind(indices) == Some(Kind::rows(0)) {
-        l.tag(sorted, Kind::PerPosition(0, Some(indices)));
+    if l.kind(indices) == Some(SequenceDependence::rows(0)) {
+        l.set_dependence(sorted, SequenceDependence::PerPosition(0, Some(indices)));
     }
     Ok(sorted)
 }
@@ -110,14 +110,14 @@ fn sort(num_keys: usize) -> Sort {
 }
 
 /// (Token, choice) pairs in the order of their experts; pairs of one expert keep their order.
-fn order(l: &mut Lowerer<'_>, indices: Value) -> Lowering<Value> {
+fn order(l: &mut Lowerer<'_>, indices: Value) -> LowerResult<Value> {
     let n = l.b.ty(indices).numel();
     let flat = l.b.reshape(indices, &[n])?;
     Ok(sort(1).permutation(&mut l.b, &[flat])?)
 }
 
 /// Where each expert's rows begin: the number of choices of experts before it.
-fn offsets(l: &mut Lowerer<'_>, indices: Value, experts: usize) -> Lowering<Value> {
+fn offsets(l: &mut Lowerer<'_>, indices: Value, experts: usize) -> LowerResult<Value> {
     let n = l.b.ty(indices).numel();
     let flat = l.b.reshape(indices, &[n])?;
     let shape = [experts + 1, n];
@@ -131,14 +131,14 @@ fn offsets(l: &mut Lowerer<'_>, indices: Value, experts: usize) -> Lowering<Valu
 
 /// The `k` best of each row with their scores. A bias counts for the choice alone, and so do groups: only experts of the
 /// best groups are chosen, where a group is as good as its best expert, or its two best together (DeepSeek).
-fn choose(l: &mut Lowerer<'_>, p: &Primitive, scores: Value, k: usize) -> Lowering<(Value, Value)> {
+fn choose(l: &mut Lowerer<'_>, p: &PrimitiveCall, scores: Value, k: usize) -> LowerResult<(Value, Value)> {
     let ty = l.b.ty(scores);
-    let [tokens, experts] = ty.shape[..] else { return Err(Fault::Given("needs rows of scores".into())) };
+    let [tokens, experts] = ty.shape[..] else { return Err(PrimitiveError::InvalidArgument("needs rows of scores".into())) };
     let size = |name: &str| p.int(name).and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1);
     let (groups, best) = (size("groups"), size("top_groups"));
     if experts % groups != 0 || best > groups || k > best * (experts / groups) {
         let words = format!("cannot choose {k} of {experts} experts in {best} of {groups} groups");
-        return Err(Fault::Given(words));
+        return Err(PrimitiveError::InvalidArgument(words));
     }
     let bias = p.optional(2)?;
     if bias.is_none() && groups == best {
@@ -183,11 +183,11 @@ fn choose(l: &mut Lowerer<'_>, p: &Primitive, scores: Value, k: usize) -> Loweri
 }
 
 /// Probabilities in the dtype that sums are taken in, the `top_k` largest, normalised to 1 if asked, and the load-balancing loss.
-fn router(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+fn router(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let (x, gate) = (p.tensor(0)?, p.tensor(1)?);
     let (dtype, experts) = (l.b.ty(x).dtype, l.b.ty(gate).shape[0]);
     let k = p.int("top_k").and_then(|k| usize::try_from(k).ok());
-    let k = k.ok_or_else(|| Fault::Given("needs top_k".into()))?;
+    let k = k.ok_or_else(|| PrimitiveError::InvalidArgument("needs top_k".into()))?;
     let logits = l.b.one(Dot::last_axes(dtype, 2, 2).into(), &[x, gate])?;
     let wide = dtype.accumulator();
     let logits = l.b.cast(logits, wide)?;
@@ -199,14 +199,14 @@ fn router(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     };
     let (mut weights, indices) = choose(l, p, probs, k)?;
     // Each row chooses for itself, however that is computed.
-    if l.kind(probs) == Some(Kind::rows(0)) {
-        l.tag(weights, Kind::rows(0));
-        l.tag(indices, Kind::rows(0));
+    if l.kind(probs) == Some(SequenceDependence::rows(0)) {
+        l.set_dependence(weights, SequenceDependence::rows(0));
+        l.set_dependence(indices, SequenceDependence::rows(0));
     }
     let shape = l.b.ty(weights).shape;
     if p.flag("normalize") {
         let sum = l.b.sum(weights, &[1])?;
-        let sum = l.b.unreduce(sum, &shape, &[1])?;
+        let sum = l.b.expand_reduced(sum, &shape, &[1])?;
         weights = l.b.div(weights, sum)?;
     }
     if let Some(scale) = p.float("scale").filter(|scale| *scale != 1.0) {

@@ -2,8 +2,8 @@
 //!
 //! What they compute again of the forward (an activation, a norm's deviation) is what their operands leave open.
 
-use super::{Fault, Lowerer, Lowering, Primitive, types};
-use crate::lower::graph::Operand;
+use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall, types};
+use crate::lower::graph::LoweredOperand;
 use ir::{Builder, GraphBuilder, Value};
 
 /// Which slots are the forward's operands, and which are cotangents of its first results.
@@ -23,10 +23,10 @@ const TABLE: &[Row] = &[
     Row("qk_norm_backward", "qk_norm", &[2, 3, 4, 5], &[0, 1]),
 ];
 
-pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     if let Some(Row(_, forward, operands, cotangents)) = TABLE.iter().find(|row| row.0 == p.name) {
-        let operands = operands.iter().map(|&i| p.tensor(i)).collect::<Lowering<Vec<_>>>()?;
-        let cotangents = cotangents.iter().map(|&i| p.tensor(i)).collect::<Lowering<Vec<_>>>()?;
+        let operands = operands.iter().map(|&i| p.tensor(i)).collect::<LowerResult<Vec<_>>>()?;
+        let cotangents = cotangents.iter().map(|&i| p.tensor(i)).collect::<LowerResult<Vec<_>>>()?;
         let mut grads = reverse(l, p, forward, &operands, &[], &cotangents)?;
         if *forward == "layernorm" {
             let axes: Vec<usize> = (0..l.b.ty(cotangents[0]).rank() - 1).collect();
@@ -48,7 +48,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let axis = p.axis(p.int("dim").unwrap_or(-1), shape.len())?;
             let product = l.b.mul(dy, y)?;
             let sum = l.b.sum(product, &[axis])?;
-            let sum = l.b.unreduce(sum, &shape, &[axis])?;
+            let sum = l.b.expand_reduced(sum, &shape, &[axis])?;
             let rest = l.b.sub(dy, sum)?;
             Ok(vec![l.b.mul(y, rest)?])
         }
@@ -59,52 +59,52 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             for ty in types(l, &cotangents) {
                 operands.push(l.b.zeros(&ty)?);
             }
-            let table: Vec<Option<Operand>> = p.slots.iter().skip(2).cloned().collect();
+            let table: Vec<Option<LoweredOperand>> = p.operands.iter().skip(2).cloned().collect();
             reverse(l, p, "rope", &operands, &table, &cotangents)
         }
         "moe_router_backward" => {
             let indices = p.tensor(3)?;
             let k = l.b.ty(indices).shape.get(1).copied().unwrap_or(1);
-            let top_k = crate::consteval::Value::int(k as i64);
+            let top_k = crate::consteval::ConstValue::int(k as i64);
             let mut call = p.clone();
             call.attributes.insert("top_k".to_string(), top_k);
             reverse(l, &call, "moe_router", &[p.tensor(1)?, p.tensor(2)?], &[], &[p.tensor(0)?])
         }
         "embedding_backward" => {
             let Some(table) = p.optional(2)? else {
-                return Err(Fault::Given("needs the table, whose size is that of the gradient".into()));
+                return Err(PrimitiveError::InvalidArgument("needs the table, whose size is that of the gradient".into()));
             };
             let grads = reverse(l, p, "embedding", &[p.tensor(1)?, table], &[], &[p.tensor(0)?])?;
             Ok(grads)
         }
-        name => Err(Fault::Later(format!("`{name}`"))),
+        name => Err(PrimitiveError::Unsupported(format!("`{name}`"))),
     }
 }
 
 /// Cotangents of the float operands of a primitive, given those of its first results.
 fn reverse(
     l: &mut Lowerer<'_>,
-    p: &Primitive,
+    p: &PrimitiveCall,
     forward: &'static str,
     operands: &[Value],
-    further: &[Option<Operand>],
+    further: &[Option<LoweredOperand>],
     cotangents: &[Value],
-) -> Lowering<Vec<Value>> {
+) -> LowerResult<Vec<Value>> {
     let types = types(l, operands);
     let outer = std::mem::replace(&mut l.b, Builder::new());
     let tables = std::mem::take(&mut l.tables);
     let inner: Vec<Value> = types.iter().map(|t| l.b.graph.input(t.clone())).collect();
-    let slots = inner.iter().map(|v| Some(Operand::Tensor(*v)));
+    let slots = inner.iter().map(|v| Some(LoweredOperand::Tensor(*v)));
     // Tensors among the attributes are operands behind the others, without a gradient.
     let mut named = std::collections::BTreeMap::new();
     let mut behind = Vec::new();
     for (name, operand) in &p.named {
         let value = operand.tensor(p.span)?;
         behind.push(value);
-        named.insert(name.clone(), Operand::Tensor(l.b.graph.input(outer.graph.ty(value).clone())));
+        named.insert(name.clone(), LoweredOperand::Tensor(l.b.graph.input(outer.graph.ty(value).clone())));
     }
     let slots = slots.chain(further.iter().cloned()).collect();
-    let call = Primitive { name: forward, slots, named, ..p.clone() };
+    let call = PrimitiveCall { name: forward, operands: slots, named, ..p.clone() };
     let results = super::lower(l, &call);
     let builder = std::mem::replace(&mut l.b, outer);
     l.tables = tables;

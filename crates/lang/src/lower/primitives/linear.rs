@@ -1,11 +1,11 @@
 //! §6.1: products of matrices.
 
-use super::{Fault, Lowerer, Lowering, Primitive};
+use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
 use ir::ops::ragged_dot::RaggedMode;
 use ir::ops::{Dot, RaggedDot};
 use ir::{GraphBuilder, Shape, Value};
 
-pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let mode = p.word("transpose").unwrap_or("NN").to_string();
     let y = match p.name {
         "matmul" => matmul(l, p.tensor(0)?, p.tensor(1)?, &mode)?,
@@ -16,9 +16,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let turned = match mode.as_str() {
                 "NT" => true,
                 "NN" => false,
-                _ => return Err(Fault::Later(format!("grouped_gemm with transpose={mode}"))),
+                _ => return Err(PrimitiveError::Unsupported(format!("grouped_gemm with transpose={mode}"))),
             };
-            l.grouped(x, w, offsets, turned)?
+            l.grouped_matmul(x, w, offsets, turned)?
         }
         _ => {
             // One sum over the rows of each group: d_weights[g] = d_outputᵀ · input.
@@ -36,11 +36,11 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
 }
 
 /// `op(A)·op(B)`; leading axes of A are rows, and are summed over where A is transposed.
-fn matmul(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> Lowering<Value> {
+fn matmul(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> LowerResult<Value> {
     let (ta, tb) = (l.b.ty(a), l.b.ty(b));
     let (ra, rb) = (ta.rank(), tb.rank());
     if ra == 0 || rb == 0 {
-        return Err(Fault::Given("needs matrices".into()));
+        return Err(PrimitiveError::InvalidArgument("needs matrices".into()));
     }
     let all = |n: usize| -> Shape { (0..n).collect() };
     let (lhs, rhs) = match mode {
@@ -55,24 +55,24 @@ fn matmul(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> Lowering<Value
                 rhs_contract: Shape::from_slice(&[rb - 1]),
                 ..Dot::matmul(ta.dtype)
             };
-            return Ok(l.product(dot, flat, b)?);
+            return Ok(l.matmul(dot, flat, b)?);
         }
     };
     let dot = Dot { lhs_contract: lhs, rhs_contract: rhs, ..Dot::matmul(ta.dtype) };
-    Ok(l.product(dot, a, b)?)
+    Ok(l.matmul(dot, a, b)?)
 }
 
 /// A product for each of the leading axes, which broadcast.
-fn batched(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> Lowering<Value> {
+fn batched(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> LowerResult<Value> {
     let (ta, tb) = (l.b.ty(a), l.b.ty(b));
     if ta.rank() < 2 || tb.rank() < 2 {
-        return Err(Fault::Given("needs at least two dimensions on both sides".into()));
+        return Err(PrimitiveError::InvalidArgument("needs at least two dimensions on both sides".into()));
     }
     let (la, lb) = (&ta.shape[..ta.rank() - 2], &tb.shape[..tb.rank() - 2]);
     let lead = super::shape::broadcast_shape(la, lb)?;
-    let wide = |l: &mut Lowerer<'_>, x: Value, shape: &[usize]| -> Lowering<Value> {
+    let wide = |l: &mut Lowerer<'_>, x: Value, shape: &[usize]| -> LowerResult<Value> {
         let target: Vec<usize> = lead.iter().chain(&shape[shape.len() - 2..]).copied().collect();
-        super::shape::stretch(l, x, &target)
+        super::shape::broadcast_to(l, x, &target)
     };
     let (a, b) = (wide(l, a, &ta.shape)?, wide(l, b, &tb.shape)?);
     let n = lead.len();
@@ -81,5 +81,5 @@ fn batched(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> Lowering<Valu
         rhs_contract: Shape::from_slice(&[if mode.ends_with('T') { n + 1 } else { n }]),
         ..Dot::batched_matmul(ta.dtype, n)
     };
-    Ok(l.product(dot, a, b)?)
+    Ok(l.matmul(dot, a, b)?)
 }

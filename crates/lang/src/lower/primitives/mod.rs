@@ -14,10 +14,10 @@ mod windows;
 pub use elementwise::mean_cross_entropy;
 pub(super) use experts::{sorted_experts, where_expert};
 
-use super::graph::Operand;
-use super::sequence::TimeAxis;
-use super::{Lowerer, Result, misfit};
-use crate::consteval::{Ternary, Value as Const};
+use super::graph::LoweredOperand;
+use super::sequence::PositionAxis;
+use super::{Lowerer, Result, op_error};
+use crate::consteval::{Ternary, ConstValue as Const};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use ir::{Type, Value};
@@ -25,45 +25,45 @@ use std::collections::BTreeMap;
 
 /// A call of a primitive: slots in the order of its signature, attributes with their defaults.
 #[derive(Clone, Debug)]
-pub(super) struct Primitive {
+pub(super) struct PrimitiveCall {
     pub(super) name: &'static str,
     pub(super) span: Span,
-    pub(super) slots: Vec<Option<Operand>>,
+    pub(super) operands: Vec<Option<LoweredOperand>>,
     /// Tensors given by a name that is no slot: `alibi_slopes=slopes`.
-    pub(super) named: BTreeMap<String, Operand>,
+    pub(super) named: BTreeMap<String, LoweredOperand>,
     pub(super) attributes: BTreeMap<String, Const>,
     /// Where the attribute `shape` has the positions.
-    pub(super) time_axis: TimeAxis,
+    pub(super) time_axis: PositionAxis,
 }
 
 /// Why a primitive could not be lowered.
-enum Fault {
+enum PrimitiveError {
     /// An op refused its operands.
     Ir(ir::Error),
     /// It was given something it does not take; the words say what.
-    Given(String),
+    InvalidArgument(String),
     /// It comes later.
-    Later(String),
+    Unsupported(String),
     /// Another finding.
-    Found(Box<Diagnostic>),
+    Diagnostic(Box<Diagnostic>),
 }
 
-impl From<ir::Error> for Fault {
-    fn from(error: ir::Error) -> Fault {
-        Fault::Ir(error)
+impl From<ir::Error> for PrimitiveError {
+    fn from(error: ir::Error) -> PrimitiveError {
+        PrimitiveError::Ir(error)
     }
 }
 
-impl From<Box<Diagnostic>> for Fault {
-    fn from(found: Box<Diagnostic>) -> Fault {
-        Fault::Found(found)
+impl From<Box<Diagnostic>> for PrimitiveError {
+    fn from(found: Box<Diagnostic>) -> PrimitiveError {
+        PrimitiveError::Diagnostic(found)
     }
 }
 
-type Lowering<T> = std::result::Result<T, Fault>;
+type LowerResult<T> = std::result::Result<T, PrimitiveError>;
 
 /// Writes a primitive into the current builder.
-pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Result<Vec<Value>> {
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> Result<Vec<Value>> {
     let result = match p.name {
         "matmul" | "batched_matmul" | "grouped_gemm" | "grouped_gemm_weight_grad" | "weight_grad" => {
             linear::lower(l, p)
@@ -81,44 +81,44 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Result<Vec<Value>> {
         _ => elementwise::lower(l, p),
     };
     result.map_err(|fault| match fault {
-        Fault::Ir(error) => misfit(&error, p.span, p.name),
-        Fault::Given(words) => Box::new(Diagnostic::new(Code::E003, p.span, format!("`{}` {words}", p.name))),
-        Fault::Later(what) => {
+        PrimitiveError::Ir(error) => op_error(&error, p.span, p.name),
+        PrimitiveError::InvalidArgument(words) => Box::new(Diagnostic::new(Code::E003, p.span, format!("`{}` {words}", p.name))),
+        PrimitiveError::Unsupported(what) => {
             let message = format!("{what} is not supported yet");
-            Box::new(Diagnostic::new(Code::L001, p.span, message).label("cannot be lowered"))
+            Box::new(Diagnostic::new(Code::L001, p.span, message).with_label("cannot be lowered"))
         }
-        Fault::Found(found) => found,
+        PrimitiveError::Diagnostic(found) => found,
     })
 }
 
-impl Primitive {
-    pub(super) fn new(name: &'static str, span: Span) -> Primitive {
-        Primitive {
+impl PrimitiveCall {
+    pub(super) fn new(name: &'static str, span: Span) -> PrimitiveCall {
+        PrimitiveCall {
             name,
             span,
-            slots: Vec::new(),
+            operands: Vec::new(),
             named: BTreeMap::new(),
             attributes: BTreeMap::new(),
-            time_axis: TimeAxis::None,
+            time_axis: PositionAxis::None,
         }
     }
 
-    fn tensor(&self, slot: usize) -> Lowering<Value> {
-        match self.slots.get(slot) {
+    fn tensor(&self, slot: usize) -> LowerResult<Value> {
+        match self.operands.get(slot) {
             Some(Some(operand)) => Ok(operand.tensor(self.span)?),
-            _ => Err(Fault::Given(format!("needs tensor {}", slot + 1))),
+            _ => Err(PrimitiveError::InvalidArgument(format!("needs tensor {}", slot + 1))),
         }
     }
 
-    fn optional(&self, slot: usize) -> Lowering<Option<Value>> {
-        match self.slots.get(slot) {
+    fn optional(&self, slot: usize) -> LowerResult<Option<Value>> {
+        match self.operands.get(slot) {
             Some(Some(operand)) => Ok(Some(operand.tensor(self.span)?)),
             _ => Ok(None),
         }
     }
 
-    fn tensors(&self) -> Lowering<Vec<Value>> {
-        let given = self.slots.iter().flatten();
+    fn tensors(&self) -> LowerResult<Vec<Value>> {
+        let given = self.operands.iter().flatten();
         given.map(|operand| Ok(operand.tensor(self.span)?)).collect()
     }
 
@@ -144,7 +144,7 @@ impl Primitive {
 
     fn word(&self, name: &str) -> Option<&str> {
         match self.attributes.get(name)? {
-            Const::Word(word) | Const::Str(word) => Some(word),
+            Const::Identifier(word) | Const::Str(word) => Some(word),
             _ => None,
         }
     }
@@ -157,11 +157,11 @@ impl Primitive {
     }
 
     /// An axis by number; negative ones count from the last.
-    fn axis(&self, number: i64, rank: usize) -> Lowering<usize> {
+    fn axis(&self, number: i64, rank: usize) -> LowerResult<usize> {
         let axis = if number < 0 { number + rank as i64 } else { number };
         match usize::try_from(axis) {
             Ok(axis) if axis < rank => Ok(axis),
-            _ => Err(Fault::Given(format!("has no axis {number} in a tensor of rank {rank}"))),
+            _ => Err(PrimitiveError::InvalidArgument(format!("has no axis {number} in a tensor of rank {rank}"))),
         }
     }
 }

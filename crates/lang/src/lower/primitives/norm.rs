@@ -1,10 +1,10 @@
 //! §6.2: normalisation, and `qk_norm` of §6.4.
 
-use super::{Fault, Lowerer, Lowering, Primitive, types};
+use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall, types};
 use ir::composites::norm;
 use ir::{GraphBuilder, Value};
 
-pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let eps = p.float("eps").unwrap_or(1e-6);
     let args = p.tensors()?;
     let t = types(l, &args);
@@ -32,7 +32,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let groups = p.int("groups").and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1);
             let width = x.shape.last().copied().unwrap_or(0);
             if width == 0 || width % groups != 0 {
-                return Err(Fault::Given(format!("cannot divide {width} channels into {groups} groups")));
+                return Err(PrimitiveError::InvalidArgument(format!("cannot divide {width} channels into {groups} groups")));
             }
             let mut shape = x.shape.to_vec();
             shape.pop();
@@ -44,7 +44,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let w = l.b.broadcast_to(args[1], &w.shape.clone()).and_then(|w| l.b.broadcast_to(w, &x.shape))?;
             return Ok(vec![l.b.mul(y, w)?]);
         }
-        (_, t) => return Err(Fault::Given(format!("does not take {} tensors", t.len()))),
+        (_, t) => return Err(PrimitiveError::InvalidArgument(format!("does not take {} tensors", t.len()))),
     };
     Ok(l.b.emit(composite.into(), &args)?.to_vec())
 }

@@ -1,13 +1,13 @@
 //! §6.5 tensor manipulation, §6.7 reductions, §6.11 tensors made of nothing.
 
-use super::{Fault, Lowerer, Lowering, Primitive};
-use crate::lower::declare::dtype_named;
-use crate::lower::sequence::{Kind, TimeAxis};
+use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
+use crate::lower::declare::parse_dtype;
+use crate::lower::sequence::{SequenceDependence, PositionAxis};
 use ir::ops::ReduceKind;
 use ir::ops::gather::GatherMode;
 use ir::{DType, GraphBuilder, Scalar, Type, Value};
 
-pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     match p.name {
         "split" => split(l, p),
         "concat" => {
@@ -21,11 +21,11 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let shape = view_shape(p, l.b.ty(x).numel())?;
             let y = l.b.reshape(x, &shape)?;
             // Sizes that agree by chance are no positions.
-            if let (Some(Kind::PerPosition(axis, None)), dims) = (l.kind(y), p.ints("shape").unwrap_or_default())
-                && p.time_axis != TimeAxis::At(axis)
+            if let (Some(SequenceDependence::PerPosition(axis, None)), dims) = (l.kind(y), p.ints("shape").unwrap_or_default())
+                && p.time_axis != PositionAxis::At(axis)
                 && dims.get(axis) != Some(&-1)
             {
-                l.tag_mixed(&[y], "a view across positions");
+                l.set_cross_position(&[y], "a view across positions");
             }
             Ok(vec![y])
         }
@@ -41,7 +41,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let x = p.tensor(0)?;
             let rank = l.b.ty(x).rank();
             let dims = p.ints("dims").unwrap_or_default();
-            let order = dims.iter().map(|&d| p.axis(d, rank)).collect::<Lowering<Vec<_>>>()?;
+            let order = dims.iter().map(|&d| p.axis(d, rank)).collect::<LowerResult<Vec<_>>>()?;
             Ok(vec![l.b.permute(x, &order)?])
         }
         "contiguous" | "copy" => Ok(vec![p.tensor(0)?]),
@@ -53,15 +53,15 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let shape = view_shape(p, 0)?;
             let last = shape.len().saturating_sub(1);
             let mut ids = l.b.iota(DType::I32, &shape, last)?;
-            let counts = l.shifted(|_| p.time_axis == TimeAxis::At(last));
+            let counts = l.counts_from_position(|_| p.time_axis == PositionAxis::At(last));
             if let Some(position) = l.position.filter(|_| counts) {
                 let start = l.b.splat(position, &shape)?;
                 ids = l.b.add(ids, start)?;
             }
             match (p.time_axis, counts) {
-                (_, true) => l.tag(ids, Kind::rows(last)),
-                (TimeAxis::None, _) => {}
-                _ => l.tag_mixed(&[ids], "`positions` of another shape"),
+                (_, true) => l.set_dependence(ids, SequenceDependence::rows(last)),
+                (PositionAxis::None, _) => {}
+                _ => l.set_cross_position(&[ids], "`positions` of another shape"),
             }
             if counts || l.position.is_none() {
                 l.counted.push(ids);
@@ -77,7 +77,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         "take_rows" => {
             let (x, indices) = (p.tensor(0)?, p.tensor(1)?);
             let [batch, _, width] = l.b.ty(x).shape[..] else {
-                return Err(Fault::Given("needs x [B, T, C]".into()));
+                return Err(PrimitiveError::InvalidArgument("needs x [B, T, C]".into()));
             };
             let wide = l.b.broadcast(indices, &[batch, 1, width], &[0])?;
             let row = l.b.take_along_axis(x, wide, 1, GatherMode::Clip)?;
@@ -85,7 +85,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         }
         _ => {
             let dtype = match p.word("dtype") {
-                Some(name) => dtype_named(name, p.span)?,
+                Some(name) => parse_dtype(name, p.span)?,
                 None => l.options.dtype,
             };
             let value = match p.name {
@@ -96,9 +96,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let ty = Type::new(dtype, &view_shape(p, 0)?);
             let filled = l.b.full(&ty, Scalar::from_f64(dtype, value))?;
             match p.time_axis {
-                TimeAxis::None => {}
-                TimeAxis::At(axis) => l.tag(filled, Kind::rows(axis)),
-                TimeAxis::Unclear => l.tag_mixed(&[filled], "a shape by the length of the sequence"),
+                PositionAxis::None => {}
+                PositionAxis::At(axis) => l.set_dependence(filled, SequenceDependence::rows(axis)),
+                PositionAxis::Unknown => l.set_cross_position(&[filled], "a shape by the length of the sequence"),
             }
             Ok(vec![filled])
         }
@@ -106,27 +106,27 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
 }
 
 /// The attribute `shape`, with one -1 solved for.
-fn view_shape(p: &Primitive, elements: usize) -> Lowering<Vec<usize>> {
-    let dims = p.ints("shape").ok_or_else(|| Fault::Given("needs a shape of numbers".into()))?;
+fn view_shape(p: &PrimitiveCall, elements: usize) -> LowerResult<Vec<usize>> {
+    let dims = p.ints("shape").ok_or_else(|| PrimitiveError::InvalidArgument("needs a shape of numbers".into()))?;
     let known: i64 = dims.iter().filter(|d| **d >= 0).product();
     dims.iter()
         .map(|&d| match (usize::try_from(d), d) {
             (Ok(d), _) => Ok(d),
             (_, -1) if known > 0 => Ok(elements / known as usize),
-            _ => Err(Fault::Given(format!("cannot take the size {d}"))),
+            _ => Err(PrimitiveError::InvalidArgument(format!("cannot take the size {d}"))),
         })
         .collect()
 }
 
-fn split(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+fn split(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let x = p.tensor(0)?;
     let ty = l.b.ty(x);
     let axis = p.axis(p.int("dim").unwrap_or(-1), ty.rank())?;
-    let sizes = p.ints("sizes").ok_or_else(|| Fault::Given("needs sizes".into()))?;
+    let sizes = p.ints("sizes").ok_or_else(|| PrimitiveError::InvalidArgument("needs sizes".into()))?;
     let total: i64 = sizes.iter().sum();
     if sizes.iter().any(|s| *s < 0) || total != ty.shape[axis] as i64 {
         let words = format!("has sizes that add up to {total}, the axis has {}", ty.shape[axis]);
-        return Err(Fault::Given(words));
+        return Err(PrimitiveError::InvalidArgument(words));
     }
     let mut start = 0;
     let mut parts = Vec::new();
@@ -138,18 +138,18 @@ fn split(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     Ok(parts)
 }
 
-fn reduce(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+fn reduce(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let x = p.tensor(0)?;
     let ty = l.b.ty(x);
     let numbers = p.ints("dims").or_else(|| p.ints("dim"));
     let mut axes = match numbers {
-        Some(numbers) => (numbers.iter().map(|&n| p.axis(n, ty.rank()))).collect::<Lowering<Vec<_>>>()?,
+        Some(numbers) => (numbers.iter().map(|&n| p.axis(n, ty.rank()))).collect::<LowerResult<Vec<_>>>()?,
         None => (0..ty.rank()).collect(),
     };
     axes.sort_unstable();
     axes.dedup();
     let count: usize = axes.iter().map(|&a| ty.shape[a]).product();
-    let keep = |l: &mut Lowerer<'_>, y: Value| -> Lowering<Value> {
+    let keep = |l: &mut Lowerer<'_>, y: Value| -> LowerResult<Value> {
         if !p.flag("keepdim") {
             return Ok(y);
         }
@@ -172,20 +172,20 @@ fn reduce(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
 }
 
 /// The shape that two shapes broadcast to.
-pub(super) fn broadcast_shape(a: &[usize], b: &[usize]) -> Lowering<Vec<usize>> {
+pub(super) fn broadcast_shape(a: &[usize], b: &[usize]) -> LowerResult<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |i| s[i]);
     (0..rank)
         .map(|i| match (at(a, i), at(b, i)) {
             (x, y) if x == y || y == 1 => Ok(x),
             (1, y) => Ok(y),
-            _ => Err(Fault::Given(format!("cannot broadcast {a:?} with {b:?}"))),
+            _ => Err(PrimitiveError::InvalidArgument(format!("cannot broadcast {a:?} with {b:?}"))),
         })
         .collect()
 }
 
 /// Stretches axes of size 1, and missing ones, to a shape.
-pub(super) fn stretch(l: &mut Lowerer<'_>, x: Value, shape: &[usize]) -> Lowering<Value> {
+pub(super) fn broadcast_to(l: &mut Lowerer<'_>, x: Value, shape: &[usize]) -> LowerResult<Value> {
     let from = l.b.ty(x).shape;
     let skip = shape.len().saturating_sub(from.len());
     let kept: Vec<usize> = (0..from.len()).filter(|&i| from[i] == shape[i + skip]).collect();

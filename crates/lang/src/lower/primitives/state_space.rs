@@ -1,13 +1,13 @@
 //! §6.10: the causal convolution and the selective scan of Mamba, with their state when one step is decoded.
 
 use super::elementwise::softplus;
-use super::{Fault, Lowerer, Lowering, Primitive};
-use crate::lower::sequence::Kind;
+use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
+use crate::lower::sequence::SequenceDependence;
 use ir::composites::activation;
 use ir::ops::Scan;
 use ir::{Binary, Builder, GraphBuilder, Type, Unary, Value};
 
-pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     match p.name {
         "mamba_conv1d" => conv(l, p),
         "mamba_split_proj" => split_projection(l, p),
@@ -16,23 +16,23 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
     }
 }
 
-fn size(p: &Primitive, name: &str) -> Lowering<usize> {
+fn size(p: &PrimitiveCall, name: &str) -> LowerResult<usize> {
     let size = p.int(name).and_then(|n| usize::try_from(n).ok());
-    size.ok_or_else(|| Fault::Given(format!("needs the number `{name}`")))
+    size.ok_or_else(|| PrimitiveError::InvalidArgument(format!("needs the number `{name}`")))
 }
 
 /// `[B, T, d_inner + d_conv + steps]` into the gate, what is convolved (channels first), and the time steps, each of which
 /// serves as many channels.
-fn split_projection(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+fn split_projection(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let x = p.tensor(0)?;
     let (inner, conv) = (size(p, "d_inner")?, size(p, "d_conv")?);
     let [batch, steps, width] = l.b.ty(x).shape[..] else {
-        return Err(Fault::Given("needs x [B, T, P]".into()));
+        return Err(PrimitiveError::InvalidArgument("needs x [B, T, P]".into()));
     };
     let times = width.saturating_sub(inner + conv);
     if times == 0 || inner % times != 0 {
         let words = format!("cannot divide {width} into {inner}, {conv} and steps that serve {inner} channels");
-        return Err(Fault::Given(words));
+        return Err(PrimitiveError::InvalidArgument(words));
     }
     let gate = l.b.slice_axis(x, 2, 0, inner)?;
     let channels = l.b.permute(x, &[0, 2, 1])?;
@@ -44,18 +44,18 @@ fn split_projection(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
 }
 
 /// `[B, d_inner + 2·groups·state, T]` into the scan's input and the projections B and C of each group.
-fn split_convolved(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+fn split_convolved(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let x = p.tensor(0)?;
     let (inner, groups, state) = (size(p, "d_inner")?, size(p, "n_groups")?, size(p, "d_state")?);
     let [batch, channels, steps] = l.b.ty(x).shape[..] else {
-        return Err(Fault::Given("needs x [B, C, T]".into()));
+        return Err(PrimitiveError::InvalidArgument("needs x [B, C, T]".into()));
     };
     if channels != inner + 2 * groups * state {
         let words = format!("cannot divide {channels} channels into {inner} and twice {groups} times {state}");
-        return Err(Fault::Given(words));
+        return Err(PrimitiveError::InvalidArgument(words));
     }
     let u = l.b.slice_axis(x, 1, 0, inner)?;
-    let mut part = |i: usize| -> Lowering<Value> {
+    let mut part = |i: usize| -> LowerResult<Value> {
         let start = inner + i * groups * state;
         let part = l.b.slice_axis(x, 1, start, start + groups * state)?;
         Ok(l.b.reshape(part, &[batch, groups, state, steps])?)
@@ -64,7 +64,7 @@ fn split_convolved(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
 }
 
 /// A state given by the caller, kept between steps of decoding, or zero.
-fn state(l: &mut Lowerer<'_>, given: Option<Value>, ty: &Type) -> Lowering<(Value, bool)> {
+fn state(l: &mut Lowerer<'_>, given: Option<Value>, ty: &Type) -> LowerResult<(Value, bool)> {
     match given {
         Some(state) => Ok((state, false)),
         None if l.options.decode.is_some() => Ok((l.b.graph.input(ty.clone()), true)),
@@ -73,7 +73,7 @@ fn state(l: &mut Lowerer<'_>, given: Option<Value>, ty: &Type) -> Lowering<(Valu
 }
 
 /// What the result of a primitive with a state is: rows, if all that goes in is and the state is its own.
-fn kept_kind(l: &mut Lowerer<'_>, inputs: &[(Value, usize)], given: Option<Value>) -> Kind {
+fn state_dependence(l: &mut Lowerer<'_>, inputs: &[(Value, usize)], given: Option<Value>) -> SequenceDependence {
     match given {
         Some(_) => l.mixed("a state that each call gives anew"),
         None => l.all_rows(inputs, "a state that passes over what is no position"),
@@ -81,21 +81,21 @@ fn kept_kind(l: &mut Lowerer<'_>, inputs: &[(Value, usize)], given: Option<Value
 }
 
 /// The result has this kind; the state behind the last position depends on all.
-fn remember(l: &mut Lowerer<'_>, y: Value, state: Value, kind: Kind) {
-    l.tag(y, kind);
-    l.tag_mixed(&[state], "the state behind the last position");
+fn mark_state(l: &mut Lowerer<'_>, y: Value, state: Value, kind: SequenceDependence) {
+    l.set_dependence(y, kind);
+    l.set_cross_position(&[state], "the state behind the last position");
 }
 
 /// Depthwise and causal: each channel's last K values, its own weights. A sum of K shifted products fuses into one loop.
-fn conv(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+fn conv(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let (x, w) = (p.tensor(0)?, p.tensor(1)?);
     let ty = l.b.ty(x);
     let ([batch, channels, steps], [_, _, width]) = (&ty.shape[..], &l.b.ty(w).shape[..]) else {
-        return Err(Fault::Given("needs x [B, D, T] and weight [D, 1, K]".into()));
+        return Err(PrimitiveError::InvalidArgument("needs x [B, D, T] and weight [D, 1, K]".into()));
     };
     let (batch, channels, steps, width) = (*batch, *channels, *steps, *width);
     let before = Type::new(ty.dtype, &[batch, channels, width - 1]);
-    let kind = kept_kind(l, &[(x, 2)], p.optional(3)?);
+    let kind = state_dependence(l, &[(x, 2)], p.optional(3)?);
     let (past, cached) = state(l, p.optional(3)?, &before)?;
     let padded = l.b.concat(&[past, x], 2)?;
     let next = l.b.slice_axis(padded, 2, steps, steps + width - 1)?;
@@ -110,9 +110,9 @@ fn conv(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         let wi = l.b.reshape(wi, &[channels])?;
         let wi = l.b.broadcast(wi, &ty.shape, &[1])?;
         let term = l.b.mul(shifted, wi)?;
-        y = l.b.add_opt(y, Some(term))?;
+        y = l.b.add_optional(y, Some(term))?;
     }
-    let mut y = y.ok_or_else(|| Fault::Given("needs a kernel of at least one place".into()))?;
+    let mut y = y.ok_or_else(|| PrimitiveError::InvalidArgument("needs a kernel of at least one place".into()))?;
     if let Some(bias) = p.optional(2)? {
         let bias = l.b.broadcast(bias, &ty.shape, &[1])?;
         y = l.b.add(y, bias)?;
@@ -121,16 +121,16 @@ fn conv(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         let c = activation::silu(&l.b.ty(y))?;
         y = l.b.emit(c.into(), &[y])?[0];
     }
-    remember(l, y, next, kind);
+    mark_state(l, y, next, kind);
     Ok(vec![y, next])
 }
 
 /// `h ← exp(Δ·A)·h + Δ·B·u`, `y = C·h + D·u`, with `Δ = softplus(delta + dt_bias)` between `dt_min` and `dt_max`.
-fn scan(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+fn scan(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let (u, delta, a, d, dt_bias) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?, p.tensor(5)?, p.tensor(6)?);
     let ty = l.b.ty(u);
     let [batch, width, steps] = ty.shape[..] else {
-        return Err(Fault::Given("needs u [B, D, T]".into()));
+        return Err(PrimitiveError::InvalidArgument("needs u [B, D, T]".into()));
     };
     let n = l.b.ty(a).shape[1];
     let acc = ty.dtype.accumulator();
@@ -147,7 +147,7 @@ fn scan(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         }
     }
     // B and C are shared by the channels of a group.
-    let mut by_step = |x: Value| -> Lowering<Value> {
+    let mut by_step = |x: Value| -> LowerResult<Value> {
         let x = l.b.cast(x, acc)?;
         let groups = l.b.ty(x).shape[1];
         let x = l.b.permute(x, &[3, 0, 1, 2])?;
@@ -177,7 +177,7 @@ fn scan(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let body = body.finish(&[h, y]);
 
     let (b_in, c_in) = (p.tensor(3)?, p.tensor(4)?);
-    let kind = kept_kind(l, &[(u, 2), (delta, 2), (b_in, 3), (c_in, 3)], p.optional(7)?);
+    let kind = state_dependence(l, &[(u, 2), (delta, 2), (b_in, 3), (c_in, 3)], p.optional(7)?);
     let (start, cached) = state(l, p.optional(7)?, &Type::new(acc, &full))?;
     let outs = l.b.emit(Scan::over(1, 1, steps, body).into(), &[a, start, us, ds, bs, cs])?;
     if cached {
@@ -188,6 +188,6 @@ fn scan(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let skip = l.b.mul(d, uw)?;
     let y = l.b.add(y, skip)?;
     let y = l.b.cast(y, ty.dtype)?;
-    remember(l, y, outs[0], kind);
+    mark_state(l, y, outs[0], kind);
     Ok(vec![y, outs[0]])
 }

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 /// How a column's values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct ColumnType {
     /// Parquet's number of the type.
     pub(super) physical: i64,
     /// Bytes of a value of fixed length.
@@ -14,34 +14,34 @@ pub(super) struct Kind {
 
 /// A value, so that dictionaries are not made into JSON again and again.
 #[derive(Clone, Debug)]
-pub(super) enum Item {
+pub(super) enum PageValue {
     Json(Json),
     /// Bytes that are no text.
     Bytes,
 }
 
-impl Item {
+impl PageValue {
     pub(super) fn json(&self) -> Json {
         match self {
-            Item::Json(json) => json.clone(),
-            Item::Bytes => Json::Null,
+            PageValue::Json(json) => json.clone(),
+            PageValue::Bytes => Json::Null,
         }
     }
 }
 
-type Found<T> = Result<T, String>;
+type PageResult<T> = Result<T, String>;
 
-fn short() -> String {
+fn truncated_error() -> String {
     "a page that ends too early".to_string()
 }
 
 /// Bits of a number, lowest first.
-struct Bits<'a> {
+struct BitReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Bits<'_> {
+impl BitReader<'_> {
     fn next(&mut self, width: usize) -> Option<u64> {
         let mut value = 0u64;
         for i in 0..width {
@@ -54,16 +54,16 @@ impl Bits<'_> {
 }
 
 /// Numbers by runs and in bits: `count` of `width` bits each.
-pub(super) fn hybrid(bytes: &[u8], width: usize, count: usize) -> Found<Vec<u32>> {
+pub(super) fn decode_rle_bit_packed(bytes: &[u8], width: usize, count: usize) -> PageResult<Vec<u32>> {
     let mut out = Vec::with_capacity(count.min(1 << 20));
     let mut at = 0;
     if width > 32 {
         return Err("numbers of more than 32 bits".into());
     }
     while out.len() < count {
-        let head = varint(bytes, &mut at).ok_or_else(short)?;
+        let head = varint(bytes, &mut at).ok_or_else(truncated_error)?;
         if head & 1 == 0 {
-            let n = bytes.get(at..at + width.div_ceil(8)).ok_or_else(short)?;
+            let n = bytes.get(at..at + width.div_ceil(8)).ok_or_else(truncated_error)?;
             at += n.len();
             let value = n.iter().rev().fold(0u32, |all, b| all << 8 | u32::from(*b));
             let run = usize::try_from(head >> 1).unwrap_or(usize::MAX).min(count - out.len());
@@ -72,14 +72,14 @@ pub(super) fn hybrid(bytes: &[u8], width: usize, count: usize) -> Found<Vec<u32>
             }
             out.resize(out.len() + run, value);
         } else {
-            let groups = usize::try_from(head >> 1).map_err(|_| short())?;
-            let n = groups.checked_mul(width).ok_or_else(short)?;
+            let groups = usize::try_from(head >> 1).map_err(|_| truncated_error())?;
+            let n = groups.checked_mul(width).ok_or_else(truncated_error)?;
             // The last group may be cut where nothing is left to say.
             let packed = &bytes[at.min(bytes.len())..at.saturating_add(n).min(bytes.len())];
             at = at.saturating_add(n);
-            let mut bits = Bits { bytes: packed, at: 0 };
+            let mut bits = BitReader { bytes: packed, at: 0 };
             for _ in 0..groups.saturating_mul(8).min(count - out.len()) {
-                out.push(bits.next(width).ok_or_else(short)? as u32);
+                out.push(bits.next(width).ok_or_else(truncated_error)? as u32);
             }
             if groups == 0 {
                 return Err("a run of nothing".into());
@@ -108,11 +108,11 @@ fn zigzag(bytes: &[u8], at: &mut usize) -> Option<i64> {
 }
 
 /// Whole numbers as differences from each other; also says where they end.
-fn deltas(bytes: &[u8]) -> Found<(Vec<i64>, usize)> {
+fn decode_delta_binary_packed(bytes: &[u8]) -> PageResult<(Vec<i64>, usize)> {
     let mut at = 0;
-    let mut head = || varint(bytes, &mut at).and_then(|n| usize::try_from(n).ok()).ok_or_else(short);
+    let mut head = || varint(bytes, &mut at).and_then(|n| usize::try_from(n).ok()).ok_or_else(truncated_error);
     let (block, minis, count) = (head()?, head()?, head()?);
-    let first = zigzag(bytes, &mut at).ok_or_else(short)?;
+    let first = zigzag(bytes, &mut at).ok_or_else(truncated_error)?;
     if minis == 0 || block % minis != 0 || block / minis % 8 != 0 || block > 1 << 20 {
         return Err("differences in blocks that can't be".into());
     }
@@ -123,8 +123,8 @@ fn deltas(bytes: &[u8]) -> Found<(Vec<i64>, usize)> {
     }
     let mut last = first;
     while out.len() < count {
-        let least = zigzag(bytes, &mut at).ok_or_else(short)?;
-        let widths = bytes.get(at..at + minis).ok_or_else(short)?.to_vec();
+        let least = zigzag(bytes, &mut at).ok_or_else(truncated_error)?;
+        let widths = bytes.get(at..at + minis).ok_or_else(truncated_error)?.to_vec();
         at += minis;
         for width in widths {
             if out.len() >= count {
@@ -134,10 +134,10 @@ fn deltas(bytes: &[u8]) -> Found<(Vec<i64>, usize)> {
                 return Err("differences of more than 64 bits".into());
             }
             let n = each / 8 * usize::from(width);
-            let mut bits = Bits { bytes: bytes.get(at..at + n).ok_or_else(short)?, at: 0 };
+            let mut bits = BitReader { bytes: bytes.get(at..at + n).ok_or_else(truncated_error)?, at: 0 };
             at += n;
             for _ in 0..each.min(count - out.len()) {
-                let delta = bits.next(usize::from(width)).ok_or_else(short)? as i64;
+                let delta = bits.next(usize::from(width)).ok_or_else(truncated_error)? as i64;
                 last = last.wrapping_add(least).wrapping_add(delta);
                 out.push(last);
             }
@@ -147,63 +147,63 @@ fn deltas(bytes: &[u8]) -> Found<(Vec<i64>, usize)> {
 }
 
 /// Values of a page in their encoding; `dictionary` is the column's.
-pub(super) fn values(
+pub(super) fn decode_values(
     bytes: &[u8],
     encoding: i64,
-    kind: Kind,
+    kind: ColumnType,
     count: usize,
-    dictionary: Option<&[Item]>,
-) -> Found<Vec<Item>> {
+    dictionary: Option<&[PageValue]>,
+) -> PageResult<Vec<PageValue>> {
     match encoding {
-        0 => plain(bytes, kind, count),
+        0 => decode_plain(bytes, kind, count),
         2 | 8 => {
             let dictionary = dictionary.ok_or("a dictionary is missing")?;
             if count == 0 {
                 return Ok(Vec::new());
             }
-            let (width, rest) = bytes.split_first().ok_or_else(short)?;
-            let indices = hybrid(rest, usize::from(*width), count)?;
+            let (width, rest) = bytes.split_first().ok_or_else(truncated_error)?;
+            let indices = decode_rle_bit_packed(rest, usize::from(*width), count)?;
             let item = |i: u32| dictionary.get(i as usize).cloned().ok_or("a value outside of the dictionary");
             Ok(indices.into_iter().map(item).collect::<Result<_, _>>()?)
         }
         // True and false by runs, behind their length.
         3 if kind.physical == 0 => {
-            let bits = hybrid(bytes.get(4..).ok_or_else(short)?, 1, count)?;
-            Ok(bits.into_iter().map(|b| Item::Json(Json::Bool(b == 1))).collect())
+            let bits = decode_rle_bit_packed(bytes.get(4..).ok_or_else(truncated_error)?, 1, count)?;
+            Ok(bits.into_iter().map(|b| PageValue::Json(Json::Bool(b == 1))).collect())
         }
         5 if matches!(kind.physical, 1 | 2) => {
-            let (numbers, _) = deltas(bytes)?;
+            let (numbers, _) = decode_delta_binary_packed(bytes)?;
             let whole = |n: i64| match (kind.physical, kind.unsigned) {
                 (1, false) => Json::from(n as i32),
                 (1, true) => Json::from(n as u32),
                 (_, false) => Json::from(n),
                 (_, true) => Json::from(n as u64),
             };
-            Ok(numbers.into_iter().take(count).map(|n| Item::Json(whole(n))).collect())
+            Ok(numbers.into_iter().take(count).map(|n| PageValue::Json(whole(n))).collect())
         }
         6 => {
-            let (lengths, mut at) = deltas(bytes)?;
+            let (lengths, mut at) = decode_delta_binary_packed(bytes)?;
             let mut out = Vec::new();
             for length in lengths.into_iter().take(count) {
-                let n = usize::try_from(length).map_err(|_| short())?;
-                out.push(text(bytes.get(at..at.saturating_add(n)).ok_or_else(short)?));
+                let n = usize::try_from(length).map_err(|_| truncated_error())?;
+                out.push(text(bytes.get(at..at.saturating_add(n)).ok_or_else(truncated_error)?));
                 at += n;
             }
             Ok(out)
         }
         7 => {
-            let (prefixes, from) = deltas(bytes)?;
+            let (prefixes, from) = decode_delta_binary_packed(bytes)?;
             let rest = &bytes[from.min(bytes.len())..];
-            let (lengths, mut at) = deltas(rest)?;
+            let (lengths, mut at) = decode_delta_binary_packed(rest)?;
             let (mut last, mut out) = (Vec::new(), Vec::new());
             for (prefix, length) in prefixes.into_iter().zip(lengths).take(count) {
                 let (p, n) =
-                    (usize::try_from(prefix).map_err(|_| short())?, usize::try_from(length).map_err(|_| short())?);
+                    (usize::try_from(prefix).map_err(|_| truncated_error())?, usize::try_from(length).map_err(|_| truncated_error())?);
                 if p > last.len() {
                     return Err("a beginning that was not there before".into());
                 }
                 last.truncate(p);
-                last.extend_from_slice(rest.get(at..at.saturating_add(n)).ok_or_else(short)?);
+                last.extend_from_slice(rest.get(at..at.saturating_add(n)).ok_or_else(truncated_error)?);
                 at += n;
                 out.push(text(&last));
             }
@@ -213,23 +213,23 @@ pub(super) fn values(
     }
 }
 
-fn text(bytes: &[u8]) -> Item {
+fn text(bytes: &[u8]) -> PageValue {
     match std::str::from_utf8(bytes) {
-        Ok(text) => Item::Json(Json::String(text.to_string())),
-        Err(_) => Item::Bytes,
+        Ok(text) => PageValue::Json(Json::String(text.to_string())),
+        Err(_) => PageValue::Bytes,
     }
 }
 
-fn plain(bytes: &[u8], kind: Kind, count: usize) -> Found<Vec<Item>> {
-    let fixed = |size: usize, f: &dyn Fn(&[u8]) -> Json| -> Found<Vec<Item>> {
-        let all = bytes.get(..count.checked_mul(size).ok_or_else(short)?).ok_or_else(short)?;
-        Ok(all.chunks_exact(size.max(1)).map(|b| Item::Json(f(b))).collect())
+fn decode_plain(bytes: &[u8], kind: ColumnType, count: usize) -> PageResult<Vec<PageValue>> {
+    let fixed = |size: usize, f: &dyn Fn(&[u8]) -> Json| -> PageResult<Vec<PageValue>> {
+        let all = bytes.get(..count.checked_mul(size).ok_or_else(truncated_error)?).ok_or_else(truncated_error)?;
+        Ok(all.chunks_exact(size.max(1)).map(|b| PageValue::Json(f(b))).collect())
     };
     let number = |b: &[u8]| b.iter().rev().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
     match kind.physical {
         0 => {
-            let mut bits = Bits { bytes, at: 0 };
-            (0..count).map(|_| Ok(Item::Json(Json::Bool(bits.next(1).ok_or_else(short)? == 1)))).collect()
+            let mut bits = BitReader { bytes, at: 0 };
+            (0..count).map(|_| Ok(PageValue::Json(Json::Bool(bits.next(1).ok_or_else(truncated_error)? == 1)))).collect()
         }
         1 if kind.unsigned => fixed(4, &|b| Json::from(number(b))),
         1 => fixed(4, &|b| Json::from(number(b) as u32 as i32)),
@@ -241,9 +241,9 @@ fn plain(bytes: &[u8], kind: Kind, count: usize) -> Found<Vec<Item>> {
         6 => {
             let (mut at, mut out) = (0, Vec::new());
             for _ in 0..count {
-                let n = bytes.get(at..at + 4).map(number).ok_or_else(short)? as usize;
+                let n = bytes.get(at..at + 4).map(number).ok_or_else(truncated_error)? as usize;
                 at += 4;
-                out.push(text(bytes.get(at..at.saturating_add(n)).ok_or_else(short)?));
+                out.push(text(bytes.get(at..at.saturating_add(n)).ok_or_else(truncated_error)?));
                 at += n;
             }
             Ok(out)

@@ -48,7 +48,7 @@ fn rows_are_those_that_were_written() {
 fn damaged_files_are_errors() {
     let seconds = std::env::var("PARQUET_FUZZ_SECONDS").ok().and_then(|s| s.parse::<u64>().ok());
     let path = std::env::temp_dir().join(format!("tensorloom-parquet-{}.parquet", std::process::id()));
-    let mut random = crate::Random::new(7, 1);
+    let mut random = crate::SplitMix64::new(7, 1);
     let started = std::time::Instant::now();
     let mut refused = 0;
     for from in files_of() {

@@ -3,30 +3,30 @@
 use std::collections::BTreeMap;
 
 /// Structures in structures up to this depth.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// A value of a header.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Field {
+pub(super) enum ThriftValue {
     Number(i64),
     Bytes(Vec<u8>),
-    List(Vec<Field>),
-    Struct(BTreeMap<i16, Field>),
+    List(Vec<ThriftValue>),
+    Struct(BTreeMap<i16, ThriftValue>),
     /// Read, and of no use here.
     Other,
 }
 
-impl Field {
-    pub(super) fn get(&self, id: i16) -> Option<&Field> {
+impl ThriftValue {
+    pub(super) fn get(&self, id: i16) -> Option<&ThriftValue> {
         match self {
-            Field::Struct(fields) => fields.get(&id),
+            ThriftValue::Struct(fields) => fields.get(&id),
             _ => None,
         }
     }
 
     pub(super) fn number(&self, id: i16) -> Option<i64> {
         match self.get(id)? {
-            Field::Number(n) => Some(*n),
+            ThriftValue::Number(n) => Some(*n),
             _ => None,
         }
     }
@@ -36,30 +36,30 @@ impl Field {
         self.number(id).and_then(|n| usize::try_from(n).ok())
     }
 
-    pub(super) fn list(&self, id: i16) -> Option<&[Field]> {
+    pub(super) fn list(&self, id: i16) -> Option<&[ThriftValue]> {
         match self.get(id)? {
-            Field::List(list) => Some(list),
+            ThriftValue::List(list) => Some(list),
             _ => None,
         }
     }
 
     pub(super) fn text(&self) -> Option<&str> {
         match self {
-            Field::Bytes(bytes) => std::str::from_utf8(bytes).ok(),
+            ThriftValue::Bytes(bytes) => std::str::from_utf8(bytes).ok(),
             _ => None,
         }
     }
 }
 
 /// Bytes and how far they have been read.
-pub(super) struct Reader<'a> {
+pub(super) struct ThriftReader<'a> {
     bytes: &'a [u8],
     pub(super) at: usize,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0 }
+impl<'a> ThriftReader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> ThriftReader<'a> {
+        ThriftReader { bytes, at: 0 }
     }
 
     fn byte(&mut self) -> Option<u8> {
@@ -92,17 +92,17 @@ impl<'a> Reader<'a> {
     }
 
     /// A structure; `None` where the bytes are none.
-    pub(super) fn structure(&mut self) -> Option<Field> {
-        self.structure_in(DEEPEST)
+    pub(super) fn structure(&mut self) -> Option<ThriftValue> {
+        self.structure_in(MAX_DEPTH)
     }
 
-    fn structure_in(&mut self, deeper: usize) -> Option<Field> {
+    fn structure_in(&mut self, deeper: usize) -> Option<ThriftValue> {
         let mut fields = BTreeMap::new();
         let mut id = 0i16;
         loop {
             let head = self.byte()?;
             if head == 0 {
-                return Some(Field::Struct(fields));
+                return Some(ThriftValue::Struct(fields));
             }
             id = match head >> 4 {
                 0 => i16::try_from(self.zigzag()?).ok()?,
@@ -110,26 +110,26 @@ impl<'a> Reader<'a> {
             };
             // A field that is true or false has no bytes of its own.
             let value = match head & 15 {
-                1 => Field::Number(1),
-                2 => Field::Number(0),
+                1 => ThriftValue::Number(1),
+                2 => ThriftValue::Number(0),
                 kind => self.value(kind, deeper.checked_sub(1)?)?,
             };
             fields.insert(id, value);
         }
     }
 
-    fn value(&mut self, kind: u8, deeper: usize) -> Option<Field> {
+    fn value(&mut self, kind: u8, deeper: usize) -> Option<ThriftValue> {
         Some(match kind {
-            1 | 2 => Field::Number(i64::from(self.byte()? == 1)),
-            3 => Field::Number(i64::from(self.byte()? as i8)),
-            4..=6 => Field::Number(self.zigzag()?),
+            1 | 2 => ThriftValue::Number(i64::from(self.byte()? == 1)),
+            3 => ThriftValue::Number(i64::from(self.byte()? as i8)),
+            4..=6 => ThriftValue::Number(self.zigzag()?),
             7 => {
                 self.take(8)?;
-                Field::Other
+                ThriftValue::Other
             }
             8 => {
                 let n = usize::try_from(self.varint()?).ok()?;
-                Field::Bytes(self.take(n)?.to_vec())
+                ThriftValue::Bytes(self.take(n)?.to_vec())
             }
             9 | 10 => {
                 let head = self.byte()?;
@@ -145,7 +145,7 @@ impl<'a> Reader<'a> {
                 for _ in 0..n {
                     list.push(self.value(head & 15, deeper.checked_sub(1)?)?);
                 }
-                Field::List(list)
+                ThriftValue::List(list)
             }
             11 => {
                 let n = self.varint()?;
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
                     self.value(kinds >> 4, deeper.checked_sub(1)?)?;
                     self.value(kinds & 15, deeper.checked_sub(1)?)?;
                 }
-                Field::Other
+                ThriftValue::Other
             }
             12 => self.structure_in(deeper.checked_sub(1)?)?,
             _ => return None,

@@ -1,28 +1,28 @@
 //! Making a trainer: what is trained and what is not, divided among ranks if there are several, and the step compiled.
 
-use super::{StepSizes, Trainer};
+use super::{StepSizes, LanguageModelTrainer};
 use crate::adapter::Adapter;
 use crate::budget;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::param_sharding::ParamInfo;
-use crate::random::Random;
-use crate::session::{Buffer, needs, upload};
-use crate::train::objective::{ObjectiveOptions, Target, objective};
+use crate::random::SplitMix64;
+use crate::session::{Buffer, required_bytes, upload};
+use crate::train::objective::{ObjectiveOptions, TrainTarget, objective};
 use crate::train::objective_kind::Objective;
 use crate::train::pipeline::{self, Pipeline};
-use crate::train::sharding::{ShardingPlan, arranged, groups};
+use crate::train::sharding::{ShardingPlan, arrange_collectives, num_row_groups};
 use crate::weight::Weight;
 use compiler::Backend;
 use ir::{DType, Type};
 use std::time::Instant;
 use training::named_tensor::to_bytes;
-use training::{AdamW, GradReduction, Layout, step};
+use training::{AdamW, GradReduction, StepInputLayout, step};
 
 /// Random streams of heads, which no parameter has.
 const HEAD_STREAM: u64 = 1 << 40;
 
-impl Trainer {
+impl LanguageModelTrainer {
     /// Compiles the step and puts the state in place; moments are zero. With a communicator in `how` this is one of several ranks, and
     /// `sizes` are those of all of them together: all ranks call the same methods in the same order.
     pub fn new(
@@ -32,21 +32,21 @@ impl Trainer {
         adam: AdamW,
         how: &ObjectiveOptions<'_>,
         backend: &dyn Backend,
-    ) -> Result<Trainer> {
+    ) -> Result<LanguageModelTrainer> {
         let comm = how.comm.cloned();
         let started = Instant::now();
-        if let Some(most) = model.max_sequence().filter(|most| sizes.seq > *most) {
+        if let Some(most) = model.max_sequence().filter(|most| sizes.seq_len > *most) {
             return Err(Error::Input(format!(
                 "sequences of {} ids: the model takes at most {most}; give a smaller `--seq`",
-                sizes.seq
+                sizes.seq_len
             )));
         }
-        if how.aim != Objective::CausalLm && comm.as_ref().is_some_and(|comm| pipeline::axis(comm.mesh()).is_some()) {
+        if how.aim != Objective::CausalLm && comm.as_ref().is_some_and(|comm| pipeline::pipeline_axis(comm.mesh()).is_some()) {
             return Err(Error::Input(format!("`{}` can't be trained as a pipeline: leave out `pp`", how.aim.kind())));
         }
         // Ranks that don't share tokens sort each their own.
-        let how = &ObjectiveOptions { groups: comm.as_ref().map_or(1, |comm| groups(comm.mesh())), ..*how };
-        let Target { objective: mut target, heads: own_heads, summing } =
+        let how = &ObjectiveOptions { row_groups: comm.as_ref().map_or(1, |comm| num_row_groups(comm.mesh())), ..*how };
+        let TrainTarget { objective: mut target, heads: own_heads, grad_reduction: summing } =
             objective(&model, adapter.as_ref(), how, sizes)?;
         let second = how.second(&model, adapter.is_some())?;
         let alone = comm.as_ref().is_none_or(|comm| comm.mesh().ranks() == 1);
@@ -56,7 +56,7 @@ impl Trainer {
                     .into(),
             ));
         }
-        if !alone && how.eight_bits {
+        if !alone && how.eight_bit_moments {
             return Err(Error::Input(
                 "moments in 8 bits are kept in one process: leave out `--mesh`, or `--optimizer-bits 8`".into(),
             ));
@@ -77,13 +77,13 @@ impl Trainer {
         let mut held: Vec<usize> = (0..target.trained.len()).collect();
         let mut division = match comm {
             None => None,
-            Some(comm) if pipeline::axis(comm.mesh()).is_some() => {
+            Some(comm) if pipeline::pipeline_axis(comm.mesh()).is_some() => {
                 if adapter.is_some() {
                     return Err(Error::Input("an adapter can't be trained as a pipeline: leave out `pp`".into()));
                 }
                 let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
-                let divided = pipeline::Divided::of(&target, &about(), &paths, comm, how.chunks.max(1))?;
-                held = divided.held(divided.at());
+                let divided = pipeline::PipelinedLoss::of(&target, &about(), &paths, comm, how.chunks.max(1))?;
+                held = divided.local_parameters(divided.at());
                 let types = divided.param_types(&target, &held);
                 let division = divided.division.clone();
                 stages = Some((divided, types));
@@ -92,36 +92,36 @@ impl Trainer {
             Some(comm) => Some(ShardingPlan::of(&mut target, &about(), comm)?),
         };
         if let Some(division) = &mut division {
-            division.sums.bucket = how.bucket.or(summing.bucket);
+            division.sums.bucket_bytes = how.bucket_bytes.or(summing.bucket_bytes);
         }
         let n = held.len();
         let none = GradReduction::default();
         let sums = division.as_ref().map_or(&none, |d| &d.sums);
-        let moments = step::moments(&target, how.eight_bits);
-        let mut layout = Layout::of(&target, &moments, sizes.accumulate);
+        let moments = step::moments(&target, how.eight_bit_moments);
+        let mut layout = StepInputLayout::of(&target, &moments, sizes.gradient_accumulation_steps);
         let graph = match (&stages, &division) {
             (Some((divided, types)), _) => {
                 let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
                 // Scalars follow what is fixed; gradients come from the stages.
                 let moments = held.iter().map(|&i| moments[i].clone()).collect();
-                layout = Layout { trained: n, moments, batch: 0, keyed: false, asserts: 0, ..layout };
-                step::update_graph(types, &trained, &adam, &sums.of(&held), divided.ends())?
+                layout = StepInputLayout { num_trained: n, moments, num_batch_inputs: 0, needs_rng: false, num_assertions: 0, ..layout };
+                step::update_graph(types, &trained, &adam, &sums.select(&held), divided.loss_axes())?
             }
             (None, Some(_)) => {
-                let graph = step::graph(&target, &adam, sizes.accumulate, sums, &moments)?;
-                arranged(&graph, summing.waits)?
+                let graph = step::step_graph(&target, &adam, sizes.gradient_accumulation_steps, sums, &moments)?;
+                arrange_collectives(&graph, summing.synchronous)?
             }
-            (None, None) => step::graph(&target, &adam, sizes.accumulate, sums, &moments)?,
+            (None, None) => step::step_graph(&target, &adam, sizes.gradient_accumulation_steps, sums, &moments)?,
         };
-        let program = training::Trainer::compile(&graph, &layout, backend)?;
-        budget::fits("a step of training", needs(&program), "give a smaller `--batch` or `--seq`")?;
+        let program = training::TrainStep::compile(&graph, &layout, backend)?;
+        budget::check_fits("a step of training", required_bytes(&program), "give a smaller `--batch` or `--seq`")?;
         let all = model.params.iter().enumerate();
         let (masters, fixed): (Vec<_>, Vec<_>) = all.partition(|(_, param)| adapter.is_none() && param.trainable);
         let part = |at: usize, ty: &Type, whole: Buffer| -> Result<Buffer> {
             let Some(division) = &division else { return Ok(whole) };
             let mut bytes = vec![0; ty.bytes()];
             whole.read(0, &mut bytes)?;
-            Ok(upload(backend, &[division.part(&division.params[at], ty, &bytes)])?.remove(0))
+            Ok(upload(backend, &[division.local_part(&division.params[at], ty, &bytes)])?.remove(0))
         };
         let (mut names, mut trained): (Vec<(String, Type)>, Vec<Buffer>) = match &adapter {
             Some(adapter) => {
@@ -154,7 +154,7 @@ impl Trainer {
         };
         for (k, (name, ty)) in own_heads.iter().enumerate() {
             // As a fresh model's matrices.
-            let mut random = Random::new(0, HEAD_STREAM + k as u64);
+            let mut random = SplitMix64::new(0, HEAD_STREAM + k as u64);
             let values: Vec<f32> = (0..ty.numel()).map(|_| 0.02 * random.normal() as f32).collect();
             let whole = upload(backend, &[to_bytes(&values, DType::F32)])?.remove(0);
             trained.push(part(names.len(), ty, whole)?);
@@ -162,8 +162,8 @@ impl Trainer {
         }
         let fixed: Vec<_> = fixed.iter().map(|(i, _)| *i).collect();
         let mut kept: Vec<Buffer> = Vec::new();
-        let theirs = |second: &Model| (0..second.params.len()).any(|i| second.parts_of(i) != 1);
-        let packed = fixed.iter().any(|i| model.parts_of(*i) != 1) || second.is_some_and(theirs);
+        let theirs = |second: &Model| (0..second.params.len()).any(|i| second.inputs_of(i) != 1);
+        let packed = fixed.iter().any(|i| model.inputs_of(*i) != 1) || second.is_some_and(theirs);
         match &division {
             None => kept.extend(model.upload_some(&fixed, backend)?),
             Some(_) if packed => {
@@ -190,13 +190,13 @@ impl Trainer {
             }
         }
         let values = [trained, Vec::new(), kept];
-        let core = training::Trainer::load(program, layout, target.eval_loss.clone(), adam, values, backend)?;
+        let core = training::TrainStep::load(program, layout, target.eval_loss.clone(), adam, values, backend)?;
         let pipeline = match &stages {
             Some((divided, _)) => {
                 let first = core.inputs().len() - n;
                 let gradients = &core.inputs()[first..];
                 let types = &core.program().inputs[first..];
-                Some(Pipeline::new(divided, sizes.accumulate, gradients, types, backend)?)
+                Some(Pipeline::new(divided, sizes.gradient_accumulation_steps, gradients, types, backend)?)
             }
             None => None,
         };
@@ -204,21 +204,21 @@ impl Trainer {
         let keep = |i: usize| model.packed(i).map_or(Weight::Stored, |packed| Weight::Packed(packed.clone()));
         let weights = (0..model.params.len()).map(keep).collect();
         let model = Model { weights, checkpoint: None, ..model };
-        Ok(Trainer {
+        Ok(LanguageModelTrainer {
             model,
             adapter,
             sizes,
-            held: (0..names.len()).map(|i| held.iter().position(|h| *h == i)).collect(),
+            local_index: (0..names.len()).map(|i| held.iter().position(|h| *h == i)).collect(),
             names,
-            core,
+            train_step: core,
             pipeline,
             asserts: target.asserts,
             aim: how.aim,
-            end: how.end,
-            heads,
-            keyed: target.needs_rng,
-            division,
-            compiled_in: started.elapsed(),
+            end_id: how.end_id,
+            num_heads_trained: heads,
+            needs_rng: target.needs_rng,
+            sharding: division,
+            compile_time: started.elapsed(),
         })
     }
 }

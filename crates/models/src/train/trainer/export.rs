@@ -1,11 +1,11 @@
 //! What has come of training: the model, its adapter, its heads, and texts that it writes.
 
-use super::Trainer;
+use super::LanguageModelTrainer;
 use crate::adapter::Adapter;
 use crate::error::Result;
 use crate::generate::{GenerateOptions, Generation};
 use crate::model::Model;
-use crate::sample::Sampling;
+use crate::sample::SamplingOptions;
 use crate::session::Buffer;
 use crate::weight::Weight;
 use compiler::Backend;
@@ -13,22 +13,22 @@ use ir::{DType, Type};
 use training::NamedTensor;
 use training::named_tensor::{from_bytes, to_bytes};
 
-impl Trainer {
+impl LanguageModelTrainer {
     /// Matrices that were trained beside the model, by name; of several ranks all ask, and the one that leads has them.
     pub fn heads(&self) -> Result<Vec<NamedTensor>> {
-        let first = self.names.len() - self.heads;
+        let first = self.names.len() - self.num_heads_trained;
         let mut found = Vec::new();
         for (i, (name, ty)) in self.names.iter().enumerate().skip(first) {
-            let bytes = self.whole(self.input_of(0, i), i, ty)?;
+            let bytes = self.gather_whole(self.input_of(0, i), i, ty)?;
             found.push(NamedTensor { name: name.clone(), shape: ty.shape.to_vec(), dtype: DType::F32, bytes });
         }
         Ok(found)
     }
 
     /// Takes part in [`Trainer::model`] of the rank that leads.
-    pub fn give_model(&self) -> Result<()> {
+    pub fn join_model_gather(&self) -> Result<()> {
         self.trained_values().map(|_| ())?;
-        for i in 0..self.core.fixed() {
+        for i in 0..self.train_step.num_frozen() {
             let param = match &self.adapter {
                 Some(_) => self.model.params.get(i),
                 None => self.model.params.iter().filter(|param| !param.trainable).nth(i),
@@ -43,21 +43,21 @@ impl Trainer {
     fn trained_values(&self) -> Result<Vec<Vec<f32>>> {
         let mut all = Vec::new();
         for (i, (_, ty)) in self.names.iter().enumerate() {
-            all.push(from_bytes(&self.whole(self.input_of(0, i), i, ty)?, DType::F32));
+            all.push(from_bytes(&self.gather_whole(self.input_of(0, i), i, ty)?, DType::F32));
         }
         Ok(all)
     }
 
     fn fixed_values(&self, at: usize, ty: &Type) -> Result<Vec<f32>> {
-        let input = self.core.layout().first_fixed() + at;
-        Ok(from_bytes(&self.whole(Some(input), self.names.len() + at, ty)?, ty.dtype))
+        let input = self.train_step.layout().first_frozen() + at;
+        Ok(from_bytes(&self.gather_whole(Some(input), self.names.len() + at, ty)?, ty.dtype))
     }
 
     /// The adapter as it stands, if one is trained.
     pub fn adapter(&self) -> Result<Option<Adapter>> {
         let Some(mut adapter) = self.adapter.clone() else { return Ok(None) };
         adapter.values = self.trained_values()?;
-        adapter.values.truncate(self.names.len() - self.heads);
+        adapter.values.truncate(self.names.len() - self.num_heads_trained);
         Ok(Some(adapter))
     }
 
@@ -71,7 +71,7 @@ impl Trainer {
                     Some(packed) => packed.values(),
                     None => self.fixed_values(at, &param.ty)?,
                 });
-                at += self.model.parts_of(i);
+                at += self.model.inputs_of(i);
             }
             let mut model = self.model.with_values(&values);
             model.merge(&adapter)?;
@@ -91,27 +91,27 @@ impl Trainer {
         // Masters are f32, and so is what is saved.
         let params = self.model.architecture.lower(1, 1, DType::F32, None)?.params;
         let mut model = Model { dtype: DType::F32, params, ..self.model.with_values(&[]) };
-        model.weights = values.iter().map(|values| Weight::Held(DType::F32, to_bytes(values, DType::F32))).collect();
+        model.weights = values.iter().map(|values| Weight::InMemory(DType::F32, to_bytes(values, DType::F32))).collect();
         Ok(model)
     }
 
     /// Continues a prompt with the model as it stands, whose weights stay where they are.
-    pub fn write(
+    pub fn generate_sample(
         &self,
         prompt: &[i32],
         most: usize,
-        sampling: &Sampling,
+        sampling: &SamplingOptions,
         backend: &dyn Backend,
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
         let n = self.names.len();
-        let own = self.core.inputs();
+        let own = self.train_step.inputs();
         // A second model's parameters come behind the model's own.
-        let own_fixed = self.model.param_inputs() - if self.adapter.is_some() { 0 } else { n - self.heads };
-        let first = self.core.layout().first_fixed();
+        let own_fixed = self.model.param_inputs() - if self.adapter.is_some() { 0 } else { n - self.num_heads_trained };
+        let first = self.train_step.layout().first_frozen();
         let fixed = own[first..first + own_fixed].iter().cloned();
         let params: Vec<Buffer> = match &self.adapter {
-            Some(_) => own[..n - self.heads].iter().cloned().chain(fixed).collect(),
+            Some(_) => own[..n - self.num_heads_trained].iter().cloned().chain(fixed).collect(),
             None => {
                 let (mut trained, mut fixed) = (own[..n].iter(), fixed);
                 let mut params = Vec::new();
@@ -138,6 +138,6 @@ impl Trainer {
             }
         };
         let writing = GenerateOptions { sampling: Some(*sampling), ..GenerateOptions::default() };
-        self.model.write_on(Some((params, self.adapter.as_ref())), prompt, most, &writing, backend, heard)
+        self.model.generate_on(Some((params, self.adapter.as_ref())), prompt, most, &writing, backend, heard)
     }
 }

@@ -1,21 +1,21 @@
 //! The state of a trainer in checkpoints: whole or a rank's part, by the names of tensors.
 
-use super::Trainer;
+use super::LanguageModelTrainer;
 use crate::error::{Error, Result};
-use crate::param_sharding::places;
+use crate::param_sharding::axis_indices;
 use crate::train::sharding::failed;
 use ir::{DType, Type};
 use std::path::{Path, PathBuf};
 use training::NamedTensor;
 use training::checkpoint::{self, CheckpointMeta, TensorShard};
 
-impl Trainer {
+impl LanguageModelTrainer {
     /// What is kept of each trained tensor, with its type: itself and its moments, by their kinds.
-    fn kept(&self, kind: usize, i: usize) -> &Type {
+    fn state_type(&self, kind: usize, i: usize) -> &Type {
         match kind {
             0 => &self.names[i].1,
             // Ranks have parts of moments as they have of tensors.
-            _ => match self.held[i].and_then(|at| self.core.layout().moments.get(at)) {
+            _ => match self.local_index[i].and_then(|at| self.train_step.layout().moments.get(at)) {
                 Some(moment) if moment.scales.is_some() => &moment.codes,
                 _ => &self.names[i].1,
             },
@@ -23,23 +23,23 @@ impl Trainer {
     }
 
     /// State beside trained tensors and moments: names, types and inputs of scales and histories. One process has all of it.
-    fn further(&self) -> Vec<(String, Type, usize)> {
+    fn extra_state(&self) -> Vec<(String, Type, usize)> {
         let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
-        self.core.extra_state(&names)
+        self.train_step.extra_state(&names)
     }
 
     /// Trained tensors and moments, by name and whole, whatever the mesh; none on ranks that don't lead, which take part. Then
     /// scales of moments in 8 bits, and histories of delayed scaling.
     pub fn state(&self) -> Result<Vec<NamedTensor>> {
         let mut tensors = Vec::with_capacity(3 * self.names.len());
-        for (name, ty, input) in self.further() {
-            let bytes = self.core.read(input)?;
+        for (name, ty, input) in self.extra_state() {
+            let bytes = self.train_step.read(input)?;
             tensors.push(NamedTensor { name, shape: ty.shape.to_vec(), dtype: ty.dtype, bytes });
         }
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
             for (i, (name, _)) in self.names.iter().enumerate() {
-                let ty = self.kept(k, i);
-                let bytes = self.whole(self.input_of(k, i), i, ty)?;
+                let ty = self.state_type(k, i);
+                let bytes = self.gather_whole(self.input_of(k, i), i, ty)?;
                 let (name, shape) = (format!("{kind}.{name}"), ty.shape.to_vec());
                 if self.is_main_process() {
                     tensors.push(NamedTensor { name, shape, dtype: ty.dtype, bytes });
@@ -52,32 +52,32 @@ impl Trainer {
     /// Writes a checkpoint: in one process one file; of several ranks each writes its parts, and the one that leads, which knows
     /// that all have, the last. All ranks call it.
     pub(crate) fn save(&self, folder: &Path, at: &CheckpointMeta, keep: usize) -> Result<PathBuf> {
-        let Some(division) = &self.division else { return Ok(checkpoint::write(folder, at, &self.state()?, keep)?) };
+        let Some(division) = &self.sharding else { return Ok(checkpoint::write(folder, at, &self.state()?, keep)?) };
         let (mesh, rank) = (division.comm.mesh(), division.comm.rank());
         let mut parts = Vec::new();
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
             for (i, (name, ty)) in self.names.iter().enumerate() {
                 let placement = &division.params[i];
-                let Some(input) = self.input_of(k, i).filter(|_| division.holds(i).unwrap_or(false)) else { continue };
-                let own = placement.local(mesh, ty);
-                let bytes = self.core.read(input)?;
+                let Some(input) = self.input_of(k, i).filter(|_| division.is_first_holder(i).unwrap_or(false)) else { continue };
+                let own = placement.local_type(mesh, ty);
+                let bytes = self.train_step.read(input)?;
                 let (name, shape) = (format!("{kind}.{name}"), own.shape.to_vec());
                 let tensor = NamedTensor { name, shape, dtype: DType::F32, bytes };
-                parts.push(TensorShard { tensor, whole: ty.shape.to_vec(), places: places(placement, ty, mesh, rank) });
+                parts.push(TensorShard { tensor, full_shape: ty.shape.to_vec(), axis_indices: axis_indices(placement, ty, mesh, rank) });
             }
         }
         // What the one that leads is told: nothing to write, a checksum, or that it could not be written.
-        const NOTHING: [u8; 8] = [b'-'; 8];
-        const FAILED: [u8; 8] = [b'!'; 8];
+        const EMPTY_MARK: [u8; 8] = [b'-'; 8];
+        const FAILED_MARK: [u8; 8] = [b'!'; 8];
         if rank > 0 {
             let written = match parts.is_empty() {
                 true => Ok(None),
-                false => checkpoint::write_rank(folder, at.step, rank, &parts).map(Some),
+                false => checkpoint::write_rank_file(folder, at.step, rank, &parts).map(Some),
             };
             let mut said = match &written {
-                Ok(None) => NOTHING,
+                Ok(None) => EMPTY_MARK,
                 Ok(Some(_)) => [0; 8],
-                Err(_) => FAILED,
+                Err(_) => FAILED_MARK,
             };
             if let Ok(Some(sum)) = &written {
                 said.copy_from_slice(sum.as_bytes());
@@ -85,34 +85,34 @@ impl Trainer {
             division.comm.send_recv("saved", &[(0, &said)], &mut []).map_err(failed)?;
             return Ok(written.map(|_| PathBuf::new())?);
         }
-        let mut told = vec![NOTHING; mesh.ranks()];
+        let mut told = vec![EMPTY_MARK; mesh.ranks()];
         let mut receives: Vec<(usize, &mut [u8])> =
             told.iter_mut().enumerate().skip(1).map(|(r, b)| (r, &mut b[..])).collect();
         division.comm.send_recv("saved", &[], &mut receives).map_err(failed)?;
-        if let Some(rank) = told.iter().position(|said| *said == FAILED) {
+        if let Some(rank) = told.iter().position(|said| *said == FAILED_MARK) {
             return Err(Error::Input(format!("rank {rank} could not write its part")));
         }
-        let sums = told.iter().enumerate().filter(|(_, said)| **said != NOTHING);
+        let sums = told.iter().enumerate().filter(|(_, said)| **said != EMPTY_MARK);
         let sums = sums.map(|(r, said)| (r, String::from_utf8_lossy(said).to_string())).collect();
-        Ok(checkpoint::write_main(folder, at, &parts, &sums, keep)?)
+        Ok(checkpoint::write_main_file(folder, at, &parts, &sums, keep)?)
     }
 
     /// Puts the state of a checkpoint back, of which this rank reads its part alone.
     pub(crate) fn resume(&mut self, from: &checkpoint::Checkpoint) -> Result<()> {
         let whole = |ty: &Type| ty.shape.iter().map(|n| (0..*n).collect()).collect::<Vec<_>>();
-        for (name, ty, input) in self.further() {
-            self.core.write(input, &from.part(&name, &ty, &whole(&ty))?)?;
+        for (name, ty, input) in self.extra_state() {
+            self.train_step.write(input, &from.read_shard(&name, &ty, &whole(&ty))?)?;
         }
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
             for (i, (name, _)) in self.names.iter().enumerate() {
                 let Some(input) = self.input_of(k, i) else { continue };
-                let ty = self.kept(k, i);
-                let own = match &self.division {
+                let ty = self.state_type(k, i);
+                let own = match &self.sharding {
                     None => whole(ty),
-                    Some(d) => places(&d.params[i], ty, d.comm.mesh(), d.comm.rank()),
+                    Some(d) => axis_indices(&d.params[i], ty, d.comm.mesh(), d.comm.rank()),
                 };
-                let bytes = from.part(&format!("{kind}.{name}"), ty, &own)?;
-                self.core.write(input, &bytes)?;
+                let bytes = from.read_shard(&format!("{kind}.{name}"), ty, &own)?;
+                self.train_step.write(input, &bytes)?;
             }
         }
         Ok(())
@@ -127,17 +127,17 @@ impl Trainer {
                 Error::Input(format!("the checkpoint has no `{name}` of shape {:?}: it is another model's", ty.shape))
             })
         };
-        for (name, ty, input) in self.further() {
-            self.core.write(input, &find(name, &ty)?.bytes)?;
+        for (name, ty, input) in self.extra_state() {
+            self.train_step.write(input, &find(name, &ty)?.bytes)?;
         }
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
             for (i, (name, _)) in self.names.iter().enumerate() {
-                let ty = self.kept(k, i);
+                let ty = self.state_type(k, i);
                 let found = find(format!("{kind}.{name}"), ty)?;
                 let Some(input) = self.input_of(k, i) else { continue };
-                match &self.division {
-                    None => self.core.write(input, &found.bytes)?,
-                    Some(d) => self.core.write(input, &d.part(&d.params[i], ty, &found.bytes))?,
+                match &self.sharding {
+                    None => self.train_step.write(input, &found.bytes)?,
+                    Some(d) => self.train_step.write(input, &d.local_part(&d.params[i], ty, &found.bytes))?,
                 }
             }
         }

@@ -7,9 +7,9 @@
 mod text;
 
 use super::launch::{Argument, blocks};
-use super::scatter_rows::Part;
-use crate::attention::{Call, FAR};
-use crate::grid::Limits;
+use super::scatter_rows::ScatterDispatch;
+use crate::attention::{AttentionCall, FAR};
+use crate::grid::GridLimits;
 use compiler::program::BufferSlice;
 use ir::ops::Composite;
 use ir::{DType, Op, Type};
@@ -25,19 +25,19 @@ const LOSSES: usize = 32;
 
 /// One attention that these kernels do.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Attention(Call);
+pub(super) struct Attention(AttentionCall);
 
 impl std::ops::Deref for Attention {
-    type Target = Call;
+    type Target = AttentionCall;
 
-    fn deref(&self) -> &Call {
+    fn deref(&self) -> &AttentionCall {
         &self.0
     }
 }
 
 impl Attention {
     /// What an op is, if this does it on a device with such limits.
-    pub(super) fn of(op: &Op, args: &[Type], limits: &Limits) -> Option<Attention> {
+    pub(super) fn of(op: &Op, args: &[Type], limits: &GridLimits) -> Option<Attention> {
         match op {
             Op::Composite(c) => Attention::composite(c, args, limits),
             _ => None,
@@ -45,8 +45,8 @@ impl Attention {
     }
 
     /// What a composite is, if this does it on a device with such limits.
-    pub(super) fn composite(c: &Composite, args: &[Type], limits: &Limits) -> Option<Attention> {
-        let a = Attention(Call::of(c, args)?);
+    pub(super) fn composite(c: &Composite, args: &[Type], limits: &GridLimits) -> Option<Attention> {
+        let a = Attention(AttentionCall::of(c, args)?);
         let types = matches!(a.dtype, DType::F32 | DType::F16 | DType::BF16);
         let some = a.batch > 0 && a.heads > 0 && a.tk > 0 && a.group * a.tq >= LEAST_ROWS;
         // Sums of a block are in registers. Indices have 32 bits; positions are far from the end of that range.
@@ -54,7 +54,7 @@ impl Attention {
         let heads = a.batch.checked_mul(a.heads)?;
         let most = heads.checked_mul(a.tq.max(a.tk))?.checked_mul(a.d.max(a.dv))?;
         let small = most < 1 << 30 && a.tq.max(a.tk) < 1 << 22;
-        let fits = limits.shared >= 16 << 10 && limits.threads >= 64;
+        let fits = limits.max_shared_bytes >= 16 << 10 && limits.threads >= 64;
         (types && some && wide && small && fits).then_some(a)
     }
 
@@ -77,8 +77,8 @@ impl Attention {
         outs: &[BufferSlice],
         aligned: usize,
         scratch_at: usize,
-        limits: &Limits,
-    ) -> Vec<Part> {
+        limits: &GridLimits,
+    ) -> Vec<ScatterDispatch> {
         let size = self.dtype.size();
         let own = |i: usize| Argument::place(&args[i], size);
         let number = |i: usize| Argument::place(&args[i], 4);
@@ -105,12 +105,12 @@ impl Attention {
         let whole = |width: usize| size == 4 || (width.is_multiple_of(2) && aligned.is_multiple_of(4));
         let pairs = whole(self.d) && whole(self.dv);
         let part = |kind: Kind, args: Vec<Argument>, rows: usize, heads: usize| {
-            let large = limits.shared >= 28 << 10 && limits.threads >= 128 && rows.div_ceil(64) * heads >= BUSY;
+            let large = limits.max_shared_bytes >= 28 << 10 && limits.threads >= 128 && rows.div_ceil(64) * heads >= BUSY;
             let shape = Shape {
                 kind,
                 dtype: self.dtype,
                 side: if large { 64 } else { 32 },
-                depth: if !large && limits.shared >= 24 << 10 { 64 } else { 16 },
+                depth: if !large && limits.max_shared_bytes >= 24 << 10 { 64 } else { 16 },
                 d: self.d.next_multiple_of(32),
                 dv: self.dv.next_multiple_of(32),
                 capped: self.cap.is_some(),
@@ -120,7 +120,7 @@ impl Attention {
                 Kind::Losses => [blocks(rows, LOSSES), 1, 1],
                 _ => [blocks(rows.div_ceil(shape.side) * heads, 1), 1, 1],
             };
-            Part { text: Box::new(move |homes| shape.text(homes)), args, params: sizes.clone(), grid }
+            ScatterDispatch { text: Box::new(move |homes| shape.text(homes)), args, params: sizes.clone(), grid }
         };
         if !self.backward {
             let mut all = vec![own(0), own(1), own(2), optional(self.offset), optional(self.lengths)];

@@ -9,7 +9,7 @@
 
 use super::super::tiles::{loader, storer};
 use crate::wgpu::functions::needed;
-use crate::wgpu::{Binding, Text};
+use crate::wgpu::{Binding, ShaderSource};
 use ir::DType;
 
 /// Threads side by side.
@@ -105,7 +105,7 @@ impl Shape {
     }
 
     /// The text, with its arguments in these bindings.
-    pub(in super::super) fn text(&self, homes: &[usize]) -> Text {
+    pub(in super::super) fn text(&self, homes: &[usize]) -> ShaderSource {
         let (count, written) = self.arguments();
         let narrow = self.dtype != DType::F32;
         // Parts of words are exchanged atomically.
@@ -188,7 +188,7 @@ impl Shape {
             }
         }
         let source = format!("{}{t}", needed(&t));
-        Text { source, bindings, params, shared: self.bytes() }
+        ShaderSource { source, bindings, params, shared: self.bytes() }
     }
 
     /// Stores of a vector of four neighbours, of which the first so many count.
@@ -224,13 +224,13 @@ fn length_of(batch: u32) -> i32 {
     }
 
     /// Rows that pass at a time.
-    fn passing(&self) -> usize {
+    fn rows_per_step(&self) -> usize {
         (self.depth / 2).clamp(16, self.side)
     }
 
     /// Vectors of strips: of both sides of the scores, or of what they are collected from.
     fn strip(&self) -> usize {
-        (self.depth * 2 * self.side / 4).max(self.passing() * self.d.max(self.dv) / 4)
+        (self.depth * 2 * self.side / 4).max(self.rows_per_step() * self.d.max(self.dv) / 4)
     }
 
     /// Bytes of shared memory.
@@ -327,7 +327,7 @@ fn length_of(batch: u32) -> i32 {
     }
 
     /// Keeps what was made of the scores in shared memory, by columns; `name` has it by rows.
-    fn keep(&self, name: &str) -> String {
+    fn store_shared(&self, name: &str) -> String {
         let mut t = "    workgroupBarrier();\n".to_string();
         for j in 0..self.columns() {
             for part in ["x", "y", "z", "w"] {
@@ -345,9 +345,9 @@ fn length_of(batch: u32) -> i32 {
     }
 
     /// `name` += what was kept · right.
-    fn collect(&self, name: &str, right: Rows) -> String {
+    fn multiply_kept_by_right(&self, name: &str, right: Rows) -> String {
         let (s, threads) = (self.side, self.threads());
-        let (vectors, depth) = (self.padded(right.width) / 4, self.passing());
+        let (vectors, depth) = (self.padded(right.width) / 4, self.rows_per_step());
         let mut t = format!("    for (var c0 = 0u; c0 < {s}u; c0 += {depth}u) {{\n        workgroupBarrier();\n");
         t += &format!(
             "        for (var id = t; id < {}u; id += {threads}u) {{\n            let w = id % {vectors}u * 4u; let x = c0 + id / {vectors}u;\n",
@@ -457,8 +457,8 @@ fn length_of(batch: u32) -> i32 {
             }
             t += "    }\n";
         }
-        t += &self.keep("s");
-        t += &self.collect("o", VALUES);
+        t += &self.store_shared("s");
+        t += &self.multiply_kept_by_right("o", VALUES);
         t += "    }\n";
         // The sums of all threads of a row.
         t += "    workgroupBarrier();\n";
@@ -551,8 +551,8 @@ fn length_of(batch: u32) -> i32 {
             )
         };
         t += &self.grads(&|name, (i, _, _)| format!("{name}{i}"), &seen);
-        t += &self.keep("g");
-        t += &self.collect("dq", KEYS);
+        t += &self.store_shared("g");
+        t += &self.multiply_kept_by_right("dq", KEYS);
         t += "    }\n";
         t += &self.store("dq", "dq", "tq", "d", "z_scale()");
         t + "    workgroupBarrier();\n    }\n}\n"
@@ -593,10 +593,10 @@ fn length_of(batch: u32) -> i32 {
             format!("{key} >= {at} - z_back() && {key} < {at} + z_ahead() && {key} < valid && {c} < q_left")
         };
         t += &self.grads(&|name, (_, j, h)| format!("{name}{j}_{h}"), &seen);
-        t += &self.keep("s");
-        t += &self.collect("dv", COTANGENTS);
-        t += &self.keep("g");
-        t += &self.collect("dk", QUERIES);
+        t += &self.store_shared("s");
+        t += &self.multiply_kept_by_right("dv", COTANGENTS);
+        t += &self.store_shared("g");
+        t += &self.multiply_kept_by_right("dk", QUERIES);
         t += "    }\n    }\n";
         t += &self.store("dk", "dk", "tk", "d", "z_scale()");
         t += &self.store("dv", "dv", "tk", "dv", "1.0f");

@@ -1,0 +1,549 @@
+//! Sequences that grow together: one program runs the next id of every row, and rows come and go between two runs.
+//!
+//! A prompt is run by itself, in parts of a fixed size, in a cache of its own ([`Slots::begin`], [`Slots::advance`]); then it
+//! becomes a row ([`Slots::join`]). Rows are dense: programs of several sizes work on the first entries of the same caches,
+//! so a few rows cost what a few rows cost. Where one leaves, the last takes its place.
+//!
+//! # Equal bits
+//!
+//! A row gives the same bits whatever stands in the other rows and however many there are. Products cut their depth by
+//! its size alone, and everything else in a step belongs to one row; but a product with a single row is added up in another
+//! order, so the smallest program has two. Prompts are run in the same parts from their first id on, so what is taken over from
+//! an earlier prompt has the bits that running it would give.
+
+mod adapters;
+mod cache;
+mod prefix;
+mod program;
+
+use crate::adapter::Adapter;
+use crate::budget;
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::session::Buffer;
+use adapters::StackedAdapters;
+use cache::CacheLayout;
+use compiler::Backend;
+use prefix::PrefixCache;
+use program::{BatchProgram, ProgramBuilder, decode_step_graph};
+use std::sync::Arc;
+
+/// Sizes of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchOptions {
+    /// Rows at once.
+    pub max_batch: usize,
+    /// Ids of a sequence, prompt and new ones.
+    pub max_seq_len: usize,
+    /// Ids of a prompt that are run at once.
+    pub prefill_chunk: usize,
+    /// Bytes of prefixes of prompts that are kept, at most; never more than the caches of the rows have.
+    pub prefix_cache_bytes: usize,
+}
+
+impl Default for BatchOptions {
+    fn default() -> BatchOptions {
+        BatchOptions { max_batch: 16, max_seq_len: 2048, prefill_chunk: 64, prefix_cache_bytes: 256 << 20 }
+    }
+}
+
+/// A row of the batch.
+#[derive(Clone, Copy, Debug)]
+struct BatchRow {
+    /// How many ids it has.
+    length: usize,
+    adapter: i32,
+}
+
+/// A prompt that is being run.
+#[derive(Clone, Debug)]
+struct PendingPrompt {
+    ids: Vec<i32>,
+    done: usize,
+    adapter: i32,
+    /// Sums of the states so far, where these are asked for and not the next id.
+    states: Option<Vec<f64>>,
+}
+
+/// A row, or a prompt that is being run, with what the caches have of it: it makes place for another and goes on later, with the
+/// same bits.
+pub struct SuspendedSequence {
+    row: BatchRow,
+    prompt: Option<PendingPrompt>,
+    /// By cache.
+    bytes: Vec<Vec<u8>>,
+}
+
+/// Sequences that grow together.
+pub struct BatchEngine {
+    model: Arc<Model>,
+    backend: Arc<dyn Backend>,
+    stacked_adapters: Option<StackedAdapters>,
+    adapters: usize,
+    sizes: BatchOptions,
+    /// Stacks of adapters, then parameters.
+    shared_buffers: Vec<Buffer>,
+    layouts: Vec<CacheLayout>,
+    /// Caches of all rows, and those of the prompt at hand.
+    caches: Vec<Buffer>,
+    prompt_caches: Vec<Buffer>,
+    rows: Vec<BatchRow>,
+    prompt: Option<PendingPrompt>,
+    prefixes: PrefixCache,
+    /// A part of a prompt, a single id of one, states of a part; rows by their number.
+    part: BatchProgram,
+    decode_one: Option<BatchProgram>,
+    hidden_states: Option<Option<BatchProgram>>,
+    steps: Vec<(usize, BatchProgram)>,
+}
+
+impl BatchEngine {
+    /// An empty batch. Parameters are read now, programs of rows when they are first needed, or by [`Slots::warm`].
+    pub fn new(
+        model: Arc<Model>,
+        adapters: &[Adapter],
+        sizes: BatchOptions,
+        backend: Arc<dyn Backend>,
+    ) -> Result<BatchEngine> {
+        if let Some(why) = model.full_recompute_reason() {
+            return Err(Error::Input(format!(
+                "its tokens can't be decoded one by one, since the model mixes positions: {why}"
+            )));
+        }
+        let context = max_positions(&model).map_or(sizes.max_seq_len, |most| sizes.max_seq_len.min(most));
+        if context < 2 || sizes.max_batch == 0 {
+            return Err(Error::Input("a batch needs a row, and a context of two ids".into()));
+        }
+        let capacity = context.next_multiple_of(2);
+        let sizes = BatchOptions { max_seq_len: context, prefill_chunk: sizes.prefill_chunk.clamp(1, capacity), ..sizes };
+        let short = decode_step_graph(&model, 1, capacity)?.caches;
+        let layouts = CacheLayout::of(&short, &decode_step_graph(&model, 1, capacity + 2)?.caches);
+        let row: u128 = layouts.iter().map(|layout| layout.bytes as u128).sum();
+        let weights: u128 = model.params.iter().map(|param| param.ty.bytes() as u128).sum();
+        let all = row * (sizes.max_batch as u128 + 1) + weights;
+        budget::check_fits("the model with its caches", all, "give fewer `--slots` or a smaller `--context`")?;
+        let stacked = StackedAdapters::new(adapters)?;
+        let mut shared = match &stacked {
+            Some(stacked) => stacked.upload(&*backend)?,
+            None => Vec::new(),
+        };
+        shared.extend(model.upload(&*backend)?);
+        let zeroed = |bytes: usize| -> Result<Buffer> {
+            let buffer = backend.alloc(bytes)?;
+            buffer.write(0, &vec![0; bytes])?;
+            Ok(buffer)
+        };
+        let own = layouts.iter().map(|layout| zeroed(layout.bytes)).collect::<Result<Vec<_>>>()?;
+        let caches = layouts.iter().map(|layout| zeroed(layout.bytes * sizes.max_batch)).collect::<Result<Vec<_>>>()?;
+        let source = ProgramBuilder { model: &model, stacked: stacked.as_ref(), capacity, shared: &shared, backend: &*backend };
+        let part = source.prefill_program(sizes.prefill_chunk, &own)?;
+        // States of other positions can't be cut out, so only keys and values are worth keeping.
+        let pages = match layouts.iter().all(|layout| layout.positions.is_some()) {
+            true => sizes.prefix_cache_bytes.min(layouts.iter().map(|layout| layout.bytes * sizes.max_batch).sum()),
+            false => 0,
+        };
+        Ok(BatchEngine {
+            prefixes: PrefixCache::new(pages, sizes.prefill_chunk, sizes.max_seq_len, &layouts),
+            adapters: adapters.len(),
+            stacked_adapters: stacked,
+            shared_buffers: shared,
+            layouts,
+            caches,
+            prompt_caches: own,
+            rows: Vec::new(),
+            prompt: None,
+            part,
+            decode_one: None,
+            hidden_states: None,
+            steps: Vec::new(),
+            sizes,
+            model,
+            backend,
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Its sizes, as far as the model allows.
+    pub fn sizes(&self) -> BatchOptions {
+        self.sizes
+    }
+
+    /// How many rows there are now.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Whether one more row has a place.
+    pub fn has_room(&self) -> bool {
+        self.rows.len() < self.sizes.max_batch
+    }
+
+    /// Bytes of beginnings of prompts that are kept.
+    pub fn prefix_bytes(&self) -> usize {
+        self.prefixes.bytes()
+    }
+
+    /// How many caches are changed in place, of how many: all of them, where the device can.
+    pub fn in_place(&mut self) -> Result<(usize, usize)> {
+        self.prepare(2)?;
+        Ok(self.steps[0].1.in_place())
+    }
+
+    /// Compiles every program, and allocates all memory that prefixes may take.
+    pub fn warmup(&mut self) -> Result<()> {
+        self.prefixes.allocate();
+        if self.cannot_embed().is_none() {
+            self.prepare_hidden()?;
+        }
+        if !self.capacity().is_multiple_of(self.sizes.prefill_chunk) || self.has_states() {
+            self.prepare_single()?;
+        }
+        let mut rows = 2;
+        loop {
+            self.prepare(rows)?;
+            if rows >= self.sizes.max_batch {
+                return Ok(());
+            }
+            rows *= 2;
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        self.sizes.max_seq_len.next_multiple_of(2)
+    }
+
+    fn source(&self) -> ProgramBuilder<'_> {
+        ProgramBuilder {
+            model: &self.model,
+            stacked: self.stacked_adapters.as_ref(),
+            capacity: self.capacity(),
+            shared: &self.shared_buffers,
+            backend: &*self.backend,
+        }
+    }
+
+    /// Rows of the smallest program for so many.
+    fn size(&self, rows: usize) -> usize {
+        rows.max(2).next_power_of_two().min(self.sizes.max_batch)
+    }
+
+    /// The program for so many rows, or a few more.
+    fn prepare(&mut self, rows: usize) -> Result<usize> {
+        let size = self.size(rows);
+        if let Some(at) = self.steps.iter().position(|(own, _)| *own == size) {
+            return Ok(at);
+        }
+        let program = self.source().decode_program(size, &self.caches)?;
+        self.steps.push((size, program));
+        Ok(self.steps.len() - 1)
+    }
+
+    /// Why this model gives no embeddings, as far as that is known before they are compiled.
+    fn cannot_embed(&self) -> Option<String> {
+        let states = self.has_states().then(|| "a model that keeps a state gives no embeddings here".to_string());
+        self.model.pooling.unsupported.clone().or(states)
+    }
+
+    /// Whether a cache has a state for all positions, and not a place for each.
+    fn has_states(&self) -> bool {
+        self.layouts.iter().any(|layout| layout.positions.is_none())
+    }
+
+    fn prepare_hidden(&mut self) -> Result<()> {
+        if self.hidden_states.is_none() {
+            self.hidden_states = Some(self.source().hidden_state_program(self.sizes.prefill_chunk, &self.prompt_caches)?);
+        }
+        Ok(())
+    }
+
+    fn prepare_single(&mut self) -> Result<()> {
+        if self.decode_one.is_none() {
+            self.decode_one = Some(self.source().prefill_program(1, &self.prompt_caches)?);
+        }
+        Ok(())
+    }
+
+    /// Begins a prompt, of the model itself (0) or an adapter; gives how many of its ids are known from an earlier one.
+    pub fn start_prefill(&mut self, prompt: &[i32], adapter: usize) -> Result<usize> {
+        self.check_prompt(prompt, adapter)?;
+        let adapter = adapter as i32;
+        self.forget_states()?;
+        let done = self.prefixes.restore(adapter, prompt, self.sizes.prefill_chunk, &self.layouts, &self.prompt_caches)?;
+        self.prompt = Some(PendingPrompt { ids: prompt.to_vec(), done, adapter, states: None });
+        Ok(done)
+    }
+
+    /// Begins a text whose embedding [`Slots::advance`] gives after its last part.
+    pub fn start_embedding(&mut self, ids: &[i32], adapter: usize) -> Result<()> {
+        self.check_prompt(ids, adapter)?;
+        if let Some(why) = self.cannot_embed() {
+            return Err(Error::Input(why));
+        }
+        self.prepare_hidden()?;
+        if matches!(self.hidden_states, Some(None)) {
+            return Err(Error::Input(
+                "this model's result is no product of states with a table: there is nothing to embed".into(),
+            ));
+        }
+        self.prompt = Some(PendingPrompt { ids: ids.to_vec(), done: 0, adapter: adapter as i32, states: Some(Vec::new()) });
+        Ok(())
+    }
+
+    /// How many ids of the prompt at hand are done.
+    pub fn prompt_tokens_done(&self) -> usize {
+        self.prompt.as_ref().map_or(0, |prompt| prompt.done)
+    }
+
+    /// Puts the prompt at hand aside.
+    pub fn suspend_prompt(&mut self) -> Result<SuspendedSequence> {
+        let Some(prompt) = self.prompt.take() else {
+            return Err(Error::Input("no prompt was begun".into()));
+        };
+        let bytes = cache::read(&self.layouts, &self.prompt_caches, 0, prompt.done)?;
+        Ok(SuspendedSequence { row: BatchRow { length: prompt.done, adapter: prompt.adapter }, prompt: Some(prompt), bytes })
+    }
+
+    /// Takes a row out of the batch; the last row, if it is another, has its number then.
+    pub fn suspend_row(&mut self, row: usize) -> Result<SuspendedSequence> {
+        let Some(&own) = self.rows.get(row) else { return Err(Error::Input(format!("no row {row}"))) };
+        let bytes = cache::read(&self.layouts, &self.caches, row, own.length)?;
+        self.evict(row)?;
+        Ok(SuspendedSequence { row: own, prompt: None, bytes })
+    }
+
+    /// Goes on with what was put aside: a prompt is at hand again, a row is the last one.
+    pub fn resume(&mut self, aside: SuspendedSequence) -> Result<()> {
+        let length = aside.row.length;
+        if aside.prompt.is_some() {
+            cache::write(&self.layouts, &self.prompt_caches, 0, length, &aside.bytes)?;
+            self.prompt = aside.prompt;
+            return Ok(());
+        }
+        if !self.has_room() {
+            return Err(Error::Input(format!("all {} rows are taken", self.sizes.max_batch)));
+        }
+        cache::write(&self.layouts, &self.caches, self.rows.len(), length, &aside.bytes)?;
+        self.rows.push(aside.row);
+        Ok(())
+    }
+
+    /// What is wrong with a prompt.
+    pub fn check_prompt(&self, prompt: &[i32], adapter: usize) -> Result<()> {
+        self.model.check_ids(&[prompt.to_vec()])?;
+        if prompt.len() >= self.sizes.max_seq_len {
+            return Err(Error::Input(format!(
+                "{} ids: the context has {}, and one at least is to be new",
+                prompt.len(),
+                self.sizes.max_seq_len
+            )));
+        }
+        if adapter > self.adapters {
+            return Err(Error::Input(format!("adapter {adapter}: there are {}", self.adapters)));
+        }
+        Ok(())
+    }
+
+    /// States begin with zero; keys and values are written before they are read.
+    fn forget_states(&mut self) -> Result<()> {
+        for (layout, buffer) in self.layouts.iter().zip(&self.prompt_caches) {
+            if layout.positions.is_none() {
+                buffer.write(0, &vec![0; layout.bytes])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the next part of the prompt; after the last one it gives the logits of the id that comes next.
+    pub fn prefill_chunk(&mut self) -> Result<Option<Vec<f32>>> {
+        let Some(mut prompt) = self.prompt.take() else {
+            return Err(Error::Input("no prompt was begun".into()));
+        };
+        if let Some(states) = prompt.states.take() {
+            return self.advance_embedding(prompt, states);
+        }
+        let part = self.sizes.prefill_chunk;
+        let left = prompt.ids.len() - prompt.done;
+        // Positions behind the last are overwritten before anybody looks at them; a state would remember them.
+        let pads = !self.has_states();
+        let fits = prompt.done + part <= self.capacity();
+        let (program, count) = match left >= part || pads && fits {
+            true => (&mut self.part, part),
+            false => {
+                self.prepare_single()?;
+                match &mut self.decode_one {
+                    Some(single) => (single, 1),
+                    None => return Err(Error::Input("no program".into())),
+                }
+            }
+        };
+        let real = left.min(count);
+        let mut ids = prompt.ids[prompt.done..prompt.done + real].to_vec();
+        ids.resize(count, ids[real - 1]);
+        let row = real as i32 - 1;
+        program.run(&ids, &[prompt.done as i32], &[prompt.adapter], Some(row), &*self.backend)?;
+        prompt.done += real;
+        if real == part {
+            let done = &prompt.ids[..prompt.done];
+            self.prefixes.insert(prompt.adapter, done, part, &self.layouts, &self.prompt_caches)?;
+        }
+        let last = prompt.done == prompt.ids.len();
+        self.prompt = Some(prompt);
+        if !last {
+            return Ok(None);
+        }
+        let program = if count == 1 { self.decode_one.as_ref().unwrap_or(&self.part) } else { &self.part };
+        Ok(Some(program.result()?.0))
+    }
+
+    /// The prompt that was run becomes a row; gives its number.
+    pub fn admit(&mut self) -> Result<usize> {
+        let Some(prompt) = self.prompt.take().filter(|prompt| prompt.done == prompt.ids.len()) else {
+            return Err(Error::Input("no prompt was run to its end".into()));
+        };
+        if !self.has_room() {
+            return Err(Error::Input(format!("all {} rows are taken", self.sizes.max_batch)));
+        }
+        let row = self.rows.len();
+        cache::copy(&self.layouts, (&self.prompt_caches, 0), (&self.caches, row), prompt.done)?;
+        self.rows.push(BatchRow { length: prompt.done, adapter: prompt.adapter });
+        Ok(row)
+    }
+
+    /// Forgets the prompt at hand.
+    pub fn cancel_prompt(&mut self) {
+        self.prompt = None;
+    }
+
+    /// How many ids a row has.
+    pub fn row_length(&self, row: usize) -> usize {
+        self.rows.get(row).map_or(0, |row| row.length)
+    }
+
+    /// How many rows a step of at least so many runs. The smallest program for them has places for the rows behind them too.
+    pub fn step_width(&self, rows: usize) -> usize {
+        self.size(rows).min(self.rows.len())
+    }
+
+    /// Gives the first rows one more token each: all of them, or as many as [`Slots::stepped`] says. Gives the logits of the next
+    /// tokens, row by row, and how many there are of a row. The other rows stay as they are.
+    pub fn step(&mut self, next: &[i32]) -> Result<(Vec<f32>, usize)> {
+        if next.is_empty() || next.len() != self.step_width(next.len()) {
+            return Err(Error::Input(format!("{} ids for {} rows", next.len(), self.rows.len())));
+        }
+        self.model.check_ids(&[next.to_vec()])?;
+        if let Some(row) = self.rows[..next.len()].iter().position(|row| row.length >= self.sizes.max_seq_len) {
+            return Err(Error::Input(format!("row {row} has the {} ids of the context already", self.sizes.max_seq_len)));
+        }
+        let at = self.prepare(next.len())?;
+        let (size, program) = &mut self.steps[at];
+        let filled = |values: &mut dyn Iterator<Item = i32>| {
+            let mut values: Vec<i32> = values.collect();
+            values.resize(*size, 0);
+            values
+        };
+        let ids = filled(&mut next.iter().copied());
+        let rows = &self.rows[..next.len()];
+        let positions = filled(&mut rows.iter().map(|row| row.length as i32));
+        let adapters = filled(&mut rows.iter().map(|row| row.adapter));
+        program.run(&ids, &positions, &adapters, None, &*self.backend)?;
+        self.rows[..next.len()].iter_mut().for_each(|row| row.length += 1);
+        let (mut logits, width) = program.result()?;
+        logits.truncate(width * next.len());
+        Ok((logits, width))
+    }
+
+    /// Frees a row. The last row, if it is another, has this number now.
+    pub fn evict(&mut self, row: usize) -> Result<()> {
+        if row >= self.rows.len() {
+            return Err(Error::Input(format!("no row {row}")));
+        }
+        let last = self.rows.len() - 1;
+        if row != last {
+            cache::copy(&self.layouts, (&self.caches, last), (&self.caches, row), self.rows[last].length)?;
+        }
+        self.rows.swap_remove(row);
+        Ok(())
+    }
+
+    /// Rows become copies of these rows, in this order.
+    pub fn reorder_cache(&mut self, from: &[usize]) -> Result<()> {
+        if from.len() > self.sizes.max_batch || from.iter().any(|row| *row >= self.rows.len()) {
+            return Err(Error::Input("no such rows".into()));
+        }
+        let mut kept = Vec::new();
+        for (to, &row) in from.iter().enumerate() {
+            let length = self.rows[row].length;
+            let bytes = match to == row {
+                true => None,
+                false => Some(
+                    self.layouts.iter().zip(&self.caches).map(|(layout, cache)| layout.read(cache, row, 0..length)),
+                ),
+            };
+            kept.push(bytes.map(|bytes| bytes.collect::<Result<Vec<_>>>()).transpose()?);
+        }
+        let rows: Vec<BatchRow> = from.iter().map(|row| self.rows[*row]).collect();
+        for (to, bytes) in kept.iter().enumerate() {
+            let Some(bytes) = bytes else { continue };
+            for ((layout, cache), bytes) in self.layouts.iter().zip(&self.caches).zip(bytes) {
+                layout.write(cache, to, 0..rows[to].length, bytes)?;
+            }
+        }
+        self.rows = rows;
+        Ok(())
+    }
+
+    /// The embedding of ids: the states that the head would score, pooled as the model's directory says; the mean of length 1 where
+    /// it says nothing.
+    pub fn embed(&mut self, ids: &[i32], adapter: usize) -> Result<Vec<f32>> {
+        if self.prompt.is_some() {
+            return Err(Error::Input("a prompt is being run".into()));
+        }
+        self.start_embedding(ids, adapter)?;
+        loop {
+            if let Some(vector) = self.prefill_chunk()? {
+                return Ok(vector);
+            }
+        }
+    }
+
+    /// Runs the next part of a text that is embedded.
+    fn advance_embedding(&mut self, mut prompt: PendingPrompt, mut sums: Vec<f64>) -> Result<Option<Vec<f32>>> {
+        let part = self.sizes.prefill_chunk;
+        let capacity = self.capacity();
+        let pooling = self.source().model.pooling.clone();
+        let Some(Some(program)) = &mut self.hidden_states else { return Err(Error::Input("no program".into())) };
+        let (ids, done) = (&prompt.ids, prompt.done);
+        // The last part may begin earlier, so that it fits: positions are written again with what they have.
+        let start = done.min(capacity - part);
+        let real = (ids.len() - start).min(part);
+        let mut here = ids[start..start + real].to_vec();
+        here.resize(part, ids[ids.len() - 1]);
+        program.run(&here, &[start as i32], &[prompt.adapter], None, &*self.backend)?;
+        let (states, width) = program.result()?;
+        for (n, row) in states.chunks_exact(width.max(1)).take(real).enumerate().skip(done - start) {
+            pooling.add(&mut sums, row, start + n, ids.len());
+        }
+        prompt.done = start + real;
+        if prompt.done < prompt.ids.len() {
+            prompt.states = Some(sums);
+            self.prompt = Some(prompt);
+            return Ok(None);
+        }
+        Ok(Some(pooling.finish(&sums, prompt.ids.len())))
+    }
+}
+
+/// The longest sequence that the model takes step by step.
+fn max_positions(model: &Model) -> Option<usize> {
+    // Beyond this the whole sequence would be rotated anew.
+    model.max_positions().into_iter().chain(model.max_sequence()).chain(model.architecture.long_rope_threshold()).min()
+}

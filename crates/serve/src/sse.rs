@@ -1,0 +1,74 @@
+//! The body of an answer that is written while it comes into being.
+
+use axum::body::Bytes;
+use http_body::{Body, Frame};
+use serde_json::Value as Json;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Pieces that wait to be written.
+const CHANNEL_CAPACITY: usize = 32;
+
+/// The end that is read by the connection.
+pub(crate) struct SseBody {
+    pieces: mpsc::Receiver<Bytes>,
+}
+
+/// The end that is written: server-sent events.
+pub(crate) struct SseWriter {
+    pieces: mpsc::Sender<Bytes>,
+    /// How long a client may take for a piece.
+    write_timeout: Duration,
+}
+
+/// Why nothing more can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteError {
+    /// The client is gone.
+    Disconnected,
+    /// It does not read.
+    TimedOut,
+}
+
+pub(crate) fn channel(patience: Duration) -> (SseWriter, SseBody) {
+    let (to, from) = mpsc::channel(CHANNEL_CAPACITY);
+    (SseWriter { pieces: to, write_timeout: patience }, SseBody { pieces: from })
+}
+
+impl SseWriter {
+    pub(crate) async fn event(&self, data: &Json) -> std::result::Result<(), WriteError> {
+        self.write(format!("data: {data}\n\n")).await
+    }
+
+    pub(crate) async fn done(&self) -> std::result::Result<(), WriteError> {
+        self.write("data: [DONE]\n\n".to_string()).await
+    }
+
+    async fn write(&self, text: String) -> std::result::Result<(), WriteError> {
+        match tokio::time::timeout(self.write_timeout, self.pieces.send(Bytes::from(text))).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(WriteError::Disconnected),
+            Err(_) => Err(WriteError::TimedOut),
+        }
+    }
+
+    /// Ends when the client is gone.
+    pub(crate) async fn closed(&self) {
+        self.pieces.closed().await;
+    }
+}
+
+impl Body for SseBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
+        self.pieces.poll_recv(cx).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}

@@ -1,0 +1,116 @@
+//! Streams (§7.4): orders of execution.
+
+use crate::autograd::{self, AdBindings, BackwardPlan};
+use crate::backend::Backend;
+use crate::bindings::Bindings;
+use crate::error::Result;
+use crate::plan::Plan;
+use crate::queue::{Event, TaskQueue, QueueTask};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An order of execution. The default runs everything before the call returns; an asynchronous one has a thread of its
+/// own that runs what is submitted in order, beside the host and beside other streams.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use vsla::{Backend, DType, Event, Plan, ProgramBuilder, Stream, Tensor};
+///
+/// let mut b = ProgramBuilder::new();
+/// let x = b.input("x", DType::F64, &[3])?;
+/// let y = b.exp(x)?;
+/// b.output(y)?;
+/// let backend = Backend::cpu(2);
+/// let plan = Plan::new(&Arc::new(b.build()?), &backend)?;
+/// let (one, two) = (Arc::new(Mutex::new(plan.bind()?)), Arc::new(Mutex::new(plan.bind()?)));
+/// let streams = (Stream::asynchronous(&backend)?, Stream::asynchronous(&backend)?);
+/// streams.0.submit(&plan, &one)?;
+/// streams.1.submit(&plan, &two)?;
+/// streams.0.synchronize()?;
+/// streams.1.synchronize()?;
+/// assert_eq!(two.lock().unwrap().read(y)?, Tensor::vector(&[1.0f64; 3]));
+/// # Ok::<(), vsla::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Stream {
+    queue: Option<Arc<TaskQueue<StreamTask>>>,
+    backend: Option<Backend>,
+}
+
+/// What a stream does later.
+enum StreamTask {
+    Forward(Plan, Arc<Mutex<Bindings>>),
+    ForwardBackward(BackwardPlan, Arc<Mutex<AdBindings>>),
+}
+
+impl QueueTask for StreamTask {
+    fn run(self) -> Result<()> {
+        match self {
+            StreamTask::Forward(plan, b) => plan.run(&mut lock(&b)),
+            StreamTask::ForwardBackward(plan, b) => {
+                let mut b = lock(&b);
+                plan.run_forward(&mut b)?;
+                plan.run_backward(&mut b)
+            }
+        }
+    }
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stream {
+    /// A stream whose runs have ended when a call returns.
+    pub fn new(backend: &Backend) -> Stream {
+        Stream { queue: None, backend: Some(backend.clone()) }
+    }
+
+    /// A stream with a thread of its own.
+    pub fn asynchronous(backend: &Backend) -> Result<Stream> {
+        Ok(Stream { queue: Some(Arc::new(TaskQueue::new()?)), backend: Some(backend.clone()) })
+    }
+
+    /// Runs a plan over shared bindings, later and in order if the stream is asynchronous. A failure is told by
+    /// [`Stream::synchronize`], and what comes after it until then is left out. Allocates nothing.
+    pub fn submit(&self, plan: &Plan, bindings: &Arc<Mutex<Bindings>>) -> Result<()> {
+        match &self.queue {
+            None => plan.execute(&mut lock(bindings), self),
+            Some(q) => q.submit(StreamTask::Forward(plan.clone(), bindings.clone())),
+        }
+    }
+
+    /// Runs forward, then backward, as [`Stream::submit`] does.
+    pub fn submit_backward(&self, plan: &BackwardPlan, bindings: &Arc<Mutex<AdBindings>>) -> Result<()> {
+        match &self.queue {
+            None => autograd::execute_backward_plan(plan, &mut lock(bindings), self),
+            Some(q) => q.submit(StreamTask::ForwardBackward(plan.clone(), bindings.clone())),
+        }
+    }
+
+    /// Marks this place in the stream: the event has happened when all before it is done.
+    pub fn record(&self, event: &Event) -> Result<()> {
+        self.queue.as_ref().map_or(Ok(()), |q| q.signal(event))
+    }
+
+    /// What is submitted from now on waits for the last mark of an event.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        match &self.queue {
+            None => event.synchronize(),
+            Some(q) => q.wait(event),
+        }
+    }
+
+    /// Returns when all that was started on the stream has ended; with the first failure, if there was one.
+    pub fn synchronize(&self) -> Result<()> {
+        self.wait_for_submitted()?;
+        match self.backend.as_ref().and_then(Backend::device) {
+            Some(device) => device.synchronize(),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for what was submitted before: a run on the caller's thread keeps the order.
+    pub(crate) fn wait_for_submitted(&self) -> Result<()> {
+        self.queue.as_ref().map_or(Ok(()), |q| q.synchronize())
+    }
+}

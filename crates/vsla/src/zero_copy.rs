@@ -1,0 +1,179 @@
+//! Data of the caller's that one run uses where it lies (§7.2, §10.1).
+//!
+//! Every input and output of bindings has a second buffer that can point anywhere. A loan puts it in the place of the
+//! bindings' own, and the end of the loan takes it away again, also when a run fails or panics. What was lent is gone then:
+//! a later run that is given nothing instead, and a read of such an output, are errors.
+
+use crate::backend::Backend;
+use crate::bindings::Bindings;
+use crate::describe::ValueId;
+use crate::error::Result;
+use compiler::DeviceBuffer;
+use cpu::HostBuffer;
+use ir::DType;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The buffers that can point anywhere, one for each input and output.
+pub(crate) struct ExternalBuffers {
+    inputs: Vec<ExternalBuffer>,
+    outputs: Vec<ExternalBuffer>,
+}
+
+struct ExternalBuffer {
+    pointer: Arc<HostBuffer>,
+    /// The bindings' own, while the pointer stands in its place.
+    own: Option<Arc<dyn DeviceBuffer>>,
+    /// The value was lent to the last run, and the bindings don't have it.
+    gone: bool,
+}
+
+impl ExternalBuffers {
+    pub(crate) fn new(inputs: usize, outputs: usize) -> ExternalBuffers {
+        let make = |n| (0..n).map(|_| ExternalBuffer::new()).collect();
+        ExternalBuffers { inputs: make(inputs), outputs: make(outputs) }
+    }
+
+    /// The bindings have an input of their own again.
+    pub(crate) fn mark_written(&mut self, input: usize) {
+        if let Some(s) = self.inputs.get_mut(input) {
+            s.gone = false;
+        }
+    }
+
+    /// The first input whose value was lent to an earlier run and isn't there.
+    pub(crate) fn missing(&self) -> Option<usize> {
+        self.inputs.iter().position(|s| s.gone && s.own.is_none())
+    }
+
+    /// After a run: outputs that weren't lent to it are in the bindings.
+    pub(crate) fn finish_run(&mut self) {
+        self.outputs.iter_mut().for_each(|s| s.gone = false);
+    }
+
+    /// Whether an output was written to memory that was lent to a run, which is over.
+    pub(crate) fn is_gone(&self, output: usize) -> bool {
+        self.outputs.get(output).is_some_and(|s| s.gone && s.own.is_none())
+    }
+}
+
+impl ExternalBuffer {
+    fn new() -> ExternalBuffer {
+        // SAFETY: no bytes.
+        let nothing = unsafe { HostBuffer::from_raw(NonNull::<u64>::dangling().cast(), 0, Arc::new(())) };
+        ExternalBuffer { pointer: Arc::new(nothing), own: None, gone: false }
+    }
+
+    /// Puts memory in a buffer's place.
+    ///
+    /// # Safety
+    /// The memory is good until [`Spare::restore`].
+    unsafe fn redirect(&mut self, place: &mut Arc<dyn DeviceBuffer>, ptr: NonNull<u8>, bytes: usize) -> bool {
+        // Nobody else has it: runs keep no buffers, and `restore` took the last clone back.
+        let Some(pointer) = Arc::get_mut(&mut self.pointer) else { return false };
+        // SAFETY: the caller's promise.
+        unsafe { pointer.repoint(ptr, bytes) };
+        self.own = Some(std::mem::replace(place, self.pointer.clone()));
+        true
+    }
+
+    fn restore(&mut self, place: &mut Arc<dyn DeviceBuffer>) {
+        if let Some(own) = self.own.take() {
+            *place = own;
+            self.gone = true;
+        }
+    }
+
+    fn holds(&self, ptr: *const u8, bytes: usize) -> bool {
+        let (start, end) = (self.pointer.as_ptr().addr(), self.pointer.as_ptr().addr() + self.pointer.bytes());
+        self.own.is_some() && ptr.addr() < end && start < ptr.addr() + bytes
+    }
+}
+
+/// A loan: from [`Bindings::lend`] until it is dropped.
+pub struct BorrowedBindings<'a>(&'a mut Bindings);
+
+impl Bindings {
+    /// Begins a loan of the caller's data to the next run.
+    pub fn borrow_data(&mut self) -> BorrowedBindings<'_> {
+        BorrowedBindings(self)
+    }
+}
+
+impl BorrowedBindings<'_> {
+    /// What runs meanwhile.
+    pub fn bindings(&mut self) -> &mut Bindings {
+        self.0
+    }
+
+    /// Sets an input to data that is read where it lies; where it can't be, and for parameters, which stay from run to
+    /// run, it is copied.
+    ///
+    /// # Safety
+    /// `bytes` bytes at `ptr` may be read, and nobody writes them, until the loan ends.
+    pub unsafe fn input(&mut self, v: ValueId, ptr: *mut u8, bytes: usize) -> Result<()> {
+        let b = &mut *self.0;
+        let i = b.program.inputs().iter().position(|x| *x == v);
+        let usable = i.and_then(|i| Some((i, usable_pointer(&b.backend, b.program.signature(v).dtype, ptr)?)));
+        if let Some((i, at)) = usable {
+            crate::bindings::check_len(b.program.signature(v).bytes(), bytes)?;
+            let (spare, place) = (&mut b.spares.inputs[i], &mut b.inner.inputs[i]);
+            spare.restore(place);
+            // SAFETY: the caller's promise; runs don't write inputs.
+            if unsafe { spare.redirect(place, at, bytes) } {
+                return Ok(());
+            }
+        }
+        // SAFETY: as above; no bytes may come with any pointer.
+        let data = if bytes == 0 { &[] } else { unsafe { std::slice::from_raw_parts(ptr, bytes) } };
+        b.write_bytes(v, data)
+    }
+
+    /// Lets an output be written where the caller wants it. Where that can't be, [`Loan::settle`] copies it there after
+    /// the run.
+    ///
+    /// # Safety
+    /// `bytes` bytes at `ptr` may be read and written, and nobody else does so, until the loan ends.
+    pub unsafe fn output(&mut self, v: ValueId, ptr: *mut u8, bytes: usize) -> Result<()> {
+        let b = &mut *self.0;
+        let Some(i) = b.program.outputs().iter().position(|x| *x == v) else { return Ok(()) };
+        crate::bindings::check_len(b.program.signature(v).bytes(), bytes)?;
+        let Some(at) = usable_pointer(&b.backend, b.program.signature(v).dtype, ptr) else { return Ok(()) };
+        let spares = &mut b.spares;
+        let taken = spares.inputs.iter().chain(&spares.outputs).any(|s| s.holds(ptr, bytes));
+        // A linked output is read where the bindings keep it.
+        let linked = Arc::strong_count(&b.inner.outputs[i]) > 1;
+        if !taken && !linked && spares.outputs[i].own.is_none() {
+            // SAFETY: the caller's promise.
+            unsafe { spares.outputs[i].redirect(&mut b.inner.outputs[i], at, bytes) };
+        }
+        Ok(())
+    }
+
+    /// After a run: copies a value to the caller's data, unless it was written there.
+    pub fn copy_back(&self, v: ValueId, data: &mut [u8]) -> Result<()> {
+        let i = self.0.program.outputs().iter().position(|x| *x == v);
+        let there = |i: usize| {
+            let s = &self.0.spares.outputs[i];
+            s.own.is_some() && s.pointer.as_ptr().cast_const() == data.as_ptr()
+        };
+        match i.is_some_and(there) {
+            true => Ok(()),
+            false => self.0.read_bytes(v, data),
+        }
+    }
+}
+
+impl Drop for BorrowedBindings<'_> {
+    fn drop(&mut self) {
+        let b = &mut *self.0;
+        b.spares.inputs.iter_mut().zip(&mut b.inner.inputs).for_each(|(s, place)| s.restore(place));
+        b.spares.outputs.iter_mut().zip(&mut b.inner.outputs).for_each(|(s, place)| s.restore(place));
+    }
+}
+
+/// Memory that kernels can use as it is: theirs to address, and aligned to its elements.
+fn usable_pointer(backend: &Backend, dtype: DType, ptr: *mut u8) -> Option<NonNull<u8>> {
+    let aligned = ptr.addr().is_multiple_of(dtype.size().max(1));
+    NonNull::new(ptr).filter(|_| aligned && !backend.has_memory())
+}
