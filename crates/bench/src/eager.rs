@@ -1,7 +1,7 @@
 //! Tensors outside of compiled regions: what recording and forcing cost, and training steps of Llamas.
 
 use crate::measure::fail;
-use crate::models::{LlamaConfig, GPT2_SIZE, TINY};
+use crate::models::{GPT2_SIZE, LlamaConfig, TINY};
 use compiler::{Backend, Result};
 use std::hint::black_box;
 use std::sync::Arc;

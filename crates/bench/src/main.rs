@@ -57,7 +57,11 @@ fn main() -> ExitCode {
         match variable {
             true => variable_shape::names().iter().for_each(|n| println!("{n}")),
             false if device.is_some() => {
-                cases::CASE_NAMES.iter().chain(cases::LARGE_MEMORY_CASES).chain(eager::CASE_NAMES).for_each(|n| println!("{n}"));
+                cases::CASE_NAMES
+                    .iter()
+                    .chain(cases::LARGE_MEMORY_CASES)
+                    .chain(eager::CASE_NAMES)
+                    .for_each(|n| println!("{n}"));
             }
             false => {
                 let small = eager::CASE_NAMES.iter().filter(|n| !eager::LARGE_MEMORY_CASES.contains(n));

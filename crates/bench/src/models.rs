@@ -6,7 +6,7 @@ use ir::composites::{activation, embedding, loss, norm};
 use ir::ops::window::WindowConfig;
 use ir::ops::{Dot, Name, ReduceKind, Remat, RematPolicy};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Result, Type, Unary, Value};
-use transform::{DelayedScaling, MatmulRounding, LowPrecision, Rounding};
+use transform::{DelayedScaling, LowPrecision, MatmulRounding, Rounding};
 
 const F: DType = DType::F32;
 
@@ -215,7 +215,10 @@ pub(crate) fn train_step(c: &LlamaConfig) -> Graph {
         let mut f = forward(c)?;
         if c.bf16 {
             // Residuals are narrow, as the peers' are.
-            let policy = transform::AutocastPolicy { rounded_outputs: vec!["embedding".into()], ..transform::AutocastPolicy::new(DType::BF16) };
+            let policy = transform::AutocastPolicy {
+                rounded_outputs: vec!["embedding".into()],
+                ..transform::AutocastPolicy::new(DType::BF16)
+            };
             f = transform::autocast(&f, &policy)?;
         }
         let shapes = params(c);
@@ -223,8 +226,8 @@ pub(crate) fn train_step(c: &LlamaConfig) -> Graph {
         let mut states = Vec::new();
         if c.fp8 {
             let delay = Some(DelayedScaling { history: 16, interval: 1 });
-            let [forward, backward] =
-                [LowPrecision::E4M3, LowPrecision::E5M2].map(|few| Rounding { delayed_scaling: delay, ..Rounding::new(few) });
+            let [forward, backward] = [LowPrecision::E4M3, LowPrecision::E5M2]
+                .map(|few| Rounding { delayed_scaling: delay, ..Rounding::new(few) });
             f = transform::round_matmuls(&f, &MatmulRounding::new(forward).with_cotangent_rounding(backward))?;
             let stateful = transform::with_state(&f, None)?;
             (f, states) = (stateful.graph, stateful.amax_histories);

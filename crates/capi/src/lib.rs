@@ -11,7 +11,9 @@ mod run;
 mod status;
 mod types;
 
-pub use run::{LoadedProgram, loom_program_arena, loom_program_free, loom_program_load, loom_program_open, loom_program_run};
+pub use run::{
+    LoadedProgram, loom_program_arena, loom_program_free, loom_program_load, loom_program_open, loom_program_run,
+};
 pub use status::{Status, loom_last_error};
 pub use types::{LoomType, loom_program_input, loom_program_inputs, loom_program_output, loom_program_outputs};
 

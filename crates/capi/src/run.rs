@@ -29,7 +29,10 @@ fn load(bytes: &[u8], threads: u32) -> Result<Box<LoadedProgram>, Failure> {
     Ok(Box::new(LoadedProgram { exe, inputs, outputs, _cpu: cpu }))
 }
 
-unsafe fn write_handle(out: *mut *mut LoadedProgram, read: impl FnOnce() -> Result<Box<LoadedProgram>, Failure>) -> Status {
+unsafe fn write_handle(
+    out: *mut *mut LoadedProgram,
+    read: impl FnOnce() -> Result<Box<LoadedProgram>, Failure>,
+) -> Status {
     guard(|| {
         if out.is_null() {
             return Err(Failure::argument("null for where the program goes"));

@@ -47,7 +47,12 @@ impl CTensorType {
     }
 }
 
-unsafe fn get(p: *const LoadedProgram, index: usize, out: *mut LoomType, of: fn(&LoadedProgram) -> &[CTensorType]) -> Status {
+unsafe fn get(
+    p: *const LoadedProgram,
+    index: usize,
+    out: *mut LoomType,
+    of: fn(&LoadedProgram) -> &[CTensorType],
+) -> Status {
     guard(|| {
         if p.is_null() || out.is_null() {
             return Err(Failure::argument("null for a program, or for where its type goes"));
@@ -85,7 +90,11 @@ pub unsafe extern "C" fn loom_program_input(program: *const LoadedProgram, index
 
 /// What an output is.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn loom_program_output(program: *const LoadedProgram, index: usize, out: *mut LoomType) -> Status {
+pub unsafe extern "C" fn loom_program_output(
+    program: *const LoadedProgram,
+    index: usize,
+    out: *mut LoomType,
+) -> Status {
     // SAFETY: the caller's promise.
     unsafe { get(program, index, out, |p| &p.outputs) }
 }

@@ -7,7 +7,7 @@ use crate::output::outln;
 use crate::run::usage_error;
 use compiler::{Backend, Bindings, Options};
 use ir::{Builder, DType, GraphBuilder};
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
 use models::{Architecture, Model, SplitMix64};
 use std::time::{Duration, Instant};
 

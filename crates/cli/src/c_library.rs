@@ -55,7 +55,9 @@ pub(crate) fn write(chosen: &ModelArgs, options: &CLibraryArgs) -> Result<ExitSt
             chosen.file
         )));
     }
-    let Some(out) = &options.out else { return Err(UsageError("`--out DIR` is missing: where the library goes".into())) };
+    let Some(out) = &options.out else {
+        return Err(UsageError("`--out DIR` is missing: where the library goes".into()));
+    };
     let (out, name) = (Path::new(out), options.name.clone().unwrap_or_else(|| identifier_from_dir(dir)));
     let (batch, seq) = (chosen.batch.unwrap_or(1), chosen.seq.unwrap_or(64));
     let model = Model::load(dir, chosen.dtype).map_err(usage_error)?;

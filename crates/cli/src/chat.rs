@@ -4,7 +4,7 @@ use crate::ExitStatus;
 use crate::command::UsageError;
 use crate::device::DeviceArgs;
 use crate::output::{errln, out, outln};
-use crate::run::{SamplingArgs, ModelSource, load, usage_error};
+use crate::run::{ModelSource, SamplingArgs, load, usage_error};
 use models::{BatchEngine, BatchOptions, ChatTemplate, TokenHistory, Tokenizer};
 use serde_json::{Map, Value as Json, json};
 use std::io::{BufRead, IsTerminal, Write};

@@ -3,8 +3,8 @@
 #[cfg(feature = "serve")]
 use crate::serve;
 use crate::{
-    bench, chat, check, classify, compile, doctor, graph, import, launch, perplexity, plan, trace_profiler, report, run,
-    shell, train, verify,
+    bench, chat, check, classify, compile, doctor, graph, import, launch, perplexity, plan, report, run, shell,
+    trace_profiler, train, verify,
 };
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};

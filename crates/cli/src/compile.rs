@@ -5,15 +5,15 @@ use crate::check::{draw, findings};
 use crate::command::{self, UsageError};
 use crate::device::DeviceArgs;
 use crate::output::outln;
-use crate::profile::{measure, steps_of, bytes_written};
+use crate::profile::{bytes_written, measure, steps_of};
 use crate::run::{load_program, usage_error};
 use crate::{graph_json, schedule};
 use ir::{DType, Type};
 use lang::Diagnostic;
 use lang::ast::{ConfigValue, DeclKind, Param};
 use lang::consteval::ConstValue;
-use lang::lower::{Lowered, LowerOptions, check_given, input_types, lower};
-use lang::resolve::{ItemRef, ModuleView, ModuleProgram};
+use lang::lower::{LowerOptions, Lowered, check_given, input_types, lower};
+use lang::resolve::{ItemRef, ModuleProgram, ModuleView};
 use lang::verify::{GradientCheckError, GradientCheckOptions};
 use models::{Architecture, ParamSlice, ParamSources};
 use serde_json::json;
@@ -215,7 +215,9 @@ fn input_sizes(
     {
         let same = |a: &[Type]| types_for(other.0, other.1).is_ok_and(|b| a == b);
         if chosen.is_some() && types_for(batch, steps).is_ok_and(|types| same(&types)) {
-            return Err(UsageError(format!("`--{option}` has no effect: no input has a size `{symbol}` that is left open")));
+            return Err(UsageError(format!(
+                "`--{option}` has no effect: no input has a size `{symbol}` that is left open"
+            )));
         }
     }
     let types = types_for(batch, steps);
@@ -277,7 +279,8 @@ pub(crate) fn compile(args: &Compile) -> Result<ExitStatus, UsageError> {
             let mut shown = schedule::schedule_json(target.name(), &lowered, &program);
             if let Some(back) = with_backward(&lowered).map_err(|e| UsageError(e.to_string()))? {
                 let both = compiler::compile(&back, &*cpu, &compiler::Options::default());
-                shown["training"] = schedule::training_schedule_json(&lowered, &both.map_err(|e| UsageError(e.to_string()))?);
+                shown["training"] =
+                    schedule::training_schedule_json(&lowered, &both.map_err(|e| UsageError(e.to_string()))?);
             }
             outln!("{shown:#}");
         }
@@ -514,5 +517,9 @@ pub(crate) fn verify_backward(args: &VerifyBackward) -> Result<ExitStatus, Usage
             ),
         }
     }
-    Ok(if checks.iter().all(lang::verify::GradientCheck::passes) { ExitStatus::Success } else { ExitStatus::FindingsReported })
+    Ok(if checks.iter().all(lang::verify::GradientCheck::passes) {
+        ExitStatus::Success
+    } else {
+        ExitStatus::FindingsReported
+    })
 }

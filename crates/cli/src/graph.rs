@@ -8,7 +8,7 @@
 use crate::ExitStatus;
 use crate::command::{self, UsageError};
 use crate::device::{self, cores};
-use crate::import::{self, OnnxArgs, NamedGraph};
+use crate::import::{self, NamedGraph, OnnxArgs};
 use crate::output::{out, outln};
 use crate::run::usage_error;
 use compiler::loops::Kernel;
@@ -102,12 +102,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitStatus, UsageError> {
     let file = &args.file;
     let source = import::load(file, &args.open)?;
     let given = read_inputs(args, &source)?;
-    let graph = apply_transform(args, &source, given.as_ref()).map_err(|e| UsageError(format!("{file}: {}", one_line(&e))))?;
+    let graph =
+        apply_transform(args, &source, given.as_ref()).map_err(|e| UsageError(format!("{file}: {}", one_line(&e))))?;
     // The interpreter is no device of programs: it runs graphs as they are.
     let interpreted = args.machine.device == "interp";
     let device = match interpreted {
         true => device::open("cpu", args.machine.threads)?,
-        false => args.machine.open().map_err(|UsageError(text)| UsageError(format!("{text}; here it is interp or cpu")))?,
+        false => {
+            args.machine.open().map_err(|UsageError(text)| UsageError(format!("{text}; here it is interp or cpu")))?
+        }
     };
     if let Some(what) = args.emit {
         emit(what, &graph, &*device)?;
@@ -214,7 +217,12 @@ fn interpret(args: &RunArgs, graph: &Graph, inputs: &[Literal]) -> Result<Vec<Li
     Ok(outputs)
 }
 
-fn run_compiled(args: &RunArgs, graph: &Graph, inputs: &[Literal], cpu: &dyn Backend) -> Result<Vec<Literal>, UsageError> {
+fn run_compiled(
+    args: &RunArgs,
+    graph: &Graph,
+    inputs: &[Literal],
+    cpu: &dyn Backend,
+) -> Result<Vec<Literal>, UsageError> {
     let fault = |e: compiler::Error| UsageError(one_line(&e));
     let start = Instant::now();
     let program = compiler::compile(graph, cpu, &Options::default()).map_err(fault)?;
@@ -238,7 +246,9 @@ fn run_compiled(args: &RunArgs, graph: &Graph, inputs: &[Literal], cpu: &dyn Bac
     for (buffer, ty) in bindings.outputs.iter().zip(&exe.program().outputs) {
         let mut bytes = vec![0; ty.bytes()];
         buffer.read(0, &mut bytes).map_err(fault)?;
-        outputs.push(Literal::from_bytes(ty.clone(), &bytes).ok_or_else(|| UsageError("an output of another size".into()))?);
+        outputs.push(
+            Literal::from_bytes(ty.clone(), &bytes).ok_or_else(|| UsageError("an output of another size".into()))?,
+        );
     }
     Ok(outputs)
 }

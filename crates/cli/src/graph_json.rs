@@ -5,7 +5,7 @@ use ir::attr::Attr;
 use ir::{Graph, Loc, Type, Value};
 use lang::ast::{Annotation, DimExpr, Statement, TypeExpr, TypeKind};
 use lang::lower::Lowered;
-use lang::resolve::{Entity, ItemRef, ModuleView, ModuleProgram};
+use lang::resolve::{Entity, ItemRef, ModuleProgram, ModuleView};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 

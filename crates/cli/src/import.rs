@@ -108,7 +108,8 @@ pub(crate) fn array(path: &str) -> Result<Literal, UsageError> {
 /// All tensors of a safetensors file.
 pub(crate) fn tensors(path: &str) -> Result<BTreeMap<String, Literal>, UsageError> {
     let bytes = files::read(Path::new(path), u64::MAX - 1).map_err(usage_error)?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| UsageError(format!("{path}: not a safetensors file: {e}")))?;
+    let file =
+        SafeTensors::deserialize(&bytes).map_err(|e| UsageError(format!("{path}: not a safetensors file: {e}")))?;
     let mut found = BTreeMap::new();
     for (name, t) in file.tensors() {
         let fault = |what: String| UsageError(format!("{path}: tensor `{name}` {what}"));
@@ -146,7 +147,9 @@ pub(crate) fn load(path: &str, open: &OnnxArgs) -> Result<NamedGraph, UsageError
 fn directory(path: &str) -> Result<NamedGraph, UsageError> {
     let place = Path::new(path);
     if !place.join("model.json").is_file() {
-        return Err(UsageError(format!("{path}: no model.json here; `loom import MODEL.onnx --out {path}` writes one")));
+        return Err(UsageError(format!(
+            "{path}: no model.json here; `loom import MODEL.onnx --out {path}` writes one"
+        )));
     }
     let name = |file: &str| place.join(file).to_string_lossy().into_owned();
     let text = files::read_text(&place.join("model.json"), files::MAX_TEXT_BYTES).map_err(usage_error)?;

@@ -49,7 +49,8 @@ pub(crate) fn launch(args: &Launch) -> Result<ExitStatus, UsageError> {
     let own = std::env::current_exe().map_err(|e| UsageError(format!("loom can't find itself: {e}")))?;
     let program = if name == "loom" { own.clone() } else { name.into() };
     let signals = signals();
-    let mut group = RankProcesses::start(&own).map_err(|e| UsageError(format!("a process group can't be started: {e}")))?;
+    let mut group =
+        RankProcesses::start(&own).map_err(|e| UsageError(format!("a process group can't be started: {e}")))?;
     for rank in 0..args.ranks {
         let mut command = Command::new(&program);
         command

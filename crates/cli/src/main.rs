@@ -25,7 +25,6 @@ mod output;
 mod perplexity;
 mod plan;
 mod profile;
-mod trace_profiler;
 mod progress;
 mod ranks;
 mod report;
@@ -34,10 +33,11 @@ mod schedule;
 #[cfg(feature = "serve")]
 mod serve;
 mod shell;
+mod trace_profiler;
 mod train;
 mod verify;
 
-use command::{ParsedCommand, Command, UsageError};
+use command::{Command, ParsedCommand, UsageError};
 use output::{errln, out};
 use std::process::ExitCode;
 
@@ -82,7 +82,8 @@ fn argument_strings() -> Result<Vec<String>, UsageError> {
     words
         .map(|(i, word)| {
             let shown = word.to_string_lossy().into_owned();
-            word.into_string().map_err(|_| UsageError(format!("word {} of the command line is not UTF-8: {shown}", i + 1)))
+            word.into_string()
+                .map_err(|_| UsageError(format!("word {} of the command line is not UTF-8: {shown}", i + 1)))
         })
         .collect()
 }

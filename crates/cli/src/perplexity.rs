@@ -44,7 +44,9 @@ fn parse_weight_format(name: &str) -> Result<WeightFormat, UsageError> {
         "f32" => WeightFormat::Unquantized(DType::F32),
         "bf16" => WeightFormat::Unquantized(DType::BF16),
         "f16" => WeightFormat::Unquantized(DType::F16),
-        other => WeightFormat::Quantized(other.parse().map_err(|why| UsageError(format!("`--formats`: `{other}` {why}")))?),
+        other => {
+            WeightFormat::Quantized(other.parse().map_err(|why| UsageError(format!("`--formats`: `{other}` {why}")))?)
+        }
     })
 }
 
@@ -52,7 +54,11 @@ fn parse_weight_format(name: &str) -> Result<WeightFormat, UsageError> {
 const EVALUATION_SEED: u64 = 0x5EED_0F57_0121_E5;
 
 /// At most so many ids of a file's or folder's text; of stories unless one is given.
-pub(crate) fn evaluation_tokens(data: Option<&str>, most: usize, tokenizer: &Tokenizer) -> Result<Vec<i32>, UsageError> {
+pub(crate) fn evaluation_tokens(
+    data: Option<&str>,
+    most: usize,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<i32>, UsageError> {
     // A token has at least a byte.
     let text = match data {
         None => write_stories(EVALUATION_SEED, most.saturating_mul(8).max(1 << 16)),
@@ -83,7 +89,11 @@ pub(crate) fn perplexity(args: &Perplexity) -> Result<ExitStatus, UsageError> {
     let ids = evaluation_tokens(args.data.as_deref(), args.most, &tokenizer)?;
     let rows: Vec<Vec<i32>> = ids.chunks_exact(args.seq).map(<[i32]>::to_vec).collect();
     if rows.is_empty() {
-        return Err(UsageError(format!("{} ids of text are fewer than one sequence of {}; give more", ids.len(), args.seq)));
+        return Err(UsageError(format!(
+            "{} ids of text are fewer than one sequence of {}; give more",
+            ids.len(),
+            args.seq
+        )));
     }
     let backend = args.machine.open()?;
     outln!("{} sequences of {} ids", rows.len(), args.seq);

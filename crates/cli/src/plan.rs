@@ -6,7 +6,10 @@ use crate::compile::dtype;
 use crate::output::outln;
 use crate::run::usage_error;
 use ir::{DType, Mesh};
-use models::plan::{StepCost, DeviceSpec, MeshCandidate, LocalMachine, TrainJob, MeshSearchResult, RankTransport, architecture, cost, search};
+use models::plan::{
+    DeviceSpec, LocalMachine, MeshCandidate, MeshSearchResult, RankTransport, StepCost, TrainJob, architecture, cost,
+    search,
+};
 use models::train::{StepSizes, format_with_commas};
 
 /// Options of `loom plan`.
@@ -52,7 +55,10 @@ pub(crate) fn plan(args: &Plan) -> Result<ExitStatus, UsageError> {
     if let Some(count) = args.devices.strip_suffix("xhere") {
         let count = count.parse().ok().filter(|n| (1..=64).contains(n));
         let Some(count) = count else {
-            return Err(UsageError(format!("`--devices {}`: write a number of ranks up to 64, as 4xhere", args.devices)));
+            return Err(UsageError(format!(
+                "`--devices {}`: write a number of ranks up to 64, as 4xhere",
+                args.devices
+            )));
         };
         return plan_local(args, job, count);
     }
@@ -107,9 +113,13 @@ fn explicit_mesh(args: &Plan, mut job: TrainJob, devices: usize) -> Result<(Mesh
         )));
     }
     if !args.batch.is_multiple_of(args.grad_accum) {
-        return Err(UsageError(format!("`--batch {}` can't be divided into {} micro-batches", args.batch, args.grad_accum)));
+        return Err(UsageError(format!(
+            "`--batch {}` can't be divided into {} micro-batches",
+            args.batch, args.grad_accum
+        )));
     }
-    (job.sizes.micro_batch_size, job.sizes.gradient_accumulation_steps) = (args.batch / args.grad_accum, args.grad_accum);
+    (job.sizes.micro_batch_size, job.sizes.gradient_accumulation_steps) =
+        (args.batch / args.grad_accum, args.grad_accum);
     Ok((mesh, job))
 }
 

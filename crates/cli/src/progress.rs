@@ -2,7 +2,7 @@
 
 use crate::output::{errln, outln};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use models::train::{TrainResult, TrainObserver, StepProgress, TrainSettings, format_with_commas};
+use models::train::{StepProgress, TrainObserver, TrainResult, TrainSettings, format_with_commas};
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -68,11 +68,13 @@ pub(crate) fn open(name: &str, threads: Option<usize>, comm: &Arc<Comm>) -> Resu
     let ordinal = match name.split_once(':').unwrap_or((name, "")) {
         ("" | "auto" | "cpu", "") => return Ok(cpu),
         ("cuda", "") => dist::launch::local_rank().unwrap_or_else(|| comm.rank()),
-        ("cuda", number) => number
-            .parse()
-            .map_err(|_| UsageError(format!("`--device {name}` names the GPU `{number}`; give its number, as in cuda:0")))?,
+        ("cuda", number) => number.parse().map_err(|_| {
+            UsageError(format!("`--device {name}` names the GPU `{number}`; give its number, as in cuda:0"))
+        })?,
         _ => {
-            return Err(UsageError(format!("`--device {name}`: several ranks compute with `cpu`, `cuda` or `cuda:NUMBER`")));
+            return Err(UsageError(format!(
+                "`--device {name}`: several ranks compute with `cpu`, `cuda` or `cuda:NUMBER`"
+            )));
         }
     };
     gpus::open(ordinal, cpu, comm).map_err(UsageError)

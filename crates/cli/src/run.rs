@@ -11,8 +11,8 @@ use ir::DType;
 use lang::resolve::ModuleProgram;
 use models::train::DirLock;
 use models::{
-    Adapter, BatchEngine, BatchGenerateOptions, BatchOptions, BeamSearchOptions, ChatTemplate, Constrainer, GenerateOptions, Model,
-    NamedTensor, SamplingOptions, QuantizationConfig, Tokenizer,
+    Adapter, BatchEngine, BatchGenerateOptions, BatchOptions, BeamSearchOptions, ChatTemplate, Constrainer,
+    GenerateOptions, Model, NamedTensor, QuantizationConfig, SamplingOptions, Tokenizer,
 };
 use serde_json::Value as Json;
 use std::io::Write;
@@ -208,7 +208,10 @@ fn calibration(model: &Model, dir: &Path, args: &Quantize) -> Result<Option<mode
     let seq = model.max_sequence().map_or(CALIBRATION_SEQ_LEN, |most| CALIBRATION_SEQ_LEN.min(most));
     let rows: Vec<Vec<i32>> = ids.chunks_exact(seq).map(<[i32]>::to_vec).collect();
     if rows.is_empty() {
-        return Err(UsageError(format!("{path}: {} ids are fewer than one sequence of {seq}; give more text", ids.len())));
+        return Err(UsageError(format!(
+            "{path}: {} ids are fewer than one sequence of {seq}; give more text",
+            ids.len()
+        )));
     }
     let cpu = cpu::Cpu::for_machine();
     model.calibrate(&rows, &cpu).map(Some).map_err(usage_error)
@@ -379,7 +382,9 @@ impl SamplingArgs {
         let shares = [self.top_p, self.min_p, self.typical];
         let asked = self.temperature.is_some() || self.top_k.is_some() || shares.iter().any(Option::is_some);
         if self.greedy && asked {
-            return Err(UsageError("`--greedy` always takes the best token: leave out temperature, top-k and top-p".into()));
+            return Err(UsageError(
+                "`--greedy` always takes the best token: leave out temperature, top-k and top-p".into(),
+            ));
         }
         let draws = asked || (!self.greedy && text);
         Ok(SamplingOptions {
@@ -533,7 +538,11 @@ fn generate_seq2seq(args: &Generate, model: Model) -> Result<ExitStatus, UsageEr
         (Some(file), None, []) => models::read_tensors(Path::new(file)).map_err(usage_error)?,
         (None, prompt, ids) => {
             let ids = match (prompt, ids) {
-                (Some(text), _) => tokenizer.as_ref().map_err(|e| UsageError(e.to_string()))?.encode_with_special_tokens(text).map_err(usage_error)?,
+                (Some(text), _) => tokenizer
+                    .as_ref()
+                    .map_err(|e| UsageError(e.to_string()))?
+                    .encode_with_special_tokens(text)
+                    .map_err(usage_error)?,
                 (None, [ids]) => ids.clone(),
                 _ => return Err(UsageError("one thing to answer at a time: `--prompt`, `--ids` or `--inputs`".into())),
             };
@@ -626,7 +635,8 @@ fn generate_beams(
         ..BatchOptions::default()
     };
     let mut slots = BatchEngine::new(Arc::new(model), &[], sizes, backend).map_err(usage_error)?;
-    let wanted = BeamSearchOptions { num_beams: beams, max_new_tokens: most, length_penalty: 1.0, eos_ids: ends.clone() };
+    let wanted =
+        BeamSearchOptions { num_beams: beams, max_new_tokens: most, length_penalty: 1.0, eos_ids: ends.clone() };
     let found = slots.beam_search(prompt, &wanted).map_err(usage_error)?;
     let Some(best) = found.first() else { return Err(UsageError("nothing was found".into())) };
     match tokenizer {
@@ -711,7 +721,10 @@ pub(crate) fn merge(args: &Merge) -> Result<ExitStatus, UsageError> {
     models::ensure_no_model(Path::new(out)).map_err(usage_error)?;
     let _lock = DirLock::acquire_if_run(Path::new(out)).map_err(usage_error)?;
     if !dir.join("adapter_config.json").is_file() {
-        return Err(UsageError(format!("{}: no adapter_config.json here; give the directory of an adapter", dir.display())));
+        return Err(UsageError(format!(
+            "{}: no adapter_config.json here; give the directory of an adapter",
+            dir.display()
+        )));
     }
     let model = load_adapted(dir, args.base.as_deref(), args.dtype, args.module.as_deref())?;
     model.export(Path::new(&out)).map_err(usage_error)?;
@@ -746,7 +759,8 @@ pub(crate) fn quantize(args: &Quantize) -> Result<ExitStatus, UsageError> {
             }
         };
         model.save_gguf(out, tokenizer.as_ref()).map_err(usage_error)?;
-        let left_out = if dir.is_dir() { models::files_without_gguf_form(dir).map_err(usage_error)? } else { Vec::new() };
+        let left_out =
+            if dir.is_dir() { models::files_without_gguf_form(dir).map_err(usage_error)? } else { Vec::new() };
         if !left_out.is_empty() {
             let names: Vec<String> = left_out.iter().map(|name| name.display().to_string()).collect();
             let except = if tokenizer.is_some() { ", except for ids of special tokens" } else { "" };

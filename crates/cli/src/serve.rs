@@ -7,7 +7,7 @@ use crate::device::DeviceArgs;
 use crate::output::{self, errln, outln};
 use ir::DType;
 use models::BatchOptions;
-use serving::{ServeEngineOptions, ServerLimits, ModelRegistry, Server};
+use serving::{ModelRegistry, ServeEngineOptions, Server, ServerLimits};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,7 +97,8 @@ pub(crate) fn serve(args: &Serve) -> Result<ExitStatus, UsageError> {
     let options = ServeEngineOptions { max_queued: args.queue };
     let fault = |e: serving::Error| UsageError(e.to_string().trim_end().to_string());
     let module = args.module.as_deref();
-    let served = ModelRegistry::load(&args.dirs, module, args.dtype, sizes, options, &backend, &mut |what| errln!("{what}"));
+    let served =
+        ModelRegistry::load(&args.dirs, module, args.dtype, sizes, options, &backend, &mut |what| errln!("{what}"));
     let served = served.map_err(fault)?;
     let names: Vec<String> = served.names().map(String::from).collect();
     let patience = Duration::try_from_secs_f64(args.patience).unwrap_or(Duration::MAX);

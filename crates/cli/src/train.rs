@@ -10,7 +10,7 @@ use crate::run::usage_error;
 use clap::{Arg, ArgAction, ArgMatches};
 use compiler::Backend;
 use models::files;
-use models::train::{SETTING_DESCRIPTIONS, TrainObserver, StepProgress, TrainSettings, run_on_ranks};
+use models::train::{SETTING_DESCRIPTIONS, StepProgress, TrainObserver, TrainSettings, run_on_ranks};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -167,7 +167,8 @@ impl TrainObserver for NonMainRankObserver<'_> {
 
 /// The first of `runs/1`, `runs/2`, .. that was not there yet, made here: no other run takes it too.
 fn new_run_dir() -> Result<PathBuf, UsageError> {
-    let fault = |path: &Path, e: std::io::Error| UsageError(format!("{}: {e}; give a folder with `--out`", path.display()));
+    let fault =
+        |path: &Path, e: std::io::Error| UsageError(format!("{}: {e}; give a folder with `--out`", path.display()));
     let runs = Path::new("runs");
     std::fs::create_dir_all(runs).map_err(|e| fault(runs, e))?;
     for n in 1..usize::MAX {

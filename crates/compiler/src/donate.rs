@@ -10,7 +10,11 @@ use crate::program::{BufferId, BufferKind, BufferSlice, KernelArg, ProgramParts,
 use rustc_hash::FxHashMap;
 
 /// Of the (input, output) pairs asked for, those that are safe.
-pub(crate) fn safe_donations(program: &ProgramParts, asked: &[(usize, usize)], backend: &dyn Backend) -> Vec<(usize, usize)> {
+pub(crate) fn safe_donations(
+    program: &ProgramParts,
+    asked: &[(usize, usize)],
+    backend: &dyn Backend,
+) -> Vec<(usize, usize)> {
     if asked.is_empty() {
         return Vec::new();
     }

@@ -250,7 +250,8 @@ fn writes_each_element_once(store: &AccessSite, elements: usize) -> bool {
 
 /// The axes that a variable of `n` iterations runs over, as strides and lengths: itself, or digits that make it up.
 fn axes(index: &Linear, var: Var, n: i64) -> Option<Vec<(i64, i64)>> {
-    let own: Vec<(LoopIndex, i64)> = index.terms.iter().filter(|(r, _)| r.var() == var).map(|(r, s)| (*r, *s)).collect();
+    let own: Vec<(LoopIndex, i64)> =
+        index.terms.iter().filter(|(r, _)| r.var() == var).map(|(r, s)| (*r, *s)).collect();
     if let [(LoopIndex::LoopVar(_), stride)] = own[..] {
         return Some(vec![(stride, n)]);
     }
@@ -290,7 +291,9 @@ fn load_precedes_store(load: &AccessSite, store: &AccessSite) -> bool {
     let mut to = to.clone();
     to.terms.retain(|_, s| *s != 0);
     // Either the same loops but for their variables,
-    if own.len() == theirs.len() && own.iter().zip(theirs).all(|(a, b)| a.trip_count == b.trip_count && a.trip_count.is_some()) {
+    if own.len() == theirs.len()
+        && own.iter().zip(theirs).all(|(a, b)| a.trip_count == b.trip_count && a.trip_count.is_some())
+    {
         let mut renamed = Linear { offset: from.offset, terms: BTreeMap::new() };
         for (root, s) in &from.terms {
             let to = own.iter().position(|l| l.var == root.var()).map_or(root.var(), |i| theirs[i].var);

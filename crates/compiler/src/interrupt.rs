@@ -26,7 +26,7 @@ static WAIT_HOOK: OnceLock<WaitFn> = OnceLock::new();
 /// assert!(interrupt::ask().is_some());
 /// ```
 pub fn set_interrupt_check(ask: fn() -> bool) -> InterruptGuard {
-    InterruptGuard { previous: INTERRUPT_CHECK.replace(Some(interrupt_check)), of_thread: PhantomData }
+    InterruptGuard { previous: INTERRUPT_CHECK.replace(Some(ask)), of_thread: PhantomData }
 }
 
 /// Until the guard goes, nothing stops the runs of this thread: they write over what must not be left half written.

@@ -15,9 +15,9 @@ pub mod fuse;
 mod in_place;
 pub mod interrupt;
 pub mod loops;
+mod matmul_operands;
 pub mod passes;
 mod plan;
-mod matmul_operands;
 pub mod program;
 mod schedule;
 mod serialize;
@@ -163,8 +163,15 @@ fn compile_with(
     let mut steps = Vec::new();
     lowering.graph(&g, &ins, &outs, 0, &mut steps)?;
     let levels = lowering.levels;
-    let mut program =
-        ProgramParts { buffers: lowering.buffers, inputs, outputs, steps, arena_bytes: 0, max_loop_depth: levels, donated: Vec::new() };
+    let mut program = ProgramParts {
+        buffers: lowering.buffers,
+        inputs,
+        outputs,
+        steps,
+        arena_bytes: 0,
+        max_loop_depth: levels,
+        donated: Vec::new(),
+    };
     copy_elision::elide_copies(&mut program, &options.donate, backend);
     plan::plan(&mut program);
     program.donated = donate::safe_donations(&program, &options.donate, backend);

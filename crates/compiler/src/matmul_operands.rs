@@ -167,7 +167,8 @@ pub(crate) fn prologues(graph: &Graph, target: &Target, elements: Option<usize>)
                     && (kept[v.0 as usize]
                         || kept[operand(graph, node, i).base.0 as usize]
                         || cost[v.0 as usize] > limits.max_element_cost
-                        || fuse::lower_prologue(graph, v, &classify_axes(graph, dot, node, i), &source, target).is_err())
+                        || fuse::lower_prologue(graph, v, &classify_axes(graph, dot, node, i), &source, target)
+                            .is_err())
                 {
                     bad.push(v);
                 }

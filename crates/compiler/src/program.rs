@@ -175,7 +175,7 @@ pub enum TripCount {
     /// As long as the bool that the steps compute before each iteration is true.
     While {
         /// What runs before each iteration.
-        #[serde(deserialize_with = "crate::serial::nested")]
+        #[serde(deserialize_with = "crate::serialize::nested")]
         test: Vec<Step>,
         /// Where the answer is.
         flag: BufferSlice,
@@ -192,7 +192,7 @@ pub struct LoopStep {
     /// From the last index to the first. Alternating slots still follow the iteration's number.
     pub reverse: bool,
     /// One iteration.
-    #[serde(deserialize_with = "crate::serial::nested")]
+    #[serde(deserialize_with = "crate::serialize::nested")]
     pub body: Vec<Step>,
     /// Copies after the loop from alternating slots, whose final role depends on the trip count.
     pub copies_after: Vec<(BufferSlice, BufferSlice, usize)>,
@@ -224,7 +224,7 @@ pub enum Step {
         epilogue: Option<Epilogue>,
     },
     /// An op that the backend implements as such: a routine, or a composite that it claimed.
-    #[serde(with = "crate::serial::library")]
+    #[serde(with = "crate::serialize::library")]
     Library {
         /// The op.
         op: Box<Op>,
@@ -256,7 +256,7 @@ pub enum Step {
         /// The choice.
         index: BufferSlice,
         /// The lists.
-        #[serde(deserialize_with = "crate::serial::nested")]
+        #[serde(deserialize_with = "crate::serialize::nested")]
         branches: Vec<Vec<Step>>,
     },
 }

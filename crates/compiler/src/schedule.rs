@@ -220,7 +220,8 @@ impl Lowering<'_> {
                 for (i, &a) in node.args.iter().enumerate() {
                     args.push((read(graph, node, i, places)?, graph.ty(a).clone()));
                 }
-                let outs = node.outs.iter().map(|&v| (self.materialize(graph, v, places), graph.ty(v).clone())).collect();
+                let outs =
+                    node.outs.iter().map(|&v| (self.materialize(graph, v, places), graph.ty(v).clone())).collect();
                 steps.push(Step::Library { op: Box::new(op.clone()), args, outs });
                 Ok(())
             }
@@ -253,7 +254,8 @@ impl Lowering<'_> {
                 Param::Scratch(_) => return Ok(false),
             }
         }
-        let epilogue = Some(Epilogue { kernel: Arc::new(lowered.kernel), args, needs_full_rows: !group.reduced_axes.is_empty() });
+        let epilogue =
+            Some(Epilogue { kernel: Arc::new(lowered.kernel), args, needs_full_rows: !group.reduced_axes.is_empty() });
         steps.push(Step::Matmul { shape: Box::new(shape), a, b, c: None, epilogue });
         Ok(true)
     }
@@ -301,7 +303,13 @@ impl Lowering<'_> {
         self.levels = self.levels.max(level + 1);
         let mut body = Vec::new();
         self.graph(&scan.body, &inputs, &dests, level + 1, &mut body)?;
-        steps.push(Step::Loop(Box::new(LoopStep { depth: level, trip_count: trip, reverse: scan.reverse, body, copies_after: carried.copies_after })));
+        steps.push(Step::Loop(Box::new(LoopStep {
+            depth: level,
+            trip_count: trip,
+            reverse: scan.reverse,
+            body,
+            copies_after: carried.copies_after,
+        })));
         Ok(())
     }
 }
@@ -328,7 +336,13 @@ impl Lowering<'_> {
         let inputs: Vec<BufferSlice> = consts[nc..].iter().chain(&carried.current).cloned().collect();
         self.graph(&w.body, &inputs, &carried.next, level + 1, &mut body)?;
         let trip = TripCount::While { test, flag };
-        steps.push(Step::Loop(Box::new(LoopStep { depth: level, trip_count: trip, reverse: false, body, copies_after: carried.copies_after })));
+        steps.push(Step::Loop(Box::new(LoopStep {
+            depth: level,
+            trip_count: trip,
+            reverse: false,
+            body,
+            copies_after: carried.copies_after,
+        })));
         Ok(())
     }
 

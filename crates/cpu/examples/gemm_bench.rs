@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use compiler::DeviceBuffer;
 use cpu::HostBuffer;
-use cpu::gemm::{MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use cpu::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource, OutputKind};
 use cpu::pool::ThreadPool;
 use ir::DType;
 

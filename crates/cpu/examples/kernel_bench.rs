@@ -1,6 +1,6 @@
 //! Speed of generated kernels on one thread: `cargo run --release --example kernel_bench [avx2|avx512] [case]`.
 
-use compiler::loops::{Atom, KernelBuilder, Extent, Index, Kernel, LoopKind, AccessMode, Reg, Size};
+use compiler::loops::{AccessMode, Atom, Extent, Index, Kernel, KernelBuilder, LoopKind, Reg, Size};
 use cpu::codegen::{CompiledKernel, Target, compile};
 use ir::{Binary, DType, Unary};
 use std::time::Instant;

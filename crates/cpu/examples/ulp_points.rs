@@ -7,10 +7,10 @@ fn main() -> Result<(), String> {
     let all = parse_points(std::io::stdin().lines().map_while(Result::ok))?;
     for (name, points) in &all {
         for target in [None].into_iter().chain(Target::available().into_iter().map(Some)) {
-            let got = parse_points.results(name, target);
-            let (worst, at) = parse_points.max_error(name, &got);
+            let got = points.results(name, target);
+            let (worst, at) = points.max_error(name, &got);
             let who = target.map_or("reference".to_string(), |t| format!("{t:?}"));
-            let (x, y) = (parse_points.args[0][at], parse_points.args[1][at]);
+            let (x, y) = (points.args[0][at], points.args[1][at]);
             let bound = bound_f64(name).unwrap_or(f64::INFINITY);
             let over = if worst > bound { "  ABOVE" } else { "" };
             println!(

@@ -1,6 +1,6 @@
 //! Every f32 input of every inline function against the f64 reference: `cargo run --release --example ulp_sweep [name]`.
 
-use cpu::codegen::ulp::{FUNCTIONS, ulp_error, kernel};
+use cpu::codegen::ulp::{FUNCTIONS, kernel, ulp_error};
 use cpu::codegen::{Target, compile};
 use ir::special::unary_f64;
 

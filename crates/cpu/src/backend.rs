@@ -9,7 +9,8 @@ use crate::memory::HostBuffer;
 use crate::pool::{Denormals, ThreadPool};
 use crate::thresholds::Threshold;
 use compiler::target::{
-    CpuSchedule, EpilogueLimits, KernelLimits, MatmulTarget, PrologueLimits, RecomputePolicy, LoopSchedule, SplitReduction,
+    CpuSchedule, EpilogueLimits, KernelLimits, LoopSchedule, MatmulTarget, PrologueLimits, RecomputePolicy,
+    SplitReduction,
 };
 use compiler::{Backend, Communicator, DeviceBuffer, Executable, Program, Result};
 use ir::ops::Composite;
@@ -85,7 +86,11 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
             t.kernel.max_operands,
             "values that an expression reads: beyond, one is kept in memory",
         ),
-        Threshold::new("kernel.results", t.kernel.max_results, "results of a kernel: beyond, another kernel computes them"),
+        Threshold::new(
+            "kernel.results",
+            t.kernel.max_results,
+            "results of a kernel: beyond, another kernel computes them",
+        ),
         Threshold::new(
             "kernel.cuts",
             t.kernel.max_space_splits,
@@ -106,8 +111,16 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
             t.recompute.max_duplicate_cost as usize,
             "cost of a value that several places use: from here it is kept",
         ),
-        Threshold::new("partials.least", t.split_reduction.min_elements, "elements of a reduction: from here it goes through blocks"),
-        Threshold::new("partials.few", t.split_reduction.saturating_results, "results of a long reduction: below, it goes through blocks"),
+        Threshold::new(
+            "partials.least",
+            t.split_reduction.min_elements,
+            "elements of a reduction: from here it goes through blocks",
+        ),
+        Threshold::new(
+            "partials.few",
+            t.split_reduction.saturating_results,
+            "results of a long reduction: below, it goes through blocks",
+        ),
         Threshold::new("partials.block", t.split_reduction.block.1, "block of a long reduction in elements, at most"),
     ];
     if let LoopSchedule::Workers(w) = t.schedule {

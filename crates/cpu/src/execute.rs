@@ -4,7 +4,9 @@ use crate::codegen::Entry;
 use crate::gemm::{GemmOperand, GemmOutput};
 use crate::interrupt::InterruptWatch;
 use crate::library::StartedRoutine;
-use crate::load::{Arena, Code, LoadedProgram, MAX_ARGS, MAX_LEVELS, MatmulOutput, LoadedStep, LoadedTripCount, LoadedOperand};
+use crate::load::{
+    Arena, Code, LoadedOperand, LoadedProgram, LoadedStep, LoadedTripCount, MAX_ARGS, MAX_LEVELS, MatmulOutput,
+};
 use crate::pool::contiguous_share;
 use compiler::clock::Instant;
 use compiler::program::{BufferRef, BufferSlice, KernelArg, Step, TripCount};
@@ -57,7 +59,9 @@ impl Timer {
         for (step, ready) in steps.iter().zip(ready) {
             match (step, ready) {
                 (Step::Loop(l), LoadedStep::Loop { trip, body, .. }) => {
-                    if let (TripCount::While { test, .. }, LoadedTripCount::While { test: own, .. }) = (&l.trip_count, trip) {
+                    if let (TripCount::While { test, .. }, LoadedTripCount::While { test: own, .. }) =
+                        (&l.trip_count, trip)
+                    {
                         self.collect(number, test, own, found);
                     }
                     self.collect(number, &l.body, body, found);
@@ -128,7 +132,12 @@ impl Frame<'_> {
                 let args: SmallVec<[*const u8; 1]> = args.iter().map(|p| self.address(p, at).cast_const()).collect();
                 // SAFETY: the compiler gave dense buffers of these types.
                 if let Some(started) = unsafe { routine.start(&args)? } {
-                    open.push(RunningCollective { started, to: self.address(&outs[0], at), needed: needed.min(steps.end), step });
+                    open.push(RunningCollective {
+                        started,
+                        to: self.address(&outs[0], at),
+                        needed: needed.min(steps.end),
+                        step,
+                    });
                     self.spent(step, 1, began);
                     continue;
                 }

@@ -4,7 +4,7 @@ use crate::arena::ArenaPool;
 use crate::backend::Cpu;
 use crate::codegen::{CodegenError, CompiledKernel};
 use crate::execute;
-use crate::gemm::{MatrixLayout, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use crate::gemm::{GemmPlan, GemmProblem, MatrixLayout, OperandSource, OutputKind};
 use crate::library::{self, OpRoutine};
 use crate::memory::HostBuffer;
 use crate::pool::ThreadPool;
@@ -495,7 +495,9 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
             let side = |f: &MatmulOperand| -> Result<LoadedOperand> {
                 Ok(match f {
                     MatmulOperand::Memory(p) => LoadedOperand::Memory(p.clone()),
-                    MatmulOperand::Computed(c) => LoadedOperand::Generated { code: code(cpu, &c.kernel)?, args: c.args.clone() },
+                    MatmulOperand::Computed(c) => {
+                        LoadedOperand::Generated { code: code(cpu, &c.kernel)?, args: c.args.clone() }
+                    }
                 })
             };
             let constant = constant_matrix(program, shape, b);
@@ -532,7 +534,9 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
                 level: *level,
                 trip: match trip {
                     TripCount::Exact(n) => LoadedTripCount::Exact(*n),
-                    TripCount::Bounded { bound, count } => LoadedTripCount::Bounded { bound: *bound, count: count.clone() },
+                    TripCount::Bounded { bound, count } => {
+                        LoadedTripCount::Bounded { bound: *bound, count: count.clone() }
+                    }
                     TripCount::While { test, flag } => {
                         LoadedTripCount::While { test: load_steps(cpu, program, test, needs)?, flag: flag.clone() }
                     }
@@ -566,7 +570,14 @@ fn constant_matrix<'a>(program: &'a Program, s: &Matmul, b: &MatmulOperand) -> O
 }
 
 /// Packs a constant B once for all runs.
-fn prepack_constant(cpu: &Cpu, s: &Matmul, data: &Literal, offset: usize, a: &LoadedOperand, whole_rows: Option<bool>) -> Result<LoadedOperand> {
+fn prepack_constant(
+    cpu: &Cpu,
+    s: &Matmul,
+    data: &Literal,
+    offset: usize,
+    a: &LoadedOperand,
+    whole_rows: Option<bool>,
+) -> Result<LoadedOperand> {
     let from = HostBuffer::new(data.bytes().len())?;
     from.write(0, data.bytes())?;
     let plan = plan(cpu, s, [a, &LoadedOperand::Packed(HostBuffer::new(0)?)], whole_rows)?;

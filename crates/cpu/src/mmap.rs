@@ -205,20 +205,20 @@ mod tests {
         assert!(mapped.part(4, 40_000).is_none() && mapped.part(usize::MAX, 2).is_none());
         let mut got = vec![0; 30_000];
         part.read(0, &mut got).expect("read");
-        assert!(got == bytes[4..30_004] && mapped.is_whole());
+        assert!(got == bytes[4..30_004] && mapped.is_intact());
         // What is written stays here.
         part.write(1, &[9, 9]).expect("written");
         assert_eq!(std::fs::read(&path).expect("there"), bytes);
         // The rest of the last page is zero, pages behind it are replaced.
         std::fs::OpenOptions::new().write(true).open(&path).expect("there").set_len(9000).expect("cut");
         part.read(0, &mut got).expect("read");
-        assert!(!mapped.is_whole() && got[20_000..].iter().all(|b| *b == 0) && got[1..3] == [9, 9]);
+        assert!(!mapped.is_intact() && got[20_000..].iter().all(|b| *b == 0) && got[1..3] == [9, 9]);
         // Others are as they were.
         let other = std::env::temp_dir().join(format!("tensorloom-mapped-other-{}", std::process::id()));
         std::fs::write(&other, &bytes).expect("written");
         let second = MmapFile::new(&File::open(&other).expect("there"), bytes.len()).expect("mapped");
         second.part(0, 100).expect("inside").read(0, &mut got[..100]).expect("read");
-        assert!(second.is_whole() && got[..100] == bytes[..100]);
+        assert!(second.is_intact() && got[..100] == bytes[..100]);
         drop((part, mapped));
         let _ = (std::fs::remove_file(path), std::fs::remove_file(other));
     }

@@ -7,7 +7,7 @@
 //! - integers that indices are computed with, unless a vector loop divides by them: a known divisor is many times faster;
 //! - floats of kernels that reduce: a mean multiplies by one over the size.
 
-use compiler::loops::{Extent, Index, Kernel, LoopKind, AccessMode, Op, Reg, Size, Stmt};
+use compiler::loops::{AccessMode, Extent, Index, Kernel, LoopKind, Op, Reg, Size, Stmt};
 use ir::{Binary, DType, Scalar};
 use rustc_hash::FxHashSet;
 
@@ -25,7 +25,8 @@ pub(crate) fn make_shape_generic(k: &Kernel) -> (Kernel, Vec<i64>) {
     }
     let (mut divisors, abreast) = (FxHashSet::default(), is_interleaved(&k.body));
     vector_divisors(&k.body, false, &mut divisors);
-    let mut g = ShapeGeneralizer { sizes: Vec::new(), regs: k.regs, divisors, reduces: abreast || reduces(&k.body), abreast };
+    let mut g =
+        ShapeGeneralizer { sizes: Vec::new(), regs: k.regs, divisors, reduces: abreast || reduces(&k.body), abreast };
     g.block(&mut k.body);
     (Kernel { sizes: g.sizes.len() as u32, regs: g.regs, ..k }, g.sizes)
 }
@@ -50,7 +51,9 @@ fn reduces(body: &[Stmt]) -> bool {
 /// Whether rows run side by side, in blocks of which the last may have fewer.
 fn is_interleaved(body: &[Stmt]) -> bool {
     body.iter().any(|s| match s {
-        Stmt::Loop(l) => (l.kind == LoopKind::Vector && matches!(l.extent, Extent::Bounded { .. })) || is_interleaved(&l.body),
+        Stmt::Loop(l) => {
+            (l.kind == LoopKind::Vector && matches!(l.extent, Extent::Bounded { .. })) || is_interleaved(&l.body)
+        }
         _ => false,
     })
 }
@@ -102,7 +105,9 @@ impl ShapeGeneralizer {
     fn constant(&mut self, out: &mut Vec<Stmt>, dst: Reg, c: Scalar) -> Op {
         let x = c.to_f64();
         match c.dtype() {
-            DType::I64 if !matches!(c.to_i64(), -1..=1) && !self.divisors.contains(&dst) => self.size_argument(c.to_i64()),
+            DType::I64 if !matches!(c.to_i64(), -1..=1) && !self.divisors.contains(&dst) => {
+                self.size_argument(c.to_i64())
+            }
             DType::F32 if self.reduces && x.is_finite() && x.fract() != 0.0 => {
                 let bits = self.size_argument(i64::from((x as f32).to_bits()));
                 let wide = self.insert_before(out, DType::I64, bits);

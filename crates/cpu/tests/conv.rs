@@ -200,7 +200,8 @@ fn sixteen_bits_under_large_windows() {
         check(&Conv::new(DType::BF16, windows), x, k, DType::BF16);
     }
     for (kernel, spread) in [(4usize, 3usize), (5, 2), (2, 3)] {
-        let windows = WindowConfig { base_dilation: [spread][..].into(), ..WindowConfig::strided(&[1], &[kernel as i64 - 1]) };
+        let windows =
+            WindowConfig { base_dilation: [spread][..].into(), ..WindowConfig::strided(&[1], &[kernel as i64 - 1]) };
         check(&Conv::new(DType::BF16, windows), &[2, 6, 33], &[5, 6, kernel], DType::BF16);
     }
 }
@@ -212,8 +213,10 @@ fn spread_beyond_windows() {
         for x in [&[2usize, 3, 5, 9][..], &[1, 2, 4, 3, 17], &[2, 3, 40]] {
             let rank = x.len() - 2;
             let edge = vec![kernel as i64 - 1; rank];
-            let windows =
-                WindowConfig { base_dilation: vec![spread; rank][..].into(), ..WindowConfig::strided(&vec![1; rank], &edge) };
+            let windows = WindowConfig {
+                base_dilation: vec![spread; rank][..].into(),
+                ..WindowConfig::strided(&vec![1; rank], &edge)
+            };
             let k = [&[4, x[1]][..], &vec![kernel; rank]].concat();
             check(&Conv::new(DType::F32, windows), x, &k, DType::F32);
         }

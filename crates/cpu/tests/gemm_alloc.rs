@@ -1,6 +1,6 @@
 //! Running a plan allocates nothing, on any path, hot or with sleeping workers.
 
-use cpu::gemm::{MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource};
+use cpu::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource};
 use cpu::pool::ThreadPool;
 use ir::DType;
 use oracle::counting_allocator::{CountingAllocator, allocations};

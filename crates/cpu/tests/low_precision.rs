@@ -8,7 +8,7 @@ use harness::Random;
 use ir::composites::attention::{AttentionOptions, attention};
 use ir::composites::{activation, embedding, loss, norm};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Result, Scalar, Type, Unary, Value};
-use transform::{AutocastPolicy, precision};
+use transform::{AutocastPolicy, autocast};
 
 const F: DType = DType::F32;
 const VOCAB: usize = 24;

@@ -3,8 +3,8 @@
 use compiler::Options;
 use cpu::Cpu;
 use cpu::codegen::Target;
-use oracle::backend::{CompareOutcome, matches_interpreter, matches_bitwise};
-use oracle::random::{SampleOptions as Shape, Sample, exact_expressions, sample, shrink, integer_expressions};
+use oracle::backend::{CompareOutcome, matches_bitwise, matches_interpreter};
+use oracle::random::{Sample, SampleOptions as Shape, exact_expressions, integer_expressions, sample, shrink};
 use oracle::{Coverage, rng::run_seed};
 
 fn backends() -> Vec<Cpu> {

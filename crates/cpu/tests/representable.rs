@@ -2,7 +2,7 @@
 
 use cpu::Cpu;
 use cpu::codegen::Target;
-use oracle::backend::{matches_function_values, exact_function_points};
+use oracle::backend::{exact_function_points, matches_function_values};
 
 #[test]
 fn each_generator_gives_representable_results() {

@@ -1,7 +1,7 @@
 //! What safe code can do wrong with buffers and programs is an error. Nothing here can be undefined: the test forbids `unsafe`.
 #![forbid(unsafe_code)]
 
-use compiler::loops::{KernelBuilder as Loops, LoopKind, AccessMode, Size};
+use compiler::loops::{AccessMode, KernelBuilder as Loops, LoopKind, Size};
 use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, KernelArg, ProgramParts, Step};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Options, UncheckedProgram};
 use cpu::{Cpu, HostBuffer};

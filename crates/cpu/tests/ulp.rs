@@ -1,7 +1,7 @@
 //! Accuracy of the inline functions on sampled inputs; `examples/ulp_sweep.rs` tries all of them.
 
 use compiler::loops::LoopKind;
-use cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, ulp_error, kernel};
+use cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, kernel, ulp_error};
 use cpu::codegen::{Target, compile};
 use ir::DType;
 use ir::special::unary_f64;
@@ -141,7 +141,7 @@ fn f64_functions_keep_their_bounds_against_exact_results() {
 
 /// `op(x[i], y[i])` by compiled code.
 fn binary<T: Copy + Default>(op: ir::Binary, d: DType, target: Target, x: &[T], y: &[T]) -> Vec<T> {
-    use compiler::loops::{KernelBuilder, AccessMode};
+    use compiler::loops::{AccessMode, KernelBuilder};
     let mut b = KernelBuilder::new(op.name());
     let (p, q) = (b.buffer(d, AccessMode::Read), b.buffer(d, AccessMode::Read));
     let r = b.buffer(d, AccessMode::Write);
@@ -274,7 +274,7 @@ fn integers_divide_and_rise_as_scalars_do() {
 
 #[test]
 fn bits_are_counted() {
-    use compiler::loops::{KernelBuilder, AccessMode};
+    use compiler::loops::{AccessMode, KernelBuilder};
     let mut rng = Rng(9);
     let x: Vec<u64> = (0..999).map(|i| rng.next() >> (i % 64)).chain([0, u64::MAX]).collect();
     for target in Target::available() {
@@ -282,10 +282,10 @@ fn bits_are_counted() {
             ($t:ty, $d:expr) => {{
                 let x: Vec<$t> = x.iter().map(|&v| v as $t).collect();
                 let mut out: Vec<$t> = vec![0; x.len()];
-                let mut b = Builder::new("count");
-                let (p, r) = (b.buffer($d, Mode::Read), b.buffer($d, Mode::Write));
+                let mut b = KernelBuilder::new("count");
+                let (p, r) = (b.buffer($d, AccessMode::Read), b.buffer($d, AccessMode::Write));
                 let n = b.size();
-                b.each(LoopKind::Vector, n, |b, i| {
+                b.for_loop(LoopKind::Vector, n, |b, i| {
                     let v = b.load(p, i);
                     let z = b.unary(ir::Unary::PopulationCount, v);
                     b.store(r, i, z);

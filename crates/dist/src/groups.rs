@@ -111,7 +111,11 @@ impl NcclGroups {
             shared.groups.get(&names(&op.axes)).cloned()
         };
         let Some(group) = found else {
-            return Err(Error::InvalidCall(format!("{}: no group was made of {:?}", ir::Rules::name(op), names(&op.axes))));
+            return Err(Error::InvalidCall(format!(
+                "{}: no group was made of {:?}",
+                ir::Rules::name(op),
+                names(&op.axes)
+            )));
         };
         // SAFETY: by the caller's promise.
         let done = unsafe { group.run(op, ty, from, to, stream, zero) };
@@ -140,7 +144,14 @@ impl DeviceCommunicator for NcclGroups {
         })
     }
 
-    unsafe fn enqueue(&self, op: &Collective, ty: &Type, from: u64, to: u64, stream: *mut c_void) -> compiler::Result<()> {
+    unsafe fn enqueue(
+        &self,
+        op: &Collective,
+        ty: &Type,
+        from: u64,
+        to: u64,
+        stream: *mut c_void,
+    ) -> compiler::Result<()> {
         // SAFETY: by the caller's promise; what gets nothing is zero already.
         let done = unsafe { self.run(op, ty, (from as *const c_void, to as *mut c_void), stream, &|_, _| {}) };
         done.map_err(compiler::Error::from)

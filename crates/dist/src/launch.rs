@@ -65,7 +65,12 @@ impl ProcessInfo {
                 Some(format!("{host}:{port}"))
             });
             let address = address.unwrap_or_else(|| ADDRESS.to_string());
-            return Ok(Some(ProcessInfo { rank, world_size: world, master_addr: address, secret: Secret::from_vars(var)? }));
+            return Ok(Some(ProcessInfo {
+                rank,
+                world_size: world,
+                master_addr: address,
+                secret: Secret::from_vars(var)?,
+            }));
         }
         Ok(None)
     }

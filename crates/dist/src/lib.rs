@@ -25,7 +25,6 @@ mod error;
 #[cfg(any(unix, windows))]
 pub mod groups;
 pub mod launch;
-pub mod thread_transport;
 mod message_queue;
 #[cfg(feature = "mpi")]
 pub mod mpi;
@@ -36,6 +35,7 @@ mod reduce;
 mod rendezvous;
 mod secret;
 pub mod tcp;
+pub mod thread_transport;
 mod transport;
 mod zero_compression;
 

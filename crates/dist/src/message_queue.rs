@@ -88,7 +88,10 @@ impl MessageQueue {
                 return Err(Error::RankLost { rank, reason });
             }
             if state.finished[from] {
-                return Err(Error::RankLost { rank: from, reason: "it has ended, and this rank still needs it".into() });
+                return Err(Error::RankLost {
+                    rank: from,
+                    reason: "it has ended, and this rank still needs it".into(),
+                });
             }
             let waited = started.elapsed();
             let Some(left) = self.timeout.checked_sub(waited) else {

@@ -189,7 +189,9 @@ impl Nccl {
     /// A library by its file.
     pub fn load(file: &str) -> Result<Arc<Nccl>> {
         let missing = |e: libloading::Error| {
-            Error::Rendezvous(format!("NCCL can't be used: {file}: {e}; install it, or name its file in TENSORLOOM_NCCL"))
+            Error::Rendezvous(format!(
+                "NCCL can't be used: {file}: {e}; install it, or name its file in TENSORLOOM_NCCL"
+            ))
         };
         // SAFETY: loading runs the library's own start, which NCCL's is made for; the types are those of nccl.h.
         unsafe {
@@ -270,7 +272,12 @@ impl Group {
         zero: &dyn Fn(*mut c_void, usize),
     ) -> Result<()> {
         if op.ranks() != self.ranks {
-            return Err(Error::InvalidCall(format!("{} over {} ranks in a group of {}", op.name(), op.ranks(), self.ranks)));
+            return Err(Error::InvalidCall(format!(
+                "{} over {} ranks in a group of {}",
+                op.name(),
+                op.ranks(),
+                self.ranks
+            )));
         }
         let (n, kind, all) = (&self.nccl, dtype(ty.dtype)?, nccl_calls(op, ty, self.rank)?);
         let raw = self.raw.load(Ordering::Acquire);

@@ -81,7 +81,11 @@ impl PipelineSchedule {
     /// times more. Micro-batches must be a multiple of the ranks.
     pub fn interleaved(ranks: usize, each: usize, micro: usize) -> Result<PipelineSchedule> {
         if ranks == 1 {
-            return Ok(PipelineSchedule { chunks_per_rank: each, micro_batches: micro, actions_by_rank: vec![all_chunks(each, micro)] });
+            return Ok(PipelineSchedule {
+                chunks_per_rank: each,
+                micro_batches: micro,
+                actions_by_rank: vec![all_chunks(each, micro)],
+            });
         }
         if each == 1 {
             return Ok(PipelineSchedule::one_forward_one_backward(ranks, micro));
@@ -113,7 +117,11 @@ impl PipelineSchedule {
             }
             all
         };
-        Ok(PipelineSchedule { chunks_per_rank: each, micro_batches: micro, actions_by_rank: (0..ranks).map(of).collect() })
+        Ok(PipelineSchedule {
+            chunks_per_rank: each,
+            micro_batches: micro,
+            actions_by_rank: (0..ranks).map(of).collect(),
+        })
     }
 
     /// Chunks of the model.
@@ -197,7 +205,8 @@ impl PipelineTimeline {
     /// Runs a schedule; an error if ranks wait for each other in a circle, or something is missing.
     pub fn simulate(schedule: &PipelineSchedule, costs: &PipelineCosts) -> Result<PipelineTimeline> {
         let (ranks, chunks) = (schedule.actions_by_rank.len(), schedule.chunks());
-        let place = |a: PipelineAction| (a.is_backward as usize * chunks + a.chunk) * schedule.micro_batches + a.micro_batch;
+        let place =
+            |a: PipelineAction| (a.is_backward as usize * chunks + a.chunk) * schedule.micro_batches + a.micro_batch;
         let mut ends: Vec<Option<f64>> = vec![None; 2 * chunks * schedule.micro_batches];
         let (mut next, mut free) = (vec![0; ranks], vec![0.0f64; ranks]);
         let mut spans = vec![Vec::new(); ranks];
@@ -218,7 +227,8 @@ impl PipelineTimeline {
                     if !ready {
                         break;
                     }
-                    let long = if action.is_backward { costs.backward[action.chunk] } else { costs.forward[action.chunk] };
+                    let long =
+                        if action.is_backward { costs.backward[action.chunk] } else { costs.forward[action.chunk] };
                     (ends[place(action)], free[rank]) = (Some(start + long), start + long);
                     busy[rank] += long;
                     spans[rank].push((start, start + long));
@@ -273,7 +283,11 @@ mod tests {
                 let found = sound(&plain);
                 // (p - 1) of (m + p - 1) parts of the time, whatever comes first.
                 let theory = (ranks - 1) as f64 / (micro + ranks - 1) as f64;
-                assert!((found.bubble_fraction() - theory).abs() < 1e-9, "{ranks} {micro}: {} {theory}", found.bubble_fraction());
+                assert!(
+                    (found.bubble_fraction() - theory).abs() < 1e-9,
+                    "{ranks} {micro}: {} {theory}",
+                    found.bubble_fraction()
+                );
                 assert_eq!(found.total, sound(&PipelineSchedule::gpipe(ranks, micro)).total);
                 for r in 0..ranks {
                     assert_eq!(plain.max_live_micro_batches(r), (ranks - r).min(micro));
@@ -293,9 +307,10 @@ mod tests {
                     // What one rank tells another is what the other waits for.
                     for (from, to) in (0..ranks).flat_map(|a| (0..ranks).map(move |b| (a, b))) {
                         let sent: BTreeSet<PipelineAction> = s.messages(from, to).into_iter().collect();
-                        let wanted: BTreeSet<PipelineAction> = (s.actions_by_rank[to].iter().flat_map(|a| a.dependencies(s.chunks())))
-                            .filter(|a| s.rank_of(a.chunk) == from && from != to)
-                            .collect();
+                        let wanted: BTreeSet<PipelineAction> =
+                            (s.actions_by_rank[to].iter().flat_map(|a| a.dependencies(s.chunks())))
+                                .filter(|a| s.rank_of(a.chunk) == from && from != to)
+                                .collect();
                         assert_eq!(sent, wanted);
                     }
                 }
@@ -314,7 +329,11 @@ mod tests {
         s.actions_by_rank[1].pop();
         assert!(PipelineTimeline::simulate(&s, &even(2, 1.0)).is_err());
         // Messages take time at both ends.
-        let slow = PipelineTimeline::simulate(&PipelineSchedule::one_forward_one_backward(2, 1), &PipelineCosts { message: 0.5, ..even(2, 1.0) }).unwrap();
+        let slow = PipelineTimeline::simulate(
+            &PipelineSchedule::one_forward_one_backward(2, 1),
+            &PipelineCosts { message: 0.5, ..even(2, 1.0) },
+        )
+        .unwrap();
         assert_eq!(slow.total, 1.0 + 0.5 + 3.0 + 0.5 + 2.0);
     }
 }

@@ -11,7 +11,7 @@
 use crate::error::{Error, Result};
 use crate::launch::ProcessInfo;
 use crate::message_queue::comm_timeout;
-use crate::secret::{MacKey, Mac, Nonce};
+use crate::secret::{Mac, MacKey, Nonce};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -238,7 +238,13 @@ impl<'a> AcceptQueue<'a> {
                 self.greeters.remove(0);
                 self.dropped += 1;
             }
-            self.greeters.push(UnauthenticatedPeer { stream, from, connected_at: Instant::now(), challenge, received: Vec::new() });
+            self.greeters.push(UnauthenticatedPeer {
+                stream,
+                from,
+                connected_at: Instant::now(),
+                challenge,
+                received: Vec::new(),
+            });
         }
         Ok(())
     }
@@ -353,7 +359,12 @@ fn gather(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Res
 }
 
 /// Greets who listens at an address, and gives the answer that it proves to be its own.
-fn greet_at(stream: &mut TcpStream, key: &MacKey, hello: &mut Greeting, patience: Duration) -> std::io::Result<Vec<u8>> {
+fn greet_at(
+    stream: &mut TcpStream,
+    key: &MacKey,
+    hello: &mut Greeting,
+    patience: Duration,
+) -> std::io::Result<Vec<u8>> {
     let invalid = |what: &str| std::io::Error::new(ErrorKind::InvalidData, what.to_string());
     stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
     if &get_exact::<4>(stream)? != MAGIC {
@@ -432,7 +443,8 @@ fn greet(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Resu
             while here.len() < place.world_size - 1 - place.rank {
                 let mut arrival = arrivals.next(until, &|| "a rank behind this one".to_string())?;
                 let rank = arrival.hello.rank;
-                let fits = rank > place.rank && rank < place.world_size && here.iter().all(|other| other.hello.rank != rank);
+                let fits =
+                    rank > place.rank && rank < place.world_size && here.iter().all(|other| other.hello.rank != rank);
                 if fits && arrival.answer(key, &[1]).is_ok() {
                     here.push(arrival);
                 }

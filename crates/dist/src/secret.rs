@@ -121,7 +121,10 @@ fn read(path: &Path, what: &str) -> Result<Vec<u8>> {
     std::io::Read::read_to_string(&mut std::io::Read::take(file, 1 << 16), &mut text).map_err(told)?;
     let text = text.trim();
     if text.len() < MIN_SECRET_BYTES {
-        return Err(fault(format!("{what} {shown} has {} characters: it needs {MIN_SECRET_BYTES} or more", text.len())));
+        return Err(fault(format!(
+            "{what} {shown} has {} characters: it needs {MIN_SECRET_BYTES} or more",
+            text.len()
+        )));
     }
     Ok(text.as_bytes().to_vec())
 }

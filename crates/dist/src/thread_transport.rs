@@ -77,8 +77,9 @@ pub fn spawn<T: Send>(mesh: &Mesh, f: impl Fn(Arc<Comm>) -> Result<T> + Sync) ->
         threads.into_iter().enumerate().map(join).collect()
     });
     // The rank that failed by itself says more than those that missed it.
-    let blame =
-        results.iter().position(|r| matches!(r, Err(e) if !matches!(e, Error::RankLost { .. } | Error::Timeout { .. })));
+    let blame = results
+        .iter()
+        .position(|r| matches!(r, Err(e) if !matches!(e, Error::RankLost { .. } | Error::Timeout { .. })));
     match blame {
         Some(i) => Err(results.into_iter().nth(i).and_then(Result::err).expect("found above")),
         None => results.into_iter().collect(),

@@ -1,7 +1,7 @@
 //! Ranks that don't fit, don't come, hang or die: every other ends soon, with an error that says who and why.
 
 use dist::launch::{ProcessInfo, Secret};
-use dist::{Comm, Error, thread_transport, tcp::TcpTransport};
+use dist::{Comm, Error, tcp::TcpTransport, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
 use std::io::Read;

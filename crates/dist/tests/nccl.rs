@@ -28,9 +28,9 @@ fn kinds(n: usize) -> Vec<Kind> {
 
 /// What NCCL's manual says the calls of all ranks do.
 fn simulate(calls: &[Vec<Call>], from: &[Vec<i32>], sizes: usize) -> Vec<Vec<i32>> {
-    let n = nccl_calls.len();
+    let n = calls.len();
     let mut to = vec![vec![-7; sizes]; n];
-    for (rank, own) in nccl_calls.iter().enumerate() {
+    for (rank, own) in calls.iter().enumerate() {
         for (k, call) in own.iter().enumerate() {
             match *call {
                 Call::AllReduce { count, op } => {
@@ -57,7 +57,7 @@ fn simulate(calls: &[Vec<Call>], from: &[Vec<i32>], sizes: usize) -> Vec<Vec<i32
                     // The k-th from a peer is the k-th that it sends.
                     let before =
                         own[..k].iter().filter(|c| matches!(c, Call::Recv { peer: p, .. } if *p == peer)).count();
-                    let sent = nccl_calls[peer].iter().filter(|c| matches!(c, Call::Send { peer: p, .. } if *p == rank));
+                    let sent = calls[peer].iter().filter(|c| matches!(c, Call::Send { peer: p, .. } if *p == rank));
                     let Some(&Call::Send { from: a, count: m, .. }) = sent.clone().nth(before) else {
                         panic!("no send")
                     };
@@ -169,7 +169,12 @@ fn what_is_called_is_what_was_meant() {
         (Kind::Sum, DType::F32, vec![4, 6], "{reduce 0 0 n24 d7 o0 r1 s42;}"),
         (Kind::Max, DType::BF16, vec![4], "{reduce 0 0 n4 d9 o2 r1 s42;}"),
         (Kind::Min, DType::I64, vec![3], "{reduce 0 0 n3 d4 o3 r1 s42;}"),
-        (Kind::AllGather { dim: 1, same: true, turn: 0 }, DType::F16, vec![2, 3], "{gather 0 0 n3 d6;gather 6 12 n3 d6;}"),
+        (
+            Kind::AllGather { dim: 1, same: true, turn: 0 },
+            DType::F16,
+            vec![2, 3],
+            "{gather 0 0 n3 d6;gather 6 12 n3 d6;}",
+        ),
         (Kind::ReduceScatter { dim: 1 }, DType::F64, vec![2, 4], "{scatter 0 0 n2 d8 o0;scatter 32 16 n2 d8 o0;}"),
         (
             Kind::AllToAll { split: 0, join: 0 },

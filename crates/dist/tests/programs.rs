@@ -4,7 +4,7 @@
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
 use dist::launch::{ProcessInfo, Secret};
-use dist::{Comm, Error, Result, thread_transport, tcp::TcpTransport};
+use dist::{Comm, Error, Result, tcp::TcpTransport, thread_transport};
 use ir::ops::ShardMap;
 use ir::{Literal, Mesh, Op, Type, Value};
 use oracle::random::sharded::{ShardedSample, sharded_sample};
@@ -108,8 +108,8 @@ fn compiled_ranks_agree_with_the_interpreter_and_transports_with_each_other() {
         }
         let map = map_of(&s);
         let whole = ir::interp::run(&s.graph, &s.inputs).unwrap();
-        let threads =
-            thread_transport::spawn(&map.mesh, |comm| run_rank(&s, comm)).unwrap_or_else(|e| panic!("seed {}: {e}", s.seed));
+        let threads = thread_transport::spawn(&map.mesh, |comm| run_rank(&s, comm))
+            .unwrap_or_else(|e| panic!("seed {}: {e}", s.seed));
         for (rank, outs) in threads.iter().enumerate() {
             for (o, got) in outs.iter().enumerate() {
                 let want = part(&whole[o], &map.outs[o].shard_range(&map.mesh, whole[o].ty(), rank).unwrap());
@@ -192,7 +192,10 @@ fn sums_of_every_dtype_have_the_interpreter_s_bits() {
         for kind in [Kind::Sum, Kind::Max, Kind::Min] {
             let ty = Type::new(dtype, &[11]);
             let values: Vec<Literal> = (0..3)
-                .map(|i| if i == 0 { oracle::FillKind::Special } else { oracle::FillKind::Smooth }.random_tensor(&ty, &mut rng))
+                .map(|i| {
+                    if i == 0 { oracle::FillKind::Special } else { oracle::FillKind::Smooth }
+                        .random_tensor(&ty, &mut rng)
+                })
                 .collect();
             let op = Collective::new(kind.clone(), mesh.axes());
             let got = thread_transport::spawn(&mesh, |comm| {

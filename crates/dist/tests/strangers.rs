@@ -31,7 +31,8 @@ fn sum(comm: &Comm) -> f32 {
 
 fn join(rank: usize, world: usize, address: &str) -> f32 {
     let mesh = Mesh::new(&[("dp", world)]).unwrap();
-    let tcp = TcpTransport::join(&place(rank, world, address, SECRET), &mesh.to_string()).unwrap_or_else(|e| panic!("{e}"));
+    let tcp =
+        TcpTransport::join(&place(rank, world, address, SECRET), &mesh.to_string()).unwrap_or_else(|e| panic!("{e}"));
     sum(&Comm::new(Arc::new(tcp), mesh).unwrap())
 }
 

@@ -7,7 +7,7 @@
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::trace::{TraceMode, Trace, record_into};
+use crate::trace::{Trace, TraceMode, record_into};
 use crate::tree::Tree;
 use ir::Loc;
 use ir::ops::{Remat, RematPolicy};

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::profile::OpLabel;
-use crate::tensor::{TensorHandle, Invalid, Tensor};
+use crate::tensor::{Invalid, Tensor, TensorHandle};
 use crate::trace::Trace;
 use ir::{DType, Loc};
 use std::cell::{Cell, RefCell};

@@ -1,6 +1,6 @@
 //! What the engine says about its work, and checks of values, on demand.
 
-use crate::engine::{EngineDevice, Engine, download};
+use crate::engine::{Engine, EngineDevice, download};
 use crate::error::Error;
 use crate::intern::Ty;
 use crate::kernels::{self, KernelKind};

@@ -9,7 +9,7 @@ use crate::lru::LruCache;
 use crate::node::{Node, NodePool};
 use crate::operand::Number;
 use crate::plan::PlanRoots;
-use crate::pool::{PoolLimits, Pool, SizeStats};
+use crate::pool::{Pool, PoolLimits, SizeStats};
 use crate::profile::Profiling;
 use crate::record::{Recorder, number_like, record};
 use crate::region::{CompiledGraph, CompiledGraphKey};
@@ -240,7 +240,11 @@ impl Engine {
     }
 
     /// Records a new tensor on the device where they are made now.
-    pub(crate) fn record_new_tensor(&self, at: &Loc, f: impl FnOnce(&mut dyn Recorder, &[ir::Value]) -> ir::Result<Values>) -> Tensor {
+    pub(crate) fn record_new_tensor(
+        &self,
+        at: &Loc,
+        f: impl FnOnce(&mut dyn Recorder, &[ir::Value]) -> ir::Result<Values>,
+    ) -> Tensor {
         match self.creation_device(at) {
             Ok(device) => context::with_home_device(device, || record(at, 1, Some(self), &[], f).swap_remove(0)),
             Err(e) => Tensor::with_error(e, Some(self)),

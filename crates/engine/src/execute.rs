@@ -2,13 +2,13 @@
 
 use crate::engine::{EngineDevice, EngineShared};
 use crate::error::{Error, Result};
-use crate::event::{Effect, Event, EffectToken};
+use crate::event::{Effect, EffectToken, Event};
 use crate::inspect::PlanRecord;
 use crate::intern::OpSignature;
 use crate::kernels::{self, InPlacePairs, KernelKind};
 use crate::lock::ExecGuard;
-use crate::node::{Node, ValueRef, NodeKind};
-use crate::plan::{PlanItem, ExecutionPlan, PlanRoots};
+use crate::node::{Node, NodeKind, ValueRef};
+use crate::plan::{ExecutionPlan, PlanItem, PlanRoots};
 use crate::state_cell::LocId;
 use crate::storage::{StoredValue, Values};
 use crate::storage_base::BaseId;
@@ -84,7 +84,9 @@ impl EngineShared {
     /// began (in a page, what can't be copied from the GPU without awaiting it), or the run was interrupted, and no value was written over. Then nodes that ran keep their values, which don't change, and effects are still pending.
     fn handle_failure(&self, e: Error, overwritten: bool) -> Error {
         let e = match e {
-            Error::KernelExecution { op, at, cause } if is_memory_error(&cause) => self.memory_error(&op, &at, cause.into()),
+            Error::KernelExecution { op, at, cause } if is_memory_error(&cause) => {
+                self.memory_error(&op, &at, cause.into())
+            }
             Error::CompiledExecution { at, cause, .. } if is_memory_error(&cause) => {
                 self.memory_error("a compiled region", &at, cause.into())
             }
@@ -187,7 +189,12 @@ impl EngineShared {
     }
 
     /// Runs a node; gives the error of a NaN that it made, if asked to look.
-    fn run_node(&self, node: &Arc<Node>, planned: &mut PlannedEffects, bindings: &mut Bindings) -> Result<Option<Error>> {
+    fn run_node(
+        &self,
+        node: &Arc<Node>,
+        planned: &mut PlannedEffects,
+        bindings: &mut Bindings,
+    ) -> Result<Option<Error>> {
         crate::debug::log_debug(5, || format!("run {} -> {} at {}", node.name(), node.types()[0], node.at));
         // A plan that has written over what the tables refer to goes on to its end.
         let _undisturbed = planned.overwritten.then(interrupt::disable_interrupts);
@@ -230,7 +237,14 @@ impl EngineShared {
                     }
                 }
                 let (outs, times) = self
-                    .launch_noted(variant, resolve_device(node.device), &dense, &over, bindings, &mut planned.overwritten)
+                    .launch_noted(
+                        variant,
+                        resolve_device(node.device),
+                        &dense,
+                        &over,
+                        bindings,
+                        &mut planned.overwritten,
+                    )
                     .map_err(fail)?;
                 steps = times;
                 outs
@@ -300,7 +314,8 @@ impl EngineShared {
             kernels::unbind(bindings);
             return done.map(|()| outs).map_err(fail);
         }
-        let usual = here == 0 && args.iter().all(|a| a.views.is_empty()) && sig.accepts_types(args.iter().map(|a| &a.ty));
+        let usual =
+            here == 0 && args.iter().all(|a| a.views.is_empty()) && sig.accepts_types(args.iter().map(|a| &a.ty));
         let found;
         let kernel = match sig.program.get() {
             Some(kernel) if usual => kernel,
@@ -313,7 +328,13 @@ impl EngineShared {
     }
 
     /// The operand that was loaded from the loc that a node's result is stored into, if nobody else needs it.
-    fn in_place_operand(&self, node: &Node, loc: LocId, args: &[StoredValue], planned: &PlannedEffects) -> Option<usize> {
+    fn in_place_operand(
+        &self,
+        node: &Node,
+        loc: LocId,
+        args: &[StoredValue],
+        planned: &PlannedEffects,
+    ) -> Option<usize> {
         let is = |a: &ValueRef| matches!(a.node.work, NodeKind::Load { loc: from, .. } if from == loc);
         let i = node.slot().args.iter().position(is)?;
         self.is_last_use(node, i, &args[i], 1, planned).then_some(i)

@@ -6,11 +6,11 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::kernels::{self, InPlacePairs};
 use crate::lock::ExecGuard;
-use crate::node::{Args, Node, ValueRef, NodeKind};
+use crate::node::{Args, Node, NodeKind, ValueRef};
 use crate::record::{LazyBuild, record};
 use crate::region::{CompileMode, CompiledGraph};
 use crate::storage::StoredValue;
-use crate::tensor::{TensorKind, Tensor};
+use crate::tensor::{Tensor, TensorKind};
 use crate::transfer::common_device;
 use compiler::Bindings;
 use ir::ops::Call;
@@ -173,7 +173,8 @@ impl CompiledProgram {
         let tracked = context::is_grad_enabled()
             && refs.iter().any(|a| a.node.tracked)
             && self.variant.types.iter().any(|t| t.dtype.is_float());
-        let free = now && !tracked && state.poisoned.is_none() && !shared.profiling.is_on() && !debug::is_debug_active();
+        let free =
+            now && !tracked && state.poisoned.is_none() && !shared.profiling.is_on() && !debug::is_debug_active();
         let device = self.variant.device;
         let here = |a: &ValueRef| a.value().filter(|v| v.storage.pool().device == device);
         if free && let Some(mut values) = refs.iter().map(here).collect::<Option<Operands>>() {

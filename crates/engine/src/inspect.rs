@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::event::{Effect, Event, EventKey, Origin, StoreKind, EffectToken, EffectTokens};
-use crate::node::{Node, ValueRef, NodeKind};
+use crate::event::{Effect, EffectToken, EffectTokens, Event, EventKey, Origin, StoreKind};
+use crate::node::{Node, NodeKind, ValueRef};
 use crate::pool::PoolStats;
 use crate::state_cell::{LocId, LocRole, Tombstone};
 use crate::storage_base::{BaseBinding, BaseId};
@@ -124,7 +124,8 @@ impl Engine {
             let kept: Vec<ValueRef> = match &node.work {
                 NodeKind::Op(sig) => {
                     let inputs = sig.saved_for_backward.inputs.iter().filter_map(|&i| slot.args.get(i).cloned());
-                    let outputs = sig.saved_for_backward.outputs.iter().map(|&o| ValueRef { node: node.clone(), out: o as u32 });
+                    let outputs =
+                        sig.saved_for_backward.outputs.iter().map(|&o| ValueRef { node: node.clone(), out: o as u32 });
                     inputs.chain(outputs).collect()
                 }
                 // A region is differentiated as a whole, from what it was given.

@@ -167,7 +167,10 @@ impl SignatureInterner {
 fn same(a: &Op, b: &Op) -> bool {
     match (a, b) {
         (Op::Composite(a), Op::Composite(b)) => {
-            a.name == b.name && Arc::ptr_eq(&a.body, &b.body) && a.params == b.params && a.num_public_outputs == b.num_public_outputs
+            a.name == b.name
+                && Arc::ptr_eq(&a.body, &b.body)
+                && a.params == b.params
+                && a.num_public_outputs == b.num_public_outputs
         }
         _ => a == b,
     }

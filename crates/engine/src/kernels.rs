@@ -110,7 +110,10 @@ fn hash_by_address(what: &KernelKind, args: &[StoredValue]) -> u64 {
 
 impl KernelCache {
     pub(crate) fn new() -> KernelCache {
-        KernelCache { by_address: Mutex::new(LruCache::new(MAX_KERNELS)), by_value: Mutex::new(LruCache::new(MAX_KERNELS)) }
+        KernelCache {
+            by_address: Mutex::new(LruCache::new(MAX_KERNELS)),
+            by_value: Mutex::new(LruCache::new(MAX_KERNELS)),
+        }
     }
 
     /// Forgets all programs.

@@ -28,12 +28,12 @@ mod reduce_axes;
 mod region;
 mod rng;
 mod slab;
-mod subgraph;
 mod state;
 mod state_cell;
 mod step;
 mod storage;
 mod storage_base;
+mod subgraph;
 mod tensor;
 pub mod trace;
 mod transfer;
@@ -46,19 +46,20 @@ mod zero_copy;
 pub use amp::{GradScaler, autocast, autocast_dtype};
 pub use autograd::BackwardOptions;
 pub use context::{
-    CallSiteGuard, enter_library, default_device, enable_grad, is_grad_enabled, no_grad, resolve_loc, set_default_device, enter_user_code, with_device,
+    CallSiteGuard, default_device, enable_grad, enter_library, enter_user_code, is_grad_enabled, no_grad, resolve_loc,
+    set_default_device, with_device,
 };
 pub use debug::{LiveTensor, debug_level, log_debug, set_debug, set_debug_nans, set_debug_output};
 pub use dims::{Dims, Size, Sizes, shape_of};
 pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};
-pub use event::{EventKey, Origin, StoreKind, EffectToken, EffectTokens, after_all};
+pub use event::{EffectToken, EffectTokens, EventKey, Origin, StoreKind, after_all};
 pub use extension::CompiledProgram;
 pub use inspect::{BaseView, Binding, EventView, Inspection, LocView, LoggedEvent, PlanRecord, SavedTensor};
 pub use intern::composite;
 pub use operand::{Number, Operand, OperandRef, TensorOrScalar};
 pub use pool::{PoolStats, SizeStats};
-pub use profile::{Phase, Profile, OpRecord, ProfileSums, Unfused, module, phase};
+pub use profile::{OpRecord, Phase, Profile, ProfileSums, Unfused, module, phase};
 pub use reduce_axes::{ReduceAxes, axes};
 pub use region::{CompileOptions, Compiled, VariantKey};
 pub use rng::with_rng_key;

@@ -2,7 +2,7 @@
 
 use crate::autograd::Leaf;
 use crate::context;
-use crate::event::{EventKey, Origin, EffectToken};
+use crate::event::{EffectToken, EventKey, Origin};
 use crate::intern::{OpSignature, Ty};
 use crate::profile::OpLabel;
 use crate::region::CompiledGraph;
@@ -156,7 +156,9 @@ impl Node {
         match &self.work {
             NodeKind::Op(sig) => &sig.types,
             NodeKind::Call(variant) => &variant.types,
-            NodeKind::Data(ty) | NodeKind::Load { ty, .. } | NodeKind::Alias(ty) | NodeKind::Transfer(ty) => slice::from_ref(ty),
+            NodeKind::Data(ty) | NodeKind::Load { ty, .. } | NodeKind::Alias(ty) | NodeKind::Transfer(ty) => {
+                slice::from_ref(ty)
+            }
         }
     }
 
@@ -200,7 +202,9 @@ impl Node {
         let NodeKind::Op(sig) = &self.work else { return };
         let behind = {
             let mut slot = self.slot();
-            if slot.backward_info.as_ref().is_some_and(|k| k.result) || sig.saved_for_backward.outputs.contains(&(out as usize)) {
+            if slot.backward_info.as_ref().is_some_and(|k| k.result)
+                || sig.saved_for_backward.outputs.contains(&(out as usize))
+            {
                 slot.kept().saved.push(saved);
             }
             let same = matches!(*sig.op, Op::Reshape(_) | Op::Permute(_));

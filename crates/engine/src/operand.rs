@@ -2,7 +2,7 @@
 
 use crate::record::{Recorder, number_like, record};
 use crate::tensor::Tensor;
-use ir::{DTypeKind, DType, Loc, Scalar, Values};
+use ir::{DType, DTypeKind, Loc, Scalar, Values};
 
 /// A number in the program text.
 #[derive(Clone, Copy, Debug, PartialEq)]

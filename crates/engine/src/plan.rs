@@ -1,7 +1,7 @@
 //! Plans: what must run so that something exists, in a deterministic order (§3.4).
 
-use crate::event::{Effect, Event, EventKey, StoreKind, EffectToken};
-use crate::node::{Node, ValueRef, NodeKind};
+use crate::event::{Effect, EffectToken, Event, EventKey, StoreKind};
+use crate::node::{Node, NodeKind, ValueRef};
 use crate::state::EngineState;
 use crate::state_cell::LocId;
 use rustc_hash::{FxHashMap, FxHashSet};

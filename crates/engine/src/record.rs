@@ -4,11 +4,11 @@ use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::intern::{self, OpSignature};
-use crate::node::{Args, BackwardInfo, Node, ValueRef, SavedVersion, NodeState, NodeKind};
+use crate::node::{Args, BackwardInfo, Node, NodeKind, NodeState, SavedVersion, ValueRef};
 use crate::operand::Number;
 use crate::state::EngineState;
 use crate::storage_base::{BaseBinding, BaseId};
-use crate::tensor::{TensorHandle, TensorKind, Tensor};
+use crate::tensor::{Tensor, TensorHandle, TensorKind};
 use crate::transfer::{ANY_DEVICE, device_of};
 use crate::x64;
 use ir::error::TypeError;
@@ -30,7 +30,11 @@ pub(crate) trait Recorder: GraphBuilder {
     fn save_for_backward(&mut self, _y: Value, _values: &[Value], _result: bool) {}
 
     /// What `f` makes of a value, as one op where ops run one by one: what is between need not exist.
-    fn record_fused(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value>;
+    fn record_fused(
+        &mut self,
+        x: Value,
+        f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>,
+    ) -> ir::Result<Value>;
 
     /// Whether two values have one type.
     fn same_type(&self, x: Value, y: Value) -> bool {
@@ -110,7 +114,9 @@ impl<'a> LazyBuild<'a> {
             SavePolicy::Kept | SavePolicy::Recompute => true,
         };
         let bases = kept.iter().filter(|&&i| needed(i)).filter_map(|&i| self.base(*args.get(i)?));
-        bases.filter_map(|base| Some(SavedVersion { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()
+        bases
+            .filter_map(|base| Some(SavedVersion { base, version: self.state.bases.get(base)?.scheduled_commits }))
+            .collect()
     }
 
     fn push(&mut self, op: &Arc<Op>, args: &[Value]) -> ir::Result<Values> {
@@ -187,7 +193,11 @@ impl GraphBuilder for LazyBuild<'_> {
 }
 
 impl Recorder for LazyBuild<'_> {
-    fn record_fused(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value> {
+    fn record_fused(
+        &mut self,
+        x: Value,
+        f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>,
+    ) -> ir::Result<Value> {
         // Backward goes through the ops themselves.
         if self.grad && self.get(x).node.tracked {
             return f(self, x);
@@ -225,7 +235,11 @@ pub(crate) enum RecordTarget<'a> {
 }
 
 /// Decides where an op on these tensors is recorded: the innermost trace, else the tensors' engine.
-pub(crate) fn recording_target<'a>(args: &[&'a Tensor], engine: Option<&'a Engine>, at: &Loc) -> Result<RecordTarget<'a>> {
+pub(crate) fn recording_target<'a>(
+    args: &[&'a Tensor],
+    engine: Option<&'a Engine>,
+    at: &Loc,
+) -> Result<RecordTarget<'a>> {
     for t in args {
         match &t.0.kind {
             TensorKind::Invalid(i) => return Err(i.error.clone()),

@@ -6,13 +6,13 @@ use crate::error::{Error, Result};
 use crate::intern::Ty;
 use crate::kernels::InPlacePairs;
 use crate::lru::hash_of;
-use crate::node::{Args, Node, ValueRef, NodeKind};
+use crate::node::{Args, Node, NodeKind, ValueRef};
 use crate::profile::Phase;
 use crate::record::LazyBuild;
 use crate::state::CallKeys;
 use crate::state_cell::LocRole;
-use crate::tensor::{TensorKind, Tensor};
-use crate::trace::{TraceInput, TraceMode, Trace, TraceState};
+use crate::tensor::{Tensor, TensorKind};
+use crate::trace::{Trace, TraceInput, TraceMode, TraceState};
 use crate::transfer::common_device;
 use crate::tree::Tree;
 use crate::{context, debug};
@@ -151,7 +151,12 @@ impl EngineShared {
     }
 
     /// The program of a graph. `donate` are inputs that results will take the place of: state that a region changes.
-    pub(crate) fn variant(&self, graph: Graph, donate: &[(usize, usize)], how: CompileMode) -> Result<Arc<CompiledGraph>> {
+    pub(crate) fn variant(
+        &self,
+        graph: Graph,
+        donate: &[(usize, usize)],
+        how: CompileMode,
+    ) -> Result<Arc<CompiledGraph>> {
         let hash = hash_of(&(graph.structural_hash(), donate, how));
         let find = |id: &CompiledGraphKey| id.how == how && *id.graph == graph && id.donate[..] == *donate;
         if let Some(v) = self.variants.lock().unwrap_or_else(|e| e.into_inner()).get(hash, find) {
@@ -263,7 +268,13 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         Ok(result.rebuild(&mut || tensors.next().expect("one for each result")))
     }
 
-    fn output(&self, trace: &Arc<Trace>, s: &mut TraceState, t: &Tensor, values: &mut Vec<Value>) -> Result<StagedOutput> {
+    fn output(
+        &self,
+        trace: &Arc<Trace>,
+        s: &mut TraceState,
+        t: &Tensor,
+        values: &mut Vec<Value>,
+    ) -> Result<StagedOutput> {
         let cell = trace.cell_of(s, t)?;
         if let Some(root) = &s.cells[cell].outer_base {
             // The region returns what it was given: the result is another handle on the same base.
@@ -279,7 +290,13 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
     }
 
     /// Compiles the staged graph and records loads, the call, stores and commits, in this order (§8.6.0, §8.11).
-    fn emit(&self, trace: &Arc<Trace>, outputs: Vec<StagedOutput>, mut values: Vec<Value>, at: &Loc) -> Result<Vec<Tensor>> {
+    fn emit(
+        &self,
+        trace: &Arc<Trace>,
+        outputs: Vec<StagedOutput>,
+        mut values: Vec<Value>,
+        at: &Loc,
+    ) -> Result<Vec<Tensor>> {
         let engine = &self.engine;
         let shared = &engine.shared;
         let mut s = trace.state();

@@ -205,7 +205,9 @@ impl Engine {
     /// Uniform f32 in `0..1`.
     #[track_caller]
     pub fn rand(&self, shape: &[usize]) -> Tensor {
-        self.draw(RandomDraw { op: OpNonce::Uniform, shape, args: &[], at: &Loc::caller() }, |b, bits, _| uniform(b, bits))
+        self.draw(RandomDraw { op: OpNonce::Uniform, shape, args: &[], at: &Loc::caller() }, |b, bits, _| {
+            uniform(b, bits)
+        })
     }
 
     /// Normal f32 with mean 0 and deviation 1.

@@ -2,10 +2,10 @@
 
 use crate::autograd::Leaf;
 use crate::error::{Error, Result};
-use crate::event::{Effect, Event, EventKey, Events, Origin, StoreKind, EffectToken, EffectTokens, after_all};
+use crate::event::{Effect, EffectToken, EffectTokens, Event, EventKey, Events, Origin, StoreKind, after_all};
 use crate::inspect::{EventLog, PlanRecord};
 use crate::intern::{OpInterner, SignatureInterner, Ty};
-use crate::node::{Args, Node, ValueRef, NodePool, NodeKind};
+use crate::node::{Args, Node, NodeKind, NodePool, ValueRef};
 use crate::rng::RngState;
 use crate::state_cell::{LocEntry, LocId, LocRole, LocTable, Tombstone};
 use crate::storage_base::{BaseBinding, BaseEntry, BaseId, BaseTable};
@@ -160,7 +160,13 @@ impl EngineState {
 
     /// `base_load` (§3.7): the base's value as of now in program order. `leaf` is the handle's own leaf; a detached handle
     /// gets a value without history.
-    pub(crate) fn base_load(&mut self, id: BaseId, leaf: Option<&Arc<Leaf>>, detached: bool, at: &Loc) -> Result<ValueRef> {
+    pub(crate) fn base_load(
+        &mut self,
+        id: BaseId,
+        leaf: Option<&Arc<Leaf>>,
+        detached: bool,
+        at: &Loc,
+    ) -> Result<ValueRef> {
         if let BaseBinding::Ssa(value) = &self.base(id).binding {
             let value = value.clone();
             return Ok(match leaf {
@@ -209,7 +215,8 @@ impl EngineState {
     pub(crate) fn alias(&mut self, value: ValueRef, leaf: Option<&Arc<Leaf>>, at: &Loc) -> ValueRef {
         let ty = value.ty().clone();
         let (done, device) = (value.value(), value.node.device);
-        let mut node = Node::new(self.node_key(), NodeKind::Alias(ty), Args::from_iter([value]), at.clone()).with_leaf(leaf);
+        let mut node =
+            Node::new(self.node_key(), NodeKind::Alias(ty), Args::from_iter([value]), at.clone()).with_leaf(leaf);
         node.device = device;
         if let Some(v) = done {
             node.slot().values.push(v);

@@ -2,7 +2,7 @@
 
 use crate::event::EffectToken;
 use crate::intern::Ty;
-use crate::slab::{SlabKey, Slab};
+use crate::slab::{Slab, SlabKey};
 use crate::storage::StoredValue;
 
 /// Identity of a loc.

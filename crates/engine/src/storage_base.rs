@@ -3,7 +3,7 @@
 use crate::event::EffectToken;
 use crate::intern::Ty;
 use crate::node::ValueRef;
-use crate::slab::{SlabKey, Slab};
+use crate::slab::{Slab, SlabKey};
 use crate::state_cell::LocId;
 
 /// Identity of an alias class.

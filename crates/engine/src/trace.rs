@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::record::{LazyBuild, Recorder, Tensors, record};
 use crate::storage_base::BaseId;
-use crate::tensor::{DETACHED_MESSAGE, TensorHandle, Invalid, TensorKind, Tensor, Traced};
+use crate::tensor::{DETACHED_MESSAGE, Invalid, Tensor, TensorHandle, TensorKind, Traced};
 use crate::x64;
 use ir::ops::StopGradient;
 use ir::{Builder, Graph, GraphBuilder, Literal, Loc, Op, Scalar, Type, Value, Values};
@@ -128,7 +128,11 @@ impl GraphBuilder for TraceBuild<'_> {
 }
 
 impl Recorder for TraceBuild<'_> {
-    fn record_fused(&mut self, x: Value, f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>) -> ir::Result<Value> {
+    fn record_fused(
+        &mut self,
+        x: Value,
+        f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>,
+    ) -> ir::Result<Value> {
         f(self, x)
     }
 
@@ -210,7 +214,10 @@ impl Trace {
                     return Ok(cell);
                 }
                 let seen = Traced { trace: tr.trace.clone(), cell: tr.cell, view: tr.view.clone() };
-                Ok(s.captured(key, Tensor::from_handle(TensorHandle::new(u64::MAX, t.0.ty.clone(), TensorKind::Traced(seen)))))
+                Ok(s.captured(
+                    key,
+                    Tensor::from_handle(TensorHandle::new(u64::MAX, t.0.ty.clone(), TensorKind::Traced(seen))),
+                ))
             }
             (TensorKind::Lazy(l), mode) => {
                 let ours = match mode {
@@ -337,7 +344,14 @@ impl Trace {
 
 impl TraceState {
     fn cell(&mut self, value: Value, outside: Option<Tensor>) -> usize {
-        self.cells.push(TraceCell { value, mutations: 0, without_trace, leaf: None, captured: false, first: value });
+        self.cells.push(TraceCell {
+            value,
+            mutations: 0,
+            outer_base: outside,
+            leaf: None,
+            captured: false,
+            first: value,
+        });
         self.cells.len() - 1
     }
 

@@ -5,10 +5,10 @@
 
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
-use crate::node::{Args, Node, ValueRef, NodeKind};
+use crate::node::{Args, Node, NodeKind, ValueRef};
 use crate::record::{LazyBuild, RecordTarget, recording_target};
 use crate::storage::StoredValue;
-use crate::tensor::{TensorKind, Tensor};
+use crate::tensor::{Tensor, TensorKind};
 use ir::Loc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -98,8 +98,11 @@ fn one(nccl: &Arc<Nccl>) -> Result<usize> {
         let y = b.matmul(h, w).map_err(call)?;
         let graph = b.finish(&[y]);
         let mut rng = oracle::Rng::new(3);
-        let inputs: Vec<Literal> =
-            graph.input_types().iter().map(|t| oracle::FillKind::Uniform(-0.1, 0.1).random_tensor(t, &mut rng)).collect();
+        let inputs: Vec<Literal> = graph
+            .input_types()
+            .iter()
+            .map(|t| oracle::FillKind::Uniform(-0.1, 0.1).random_tensor(t, &mut rng))
+            .collect();
         let want = ir::interp::run(&graph, &inputs).map_err(call)?;
         let (got, host) = run(&backend, &graph, &inputs)?;
         compare(&got[0], &want[0], Tolerance::for_dtype(DType::F32).scaled(1e3)).map_err(|e| call(format!("{e:?}")))?;

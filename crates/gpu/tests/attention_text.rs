@@ -54,7 +54,12 @@ fn cases(rng: &mut Rng) -> Vec<Case> {
         case((1, 1), (130, 130), (64, 64)),
         Case { dtype: DType::F16, options: AttentionOptions::default(), ..case((2, 1), (40, 70), (40, 72)) },
         Case {
-            options: AttentionOptions { causal: true, window: Some(20), softcap: Some(2.0), ..AttentionOptions::default() },
+            options: AttentionOptions {
+                causal: true,
+                window: Some(20),
+                softcap: Some(2.0),
+                ..AttentionOptions::default()
+            },
             ..case((2, 2), (100, 100), (32, 32))
         },
         Case { backward: false, ..case((1, 1), (70, 70), (200, 256)) },
@@ -72,7 +77,12 @@ fn cases(rng: &mut Rng) -> Vec<Case> {
         Case {
             backward: false,
             dtype: DType::F16,
-            options: AttentionOptions { causal: true, window: Some(50), softcap: Some(3.0), ..AttentionOptions::default() },
+            options: AttentionOptions {
+                causal: true,
+                window: Some(50),
+                softcap: Some(3.0),
+                ..AttentionOptions::default()
+            },
             ..case((6, 3), (3, 75), (128, 40))
         },
         Case { backward: false, options: AttentionOptions::default(), ..case((7, 1), (1, 40), (256, 256)) },

@@ -1,7 +1,7 @@
 //! Grids broken on purpose: each kind of fault is found by the evaluator.
 
-use compiler::loops::{Buf, KernelBuilder, Extent, Index, LoopKind, AccessMode, Size};
-use gpu::grid::{self, EvalError, GridKernel, Launch, LaunchInfo, GridLimits, Scope, AddressSpace, Stmt, View};
+use compiler::loops::{AccessMode, Buf, Extent, Index, KernelBuilder, LoopKind, Size};
+use gpu::grid::{self, AddressSpace, EvalError, GridKernel, GridLimits, Launch, LaunchInfo, Scope, Stmt, View};
 use ir::{Binary, DType};
 
 const ROWS: i64 = 5;
@@ -82,8 +82,11 @@ fn without(g: &GridKernel, n: usize, which: impl Fn(&Stmt) -> bool) -> Option<Gr
     found.then_some(g)
 }
 
-const TARGETS: [GridLimits; 3] =
-    [GridLimits::CUDA, GridLimits::WEBGPU, GridLimits { subgroup_size: Some(8), default_threads: 16, threads: 64, ..GridLimits::CUDA }];
+const TARGETS: [GridLimits; 3] = [
+    GridLimits::CUDA,
+    GridLimits::WEBGPU,
+    GridLimits { subgroup_size: Some(8), default_threads: 16, threads: 64, ..GridLimits::CUDA },
+];
 
 #[test]
 fn every_barrier_is_needed() {

@@ -4,7 +4,7 @@
 mod grids;
 
 use gpu::cuda;
-use gpu::grid::{self, GridKernel, Launch, GridLimits, AddressSpace, View};
+use gpu::grid::{self, AddressSpace, GridKernel, GridLimits, Launch, View};
 use grids::device::Device;
 use grids::rows::random_kernel;
 use grids::{Prepared, is_nan, kernels, prepare, slices};
@@ -206,7 +206,8 @@ fn ulps(d: DType, got: f64, want: f64) -> f64 {
 #[test]
 fn functions_are_as_exact_as_promised() {
     let Some(cxx) = compiler() else { return };
-    let ops: Vec<Unary> = Unary::ALL.iter().copied().filter(|op| op.domain() == ir::scalar::DTypeDomain::Float).collect();
+    let ops: Vec<Unary> =
+        Unary::ALL.iter().copied().filter(|op| op.domain() == ir::scalar::DTypeDomain::Float).collect();
     let mut rng = Rng::new(run_seed());
     let mut inputs: Vec<f64> =
         vec![0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-30, -1e-30, 1e30, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];

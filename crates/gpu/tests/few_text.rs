@@ -1,7 +1,7 @@
 //! Products of few rows: the kernels' text compiled by the host's C++ compiler (skipped without one), against sums in f64.
 
 use compiler::program::Matmul;
-use gpu::cuda::{SkinnyMatmul, PRELUDE, gemv};
+use gpu::cuda::{PRELUDE, SkinnyMatmul, gemv};
 use ir::{DType, Scalar};
 use oracle::Rng;
 use oracle::rng::run_seed;

@@ -5,13 +5,13 @@ mod grids;
 
 use compiler::program::{BufferKind, BufferRef, BufferSlice, KernelArg, Matmul, MatmulOperand, Program, Step};
 use compiler::{Backend, Options};
-use gpu::grid::{self, Launch, GridLimits, View};
+use gpu::grid::{self, GridLimits, Launch, View};
 use gpu::library::{DeviceCaps, expand, supports};
 use ir::ops::gather::Gather;
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{
     ArgReduce, Conv, Cumulative, GatherMode, PutAlong, RaggedDot, RaggedMode, ReduceKind, ReduceWindow, Scatter,
-    ScatterKind, SliceDims, Sort, TakeAlong, TopK, WindowGather, WindowScatter, WindowConfig,
+    ScatterKind, SliceDims, Sort, TakeAlong, TopK, WindowConfig, WindowGather, WindowScatter,
 };
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Type};
 use oracle::rng::run_seed;
@@ -25,7 +25,9 @@ fn means(rng: &mut Rng) -> DeviceCaps {
         0 => GridLimits::CUDA,
         1 => GridLimits::WEBGPU,
         // Chunks of a few hundred elements, so that short lines are merged.
-        _ => GridLimits { max_shared_bytes: *rng.pick(&[3 << 10, 4 << 10]), saturating_threads: 64, ..GridLimits::CUDA },
+        _ => {
+            GridLimits { max_shared_bytes: *rng.pick(&[3 << 10, 4 << 10]), saturating_threads: 64, ..GridLimits::CUDA }
+        }
     };
     DeviceCaps { limits, matmul_dtypes: PRODUCTS, max_temporary_bytes: 1 << 30 }
 }

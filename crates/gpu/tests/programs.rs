@@ -4,10 +4,10 @@
 mod grids;
 
 use cpu::Cpu;
-use gpu::grid::{self, LaunchInfo, GridLimits};
+use gpu::grid::{self, GridLimits, LaunchInfo};
 use grids::device::Device;
 use grids::{Arg, Seen, agrees, kernels};
-use ir::ops::{ScanCheckpoint, ReduceKind, Scan};
+use ir::ops::{ReduceKind, Scan, ScanCheckpoint};
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Op, Scalar, Type, Unary, Value};
 use oracle::{Rng, rng::run_seed};
 use std::sync::Arc;
@@ -271,7 +271,8 @@ fn what_stays_in_a_donated_cache_is_not_touched() {
         let mut over = 0;
         let donate = vec![(0, 0), (1, 1)];
         for mut case in kernels(&cached(batch, heads, room, wide), &Device::grid(), donate).unwrap() {
-            let stays = grid::remove_redundant_stores(&case.kernel, &case.given).unwrap_or_else(|| panic!("{}", case.kernel));
+            let stays =
+                grid::remove_redundant_stores(&case.kernel, &case.given).unwrap_or_else(|| panic!("{}", case.kernel));
             over += stays.over.len();
             let size = |a: &Arg| match a {
                 Arg::Memory(v) => v.bytes,

@@ -4,7 +4,7 @@ mod grids;
 
 use grids::device::Device;
 use grids::{Seen, agrees, kernels};
-use oracle::random::{SampleOptions as Shape, Sample, sample, shrink};
+use oracle::random::{Sample, SampleOptions as Shape, sample, shrink};
 use oracle::{Rng, rng::run_seed};
 
 /// Each input with the first free output of its type.

@@ -3,7 +3,7 @@
 mod host;
 
 use gpu::cuda::transpose::transpose_launch;
-use gpu::cuda::{TemplateArg, RadixSort, LaunchSequence, CumulativeSum};
+use gpu::cuda::{CumulativeSum, LaunchSequence, RadixSort, TemplateArg};
 use host::{Run, compiler, host, single};
 use ir::ops::{Cumulative, Permute, ReduceKind, Sort, TopK};
 use ir::{DType, Literal, Op, Scalar, Type};
@@ -58,7 +58,10 @@ fn long_lines_are_sorted_and_added_up_and_bytes_transposed() {
     }
     for (rows, cols) in [(16, 16), (128, 64), (16 * (1 + rng.below(20)), 16 * (1 + rng.below(20)))] {
         let op = Op::from(Permute { perm: [1, 0].into_iter().collect() });
-        let routine = LaunchSequence { calls: vec![transpose_launch(rows, cols, TemplateArg::Operand(0), TemplateArg::Result(0))], scratch: 0 };
+        let routine = LaunchSequence {
+            calls: vec![transpose_launch(rows, cols, TemplateArg::Operand(0), TemplateArg::Result(0))],
+            scratch: 0,
+        };
         cases.push((op, vec![Type::new(DType::U8, &[rows, cols])], routine));
     }
     let (mut runs, mut expected) = (Vec::new(), Vec::new());

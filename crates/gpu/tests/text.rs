@@ -1,6 +1,6 @@
 //! What a grid and its CUDA text look like.
 
-use compiler::loops::{KernelBuilder, LoopKind, AccessMode, Size};
+use compiler::loops::{AccessMode, KernelBuilder, LoopKind, Size};
 use gpu::{cuda, grid};
 use ir::{Binary, DType};
 

@@ -7,7 +7,7 @@
 
 use compiler::OpPlacement;
 use compiler::{Backend, Error, Options};
-use gpu::wgpu::{WgpuOptions, Wgpu, adapters};
+use gpu::wgpu::{Wgpu, WgpuOptions, adapters};
 use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::ops::gather::GatherMode;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, interp};

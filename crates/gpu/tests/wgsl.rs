@@ -5,7 +5,7 @@
 mod grids;
 
 use compiler::{Backend, DeviceBuffer, Error, Executable, Options, Program, Result, Target};
-use gpu::grid::{self, GridLimits, AddressSpace};
+use gpu::grid::{self, AddressSpace, GridLimits};
 use gpu::wgpu::{print, target};
 use ir::ops::Composite;
 use ir::{Graph, Type};
@@ -121,7 +121,8 @@ fn every_row_of_the_table_of_ops_is_valid() {
     let mut seen = Seen::default();
     let only = std::env::var("TENSORLOOM_ROW").unwrap_or_default();
     for row in oracle::samples::all_samples().into_iter().filter(|r| r.name.starts_with(&only)) {
-        check(&row.graph, &GridLimits::WEBGPU, &mut seen).unwrap_or_else(|e| panic!("{}: {e}\n{}", row.name, row.graph));
+        check(&row.graph, &GridLimits::WEBGPU, &mut seen)
+            .unwrap_or_else(|e| panic!("{}: {e}\n{}", row.name, row.graph));
     }
     println!("{} kernels, {} texts", seen.kernels, seen.texts.len());
     assert!(

@@ -1,7 +1,7 @@
 //! The Rust of a program: a struct for every declaration, and its files as text.
 
 use lang::ast::{DeclKind, Expr, ExprKind, Param, TypeExpr, TypeKind};
-use lang::resolve::{ItemRef, ModuleView, ModuleProgram};
+use lang::resolve::{ItemRef, ModuleProgram, ModuleView};
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -45,16 +45,18 @@ fn fields(view: &ModuleView<'_>) -> Option<Vec<StructField>> {
     for param in &view.header {
         let Param::Named { name, ty, default, .. } = param else { return None };
         let (ty, make) = match (rust_type(ty.as_ref()), default.as_ref().map(|d| &d.peel().kind)) {
-            (Some("int"), _) | (None, Some(ExprKind::Int(_))) => ("i64", "::lang::consteval::Value::int(self.{})"),
+            (Some("int"), _) | (None, Some(ExprKind::Int(_))) => ("i64", "::lang::consteval::ConstValue::int(self.{})"),
             (Some("float"), _) | (None, Some(ExprKind::Float(_))) => {
-                ("f64", "::lang::consteval::Value::Float(::core::option::Option::Some(self.{}))")
+                ("f64", "::lang::consteval::ConstValue::Float(::core::option::Option::Some(self.{}))")
             }
-            (Some("bool"), _) | (None, Some(ExprKind::Bool(_))) => ("bool", "::lang::consteval::Value::bool(self.{})"),
+            (Some("bool"), _) | (None, Some(ExprKind::Bool(_))) => {
+                ("bool", "::lang::consteval::ConstValue::bool(self.{})")
+            }
             (Some("string"), _) | (None, Some(ExprKind::Str(_))) => {
-                ("::std::string::String", "::lang::consteval::Value::Str(self.{}.clone())")
+                ("::std::string::String", "::lang::consteval::ConstValue::Str(self.{}.clone())")
             }
             // A size without a type.
-            (None, None) => ("i64", "::lang::consteval::Value::int(self.{})"),
+            (None, None) => ("i64", "::lang::consteval::ConstValue::int(self.{})"),
             _ => return None,
         };
         let name = escape_keyword(&name.name);
@@ -118,7 +120,9 @@ fn declaration(out: &mut String, view: &ModuleView<'_>, fields: &[StructField], 
         true => vec!["in_".to_string()],
         false => {
             let names = view.forward.inputs.iter();
-            names.map(|tensor| tensor.name.as_ref().map_or("in_".to_string(), |name| escape_keyword(&name.name))).collect()
+            names
+                .map(|tensor| tensor.name.as_ref().map_or("in_".to_string(), |name| escape_keyword(&name.name)))
+                .collect()
         }
     };
     let typed: Vec<String> = inputs.iter().map(|input| format!("{input}: ::ir::Type")).collect();
@@ -135,13 +139,13 @@ fn declaration(out: &mut String, view: &ModuleView<'_>, fields: &[StructField], 
 
             #[doc = \"The graph for inputs of these types; a mistake comes with its drawing.\"]
             #[allow(clippy::too_many_arguments)]
-            pub fn lower(&self, {}, options: &::lang::lower::Options) -> ::core::result::Result<::lang::lower::Lowered, ::std::string::String> {{
-                let loader = ::lang::library::WithLibrary({loader});
-                let program = ::lang::resolve::Program::load({stem:?}, &loader);
+            pub fn lower(&self, {}, options: &::lang::lower::LowerOptions) -> ::core::result::Result<::lang::lower::Lowered, ::std::string::String> {{
+                let loader = ::lang::library::LibraryLoader({loader});
+                let program = ::lang::resolve::ModuleProgram::load({stem:?}, &loader);
                 let item = program.export(0, {name:?}).ok_or_else(|| ::std::string::String::from(\"no such declaration\"))?;
                 let given = ::std::collections::BTreeMap::from([{}]);
                 ::lang::lower::lower(&program, item, &given, &[{}], options).map_err(|found| {{
-                    ::lang::diagnostic::render(&program.sources, &found, ::lang::diagnostic::Style::Plain)
+                    ::lang::diagnostic::render(&program.sources, &found, ::lang::diagnostic::ColorStyle::Plain)
                 }})
             }}
         }}",

@@ -33,7 +33,7 @@ pub mod varying_axes;
 pub mod verify;
 
 pub use build::{Builder, GraphBuilder, GraphTransforms, PartialEvalGraphs};
-pub use dtype::{DTypeKind, DType};
+pub use dtype::{DType, DTypeKind};
 pub use error::{Error, InferError, Result, TypeError};
 pub use expr::Expr;
 pub use graph::{Def, Graph, Loc, Node, Value, Values};

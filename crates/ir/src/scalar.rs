@@ -3,7 +3,7 @@
 //! Floats narrower than f64 are computed in f64 and rounded once; for `+ - * / sqrt` that equals the correctly rounded
 //! native operation. Integers wrap. Division follows XLA: `x / 0 = -1`, `x % 0 = x`.
 
-use crate::dtype::{DTypeKind, DType, f64_to_fp8, fp8_to_f64};
+use crate::dtype::{DType, DTypeKind, f64_to_fp8, fp8_to_f64};
 use crate::round;
 use half::{bf16, f16};
 use std::fmt;

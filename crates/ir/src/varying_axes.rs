@@ -299,7 +299,8 @@ impl PvaryInserter<'_> {
             all.push(self.vary_over(a, index.set)?);
         }
         let sets: Vec<AxisSet> = all[1..].iter().map(|a| a.set).collect();
-        let found = c.branches.iter().map(|b| write(b, self.mesh, &sets, self.from_transform)).collect::<Result<Vec<_>>>()?;
+        let found =
+            c.branches.iter().map(|b| write(b, self.mesh, &sets, self.from_transform)).collect::<Result<Vec<_>>>()?;
         let outs: Vec<AxisSet> =
             (0..node.outs.len()).map(|o| found.iter().fold(index.set, |s, (_, outs)| s.union(outs[o]))).collect();
         let mut branches = Vec::new();
@@ -322,7 +323,9 @@ impl PvaryInserter<'_> {
                 carries = next;
                 continue;
             }
-            let over = communicates_over(&l.body, self.mesh)?.union(communicates_over(&l.cond, self.mesh)?).intersection(flag[0]);
+            let over = communicates_over(&l.body, self.mesh)?
+                .union(communicates_over(&l.cond, self.mesh)?)
+                .intersection(flag[0]);
             if !over.is_empty() {
                 return Err(problem(
                     &node.op,

@@ -90,9 +90,11 @@ impl<L: Loader> Loader for LibraryLoader<L> {
             return self.0.read(path, major);
         };
         match major.is_none_or(|major| major == 1) {
-            true => {
-                Some(LoadedFile { name: format!("{path}.module"), text: (*text).to_string(), version: VERSION.to_string() })
-            }
+            true => Some(LoadedFile {
+                name: format!("{path}.module"),
+                text: (*text).to_string(),
+                version: VERSION.to_string(),
+            }),
             // A project may keep another version of it.
             false => self.0.read(path, major),
         }

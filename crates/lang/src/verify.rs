@@ -3,7 +3,7 @@
 use crate::consteval::ConstValue as Const;
 use crate::diagnostic::Diagnostic;
 use crate::lower::{LowerOptions, lower};
-use crate::resolve::{ItemRef, ModuleView, ModuleProgram};
+use crate::resolve::{ItemRef, ModuleProgram, ModuleView};
 use ir::attr::Attr;
 use ir::{DType, Graph, Literal, Scalar, Type, interp};
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, interp};
 use lang::diagnostic::{ColorStyle, render_all};
 use lang::library::LibraryLoader;
-use lang::lower::{HookRegistry, ParamInit, LayerIndex, Lowered, LowerOptions, ObservationKind, lower};
+use lang::lower::{HookRegistry, LayerIndex, LowerOptions, Lowered, ObservationKind, ParamInit, lower};
 use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
@@ -372,7 +372,10 @@ fn a_scan_has_one_tap_for_all_layers() {
         (lowered("Dropping", &each), lowered("Dropping", &LowerOptions { scan: true, ..each.clone() }));
     assert_eq!((unrolled.gradient_probes.len(), scanned.gradient_probes.len()), (2, 1));
     assert_eq!(scanned.gradient_probes[0].ty.shape[..], [2, 3, 4]);
-    assert_eq!((unrolled.gradient_probes[1].layer, unrolled.gradient_probes[1].path.as_str()), (Some(1), "layers[1].out"));
+    assert_eq!(
+        (unrolled.gradient_probes[1].layer, unrolled.gradient_probes[1].path.as_str()),
+        (Some(1), "layers[1].out")
+    );
 }
 
 #[test]
@@ -432,8 +435,9 @@ fn points_run_by_their_priority() {
     };
     let run = |text: &str| {
         let program = load(text);
-        let hooks =
-            HookRegistry::new().rewrite("Twice", 0, |b, x, _| b.scale(x, 2.0)).rewrite("More", 0, |b, x, _| b.offset(x, 1.0));
+        let hooks = HookRegistry::new()
+            .rewrite("Twice", 0, |b, x, _| b.scale(x, 2.0))
+            .rewrite("More", 0, |b, x, _| b.offset(x, 1.0));
         let options = LowerOptions { hooks, ..options() };
         let item = program.export(0, "M").expect("there");
         let lowered = lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F64, &[3, 4])], &options);
@@ -599,7 +603,8 @@ module Outer(width: int = 4):
     let program = load(text);
     let lower = |name: &str| {
         let item = program.export(0, name).expect("there");
-        lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[3, 4])], &LowerOptions::default()).expect("lowers")
+        lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[3, 4])], &LowerOptions::default())
+            .expect("lowers")
     };
     for name in ["Base", "Child"] {
         let found = lower(name);

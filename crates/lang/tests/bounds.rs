@@ -4,7 +4,7 @@ use ir::{DType, Type};
 use lang::Code;
 use lang::consteval::ConstValue;
 use lang::library::LibraryLoader;
-use lang::lower::{MAX_MODULES, MAX_STATEMENTS, LowerOptions, lower};
+use lang::lower::{LowerOptions, MAX_MODULES, MAX_STATEMENTS, lower};
 use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ fn refused(text: &str, given: &[(&str, i64)], bound: usize) {
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
     found.extend(lang::check::check(&program).diagnostics);
-    let given: BTreeMap<String, ConstValue> = given.iter().map(|(n, v)| ((*n).to_string(), ConstValue::int(*v))).collect();
+    let given: BTreeMap<String, ConstValue> =
+        given.iter().map(|(n, v)| ((*n).to_string(), ConstValue::int(*v))).collect();
     let item = program.export(0, "M").expect("there");
     let failed = lower(&program, item, &given, &[Type::new(DType::F32, &[2, 4])], &LowerOptions::default());
     found.push(*failed.expect_err("too large"));
@@ -108,5 +109,6 @@ fn recursion_is_found_by_checking() {
     assert_eq!(codes(&ended), []);
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", &ended)));
     let item = program.export(0, "A").expect("there");
-    lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[2, 4])], &LowerOptions::default()).expect("it ends");
+    lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[2, 4])], &LowerOptions::default())
+        .expect("it ends");
 }

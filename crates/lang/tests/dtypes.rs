@@ -119,7 +119,11 @@ fn narrowing_without_a_word_is_a_warning() {
         let input = Type::new(DType::F32, &[2, 4]);
         let lowered = lower(&program, item, &BTreeMap::new(), &[input.clone(), input], &LowerOptions::default());
         let dtype = lowered.expect("lowers").graph.output_types()[0].dtype;
-        assert!(found.iter().all(|d| d.code == Code::W005), "{}", render_all(&program.sources, &found, ColorStyle::Plain));
+        assert!(
+            found.iter().all(|d| d.code == Code::W005),
+            "{}",
+            render_all(&program.sources, &found, ColorStyle::Plain)
+        );
         (found.len(), dtype)
     };
     // `c` is fp32 and goes into a module for bf16; `y` is fp32 and declared as bf16.

@@ -3,7 +3,7 @@
 
 use ir::{DType, Type};
 use lang::ast::DTYPE_NAMES;
-use lang::check::{AnnotationRow, ArgumentKind, AnnotationTarget, annotation_rows};
+use lang::check::{AnnotationRow, AnnotationTarget, ArgumentKind, annotation_rows};
 use lang::diagnostic::{Code, ColorStyle, render_all};
 use lang::library::LibraryLoader;
 use lang::lower::{LowerOptions, lower};
@@ -117,7 +117,8 @@ fn outcome_with(place: AnnotationTarget, annotation: &str, head: &str, lists: bo
     }
     let module = if matches!(place, AnnotationTarget::Backward | AnnotationTarget::Gradient) { "Written" } else { "M" };
     let item = program.export(0, module).expect("there");
-    let options = LowerOptions { dtype: DType::F64, probes: true, asserts: true, training: true, ..LowerOptions::default() };
+    let options =
+        LowerOptions { dtype: DType::F64, probes: true, asserts: true, training: true, ..LowerOptions::default() };
     match lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F64, &[3, 4])], &options) {
         Err(found) => Outcome::Refused(render_all(&program.sources, &[*found], ColorStyle::Plain)),
         Ok(l) => {

@@ -4,7 +4,7 @@ use ir::{DType, Literal, Scalar, Type, interp};
 use lang::Code;
 use lang::diagnostic::{ColorStyle, render_all};
 use lang::library::LibraryLoader;
-use lang::lower::{Lowered, LowerOptions, PrecisionRecipe, lower};
+use lang::lower::{LowerOptions, Lowered, PrecisionRecipe, lower};
 use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
@@ -624,7 +624,8 @@ fn every_policy_goes_through_a_block() {
     let program = ModuleProgram::load("std/blocks/dense", &LibraryLoader(MemoryLoader::new()));
     let item = program.export(0, "DenseTransformerBlock").expect("there");
     for policy in lang::lower::POLICIES {
-        let options = LowerOptions { recipe: PrecisionRecipe::model_policy(policy), training: true, ..LowerOptions::default() };
+        let options =
+            LowerOptions { recipe: PrecisionRecipe::model_policy(policy), training: true, ..LowerOptions::default() };
         let view = lang::resolve::ModuleView::new(&program, item).expect("a block");
         let given: BTreeMap<String, lang::consteval::ConstValue> = view
             .header

@@ -82,9 +82,10 @@ fn llama_has_hook_points_and_may_be_a_scan() {
     let mut all = Vec::new();
     for (scan, checkpoint) in [(false, false), (true, false), (true, true)] {
         given.insert("checkpoint".into(), ConstValue::bool(checkpoint));
-        let hooks = lang::lower::HookRegistry::new()
-            .observe("AfterQKVProjection")
-            .rewrite("AfterEmbedding", 0, |b, x, _| ir::GraphBuilder::scale(b, x, 1.5));
+        let hooks =
+            lang::lower::HookRegistry::new()
+                .observe("AfterQKVProjection")
+                .rewrite("AfterEmbedding", 0, |b, x, _| ir::GraphBuilder::scale(b, x, 1.5));
         let options = LowerOptions { dtype: DType::F64, scan, hooks, ..LowerOptions::default() };
         let lowered = lower(&program, item, &given, std::slice::from_ref(&ids), &options)
             .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], ColorStyle::Plain)));

@@ -4,7 +4,7 @@ use ir::{DType, Literal, Scalar, Type, interp};
 use lang::consteval::ConstValue;
 use lang::diagnostic::{ColorStyle, render_all};
 use lang::library::LibraryLoader;
-use lang::lower::{Lowered, LowerOptions, lower};
+use lang::lower::{LowerOptions, Lowered, lower};
 use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
@@ -20,7 +20,13 @@ fn load(text: &str) -> ModuleProgram {
     program
 }
 
-fn lowered(program: &ModuleProgram, name: &str, given: &[(&str, ConstValue)], inputs: &[Type], written: bool) -> Lowered {
+fn lowered(
+    program: &ModuleProgram,
+    name: &str,
+    given: &[(&str, ConstValue)],
+    inputs: &[Type],
+    written: bool,
+) -> Lowered {
     let item = program.export(0, name).unwrap_or_else(|| panic!("{name}"));
     let given: BTreeMap<String, ConstValue> = given.iter().map(|(n, v)| ((*n).to_string(), v.clone())).collect();
     let options = LowerOptions { dtype: DType::F64, custom_backward: written, ..LowerOptions::default() };
@@ -144,6 +150,7 @@ fn what_cannot_be_lowered_is_a_finding() {
     let program =
         load("module M():\n  forward:\n    in: x: [2]\n    out: [2]\n    graph:\n      x -> all_reduce() -> out\n");
     let item = program.export(0, "M").expect("M");
-    let found = lower(&program, item, &BTreeMap::new(), &[f64s(&[2])], &LowerOptions::default()).expect_err("a finding");
+    let found =
+        lower(&program, item, &BTreeMap::new(), &[f64s(&[2])], &LowerOptions::default()).expect_err("a finding");
     assert_eq!(found.code, lang::Code::L001);
 }

@@ -4,7 +4,7 @@
 use ir::{DType, Graph, Op, Type, Value};
 use lang::diagnostic::{ColorStyle, render_all};
 use lang::library::LibraryLoader;
-use lang::lower::{Lowered, LowerOptions, lower};
+use lang::lower::{LowerOptions, Lowered, lower};
 use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
@@ -278,7 +278,8 @@ fn what_a_parameter_says_beats_every_recipe() {
                     let stored = format!("@dtype({format}) {scale}");
                     match lowered(layout, &Said { recipe, stored: &stored, note: "" }, false) {
                         Ok(l) => {
-                            let few = l.params[0].rounding.unwrap_or_else(|| panic!("{}: `{stored}` is lost", layout.0));
+                            let few =
+                                l.params[0].rounding.unwrap_or_else(|| panic!("{}: `{stored}` is lost", layout.0));
                             assert_eq!(few.format.name(), *format, "{}: {stored} under {recipe}", layout.0);
                             let shown = effect(&l).right.join(" ");
                             let shown = shown.contains("rounded") && shown.contains(format);

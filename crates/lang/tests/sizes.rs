@@ -5,7 +5,7 @@ use lang::Code;
 use lang::consteval::ConstValue;
 use lang::diagnostic::{ColorStyle, render_all};
 use lang::library::LibraryLoader;
-use lang::lower::{Lowered, LowerOptions, check_given, input_types, lower};
+use lang::lower::{LowerOptions, Lowered, check_given, input_types, lower};
 use lang::resolve::{ItemRef, MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
@@ -62,8 +62,8 @@ fn inputs_may_have_sizes_of_let_and_arithmetic() {
     // A division by zero is named where it stands, and a negative size is said to be one.
     let zero = sizes(&[("heads", ConstValue::int(0))]).expect_err("a finding");
     assert!(zero.message.contains("division by zero"), "{zero:?}");
-    let zero =
-        lower(&program, item, &given(&[("heads", ConstValue::int(0))]), &[], &LowerOptions::default()).expect_err("a finding");
+    let zero = lower(&program, item, &given(&[("heads", ConstValue::int(0))]), &[], &LowerOptions::default())
+        .expect_err("a finding");
     assert!(zero.message.contains("division by zero"), "{zero:?}");
     let negative = sizes(&[("d", ConstValue::int(-4))]).expect_err("a finding");
     assert!(negative.message.contains("negative"), "{negative:?}");
@@ -88,8 +88,11 @@ fn given_values_are_checked_by_name_and_kind() {
         let fault = check_given(&program, item, &given(&[(name, value)])).expect_err(name);
         assert!(fault.contains(expected), "{name}: {fault}");
     }
-    let checked =
-        check_given(&program, item, &given(&[("mode", text("slow")), ("eps", ConstValue::int(1)), ("N", ConstValue::int(2))]));
+    let checked = check_given(
+        &program,
+        item,
+        &given(&[("mode", text("slow")), ("eps", ConstValue::int(1)), ("N", ConstValue::int(2))]),
+    );
     assert_eq!(checked.expect("fine")["mode"], ConstValue::Identifier("slow".into()));
 }
 
@@ -178,7 +181,8 @@ fn a_lone_underscore_is_an_empty_body() {
     let (program, _) = clean(text);
     assert_eq!(lang::fmt::format(text).expect("no mistakes"), text);
     let item = program.export(0, "Same").expect("there");
-    lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[2, 4])], &LowerOptions::default()).expect("lowers");
+    lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[2, 4])], &LowerOptions::default())
+        .expect("lowers");
 }
 
 /// `flash_attention_backward` with softcap, a window and slopes is the derivative of the forward with them.

@@ -5,12 +5,12 @@
 use ir::{DType, Literal, Scalar, Type, interp};
 use lang::Code;
 use lang::ast::{DeclKind, DimExpr, Expr, ExprKind, Param, TypeKind};
-use lang::consteval::{NameResolver, ConstValue, eval};
+use lang::consteval::{ConstValue, NameResolver, eval};
 use lang::diagnostic::{ColorStyle, render_all};
 use lang::library::LibraryLoader;
 use lang::lower::{LowerOptions, lower};
-use lang::resolve::{ItemRef, MemoryLoader, ModuleView, ModuleProgram};
-use lang::verify::{GradientCheckError, GradientCheck, verify_backward};
+use lang::resolve::{ItemRef, MemoryLoader, ModuleProgram, ModuleView};
+use lang::verify::{GradientCheck, GradientCheckError, verify_backward};
 use std::collections::BTreeMap;
 use std::path::Path;
 

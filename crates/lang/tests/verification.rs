@@ -4,8 +4,8 @@ use ir::{DType, Type};
 use lang::consteval::ConstValue;
 use lang::diagnostic::{ColorStyle, render_all};
 use lang::library::{self, LibraryLoader};
-use lang::resolve::{ItemRef, MemoryLoader, ModuleView, ModuleProgram};
-use lang::verify::{GradientCheckError, GradientCheck, verify_backward};
+use lang::resolve::{ItemRef, MemoryLoader, ModuleProgram, ModuleView};
+use lang::verify::{GradientCheck, GradientCheckError, verify_backward};
 use std::collections::BTreeMap;
 
 fn load(path: &str, text: Option<&str>) -> ModuleProgram {

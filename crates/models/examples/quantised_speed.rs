@@ -16,7 +16,8 @@ const TOKENS: usize = 4;
 fn architecture(layers: i64) -> Architecture {
     let sizes = [("vocab_size", 32000), ("d_model", 1024), ("n_layers", layers), ("heads", 16), ("kv_heads", 16)];
     let sizes = sizes.into_iter().chain([("d_ff", 4096), ("max_seq", 512)]);
-    let given: BTreeMap<_, _> = sizes.map(|(name, n)| (name.to_string(), lang::consteval::ConstValue::int(n))).collect();
+    let given: BTreeMap<_, _> =
+        sizes.map(|(name, n)| (name.to_string(), lang::consteval::ConstValue::int(n))).collect();
     Architecture::from_library("llama", given).expect("a model")
 }
 

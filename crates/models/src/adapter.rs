@@ -10,7 +10,7 @@ use crate::export::write_tensors;
 use crate::ia3::Ia3Options;
 use crate::insert_adapter::insert_adapter;
 use crate::lora::LoraOptions;
-use crate::model::{Model, CheckpointSlice};
+use crate::model::{CheckpointSlice, Model};
 use crate::random::SplitMix64;
 use crate::session::{ProgramSession, upload};
 use compiler::Backend;
@@ -329,7 +329,8 @@ fn find_matrices(model: &Model, options: &AdapterOptions) -> Result<Vec<AdaptedM
             }
         }
     }
-    let missing = options.targets().iter().find(|target| !places.iter().any(|place| matches_target(target, &place.module)));
+    let missing =
+        options.targets().iter().find(|target| !places.iter().any(|place| matches_target(target, &place.module)));
     if let Some(target) = missing {
         known.sort();
         known.dedup();

@@ -10,8 +10,8 @@ use lang::ast::{ConfigEntry, ConfigValue, DeclKind, ExprKind, Param, TypeKind, W
 use lang::consteval::ConstValue;
 use lang::diagnostic::{ColorStyle, render_all};
 use lang::library::{LibraryLoader, models};
-use lang::lower::{SequenceLimits, Lowered, LowerOptions, Parameter, lower};
-use lang::resolve::{ItemRef, MemoryLoader, ModuleView, ModuleProgram};
+use lang::lower::{LowerOptions, Lowered, Parameter, SequenceLimits, lower};
+use lang::resolve::{ItemRef, MemoryLoader, ModuleProgram, ModuleView};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -50,7 +50,8 @@ impl Architecture {
     pub(crate) fn from_config(config: &Config, path: &Path) -> Result<Architecture> {
         let fault = |reason: String| Error::Config { path: path.to_path_buf(), reason };
         if let Some(own) = config.json.get("tensorloom") {
-            return embedded_architecture(own).ok_or_else(|| fault("the field `tensorloom` has no model in it".into()))?;
+            return embedded_architecture(own)
+                .ok_or_else(|| fault("the field `tensorloom` has no model in it".into()))?;
         }
         let wanted =
             config.architecture().ok_or_else(|| fault("the field `architectures` must name a model".into()))?;
@@ -83,7 +84,14 @@ impl Architecture {
                     budget::check_value(key, field, value, defaults.get(key)).map_err(fault)?;
                 }
                 let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
-                return Ok(Architecture { program, item, name, constants: given, absent_weights: BTreeSet::new(), recipe: None });
+                return Ok(Architecture {
+                    program,
+                    item,
+                    name,
+                    constants: given,
+                    absent_weights: BTreeSet::new(),
+                    recipe: None,
+                });
             }
         }
         known.sort();
@@ -129,7 +137,11 @@ impl Architecture {
     }
 
     /// A model of a program: the one with this name, or the first.
-    pub fn from_program(program: ModuleProgram, name: Option<&str>, given: BTreeMap<String, ConstValue>) -> Result<Architecture> {
+    pub fn from_program(
+        program: ModuleProgram,
+        name: Option<&str>,
+        given: BTreeMap<String, ConstValue>,
+    ) -> Result<Architecture> {
         let mut findings = program.diagnostics.clone();
         findings.extend(lang::check::check(&program).diagnostics);
         findings.retain(lang::Diagnostic::is_error);
@@ -311,7 +323,8 @@ impl Architecture {
     /// Whether rotations may depend on how long the sequence is, by the configuration or by a text of one's own.
     pub(crate) fn rotates_by_length(&self) -> bool {
         const LENGTH_DEPENDENT_ROPE: [&str; 3] = ["dynamic", "longrope", "su"];
-        let named = |value: &ConstValue| matches!(value, ConstValue::Str(kind) if LENGTH_DEPENDENT_ROPE.contains(&&**kind));
+        let named =
+            |value: &ConstValue| matches!(value, ConstValue::Str(kind) if LENGTH_DEPENDENT_ROPE.contains(&&**kind));
         let has = |value: &ConstValue| match value {
             ConstValue::List(fields) => fields.iter().any(|field| match field {
                 ConstValue::List(pair) => pair.iter().any(named),
@@ -321,7 +334,8 @@ impl Architecture {
         };
         let own = self.program.files.iter().filter(|file| !file.path.starts_with("std/"));
         let mut texts = own.map(|file| self.program.sources.file(file.id).text());
-        self.constants.values().any(has) || texts.any(|text| LENGTH_DEPENDENT_ROPE.iter().any(|kind| text.contains(&format!("\"{kind}\""))))
+        self.constants.values().any(has)
+            || texts.any(|text| LENGTH_DEPENDENT_ROPE.iter().any(|kind| text.contains(&format!("\"{kind}\""))))
     }
 
     /// The length above which a sequence gets other rotations from its beginning on.

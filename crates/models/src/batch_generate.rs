@@ -1,9 +1,9 @@
 //! Many prompts continued together: as many at once as there are rows, each as if it were alone.
 
+use crate::batch_engine::BatchEngine;
 use crate::error::Result;
 use crate::random::SplitMix64;
-use crate::sample::{TokenHistory, SamplingOptions};
-use crate::batch_engine::BatchEngine;
+use crate::sample::{SamplingOptions, TokenHistory};
 
 /// What is wanted of every prompt.
 #[derive(Clone, Debug)]
@@ -48,7 +48,8 @@ impl BatchEngine {
                     }
                 };
                 let row = self.admit()?;
-                let sampling = SamplingOptions { seed: wanted.sampling.seed.wrapping_add(waiting as u64), ..wanted.sampling };
+                let sampling =
+                    SamplingOptions { seed: wanted.sampling.seed.wrapping_add(waiting as u64), ..wanted.sampling };
                 growing.push(Sequence {
                     prompt: waiting,
                     ids: Vec::new(),

@@ -1,8 +1,8 @@
 //! Beam search: the texts that are most probable as a whole, as transformers finds them.
 
+use crate::batch_engine::BatchEngine;
 use crate::error::{Error, Result};
 use crate::sample::top_logprobs;
-use crate::batch_engine::BatchEngine;
 
 /// What may be chosen about a search.
 #[derive(Clone, Debug)]

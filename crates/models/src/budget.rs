@@ -78,14 +78,21 @@ pub(crate) fn check_value(
         other => other.as_int().map_or(String::new(), |n| n.to_string()),
     };
     let wanted = match (default, value) {
-        (Some(ConstValue::Int(_)), ConstValue::Float(_) | ConstValue::Str(_) | ConstValue::Bool(_) | ConstValue::List(_)) => {
-            Some("a whole number that is not negative")
+        (
+            Some(ConstValue::Int(_)),
+            ConstValue::Float(_) | ConstValue::Str(_) | ConstValue::Bool(_) | ConstValue::List(_),
+        ) => Some("a whole number that is not negative"),
+        (Some(ConstValue::Float(_)), ConstValue::Str(_) | ConstValue::Bool(_) | ConstValue::List(_)) => {
+            Some("a number")
         }
-        (Some(ConstValue::Float(_)), ConstValue::Str(_) | ConstValue::Bool(_) | ConstValue::List(_)) => Some("a number"),
-        (Some(ConstValue::Bool(_)), ConstValue::Int(_) | ConstValue::Float(_) | ConstValue::Str(_) | ConstValue::List(_)) => {
-            Some("true or false")
-        }
-        (Some(ConstValue::Str(_)), ConstValue::Int(_) | ConstValue::Float(_) | ConstValue::Bool(_) | ConstValue::List(_)) => Some("a word"),
+        (
+            Some(ConstValue::Bool(_)),
+            ConstValue::Int(_) | ConstValue::Float(_) | ConstValue::Str(_) | ConstValue::List(_),
+        ) => Some("true or false"),
+        (
+            Some(ConstValue::Str(_)),
+            ConstValue::Int(_) | ConstValue::Float(_) | ConstValue::Bool(_) | ConstValue::List(_),
+        ) => Some("a word"),
         _ => None,
     };
     if let Some(wanted) = wanted {
@@ -120,7 +127,9 @@ fn check_rope_value(name: &str, value: &ConstValue) -> std::result::Result<(), S
         let [ConstValue::Str(key), value] = &pair[..] else { continue };
         let numbers = match value {
             // Only these two are lists, one factor for each pair of dimensions.
-            ConstValue::List(list) if !list.is_empty() && matches!(&key[..], "short_factor" | "long_factor") => &list[..],
+            ConstValue::List(list) if !list.is_empty() && matches!(&key[..], "short_factor" | "long_factor") => {
+                &list[..]
+            }
             one => std::slice::from_ref(one),
         };
         for number in numbers {
@@ -196,9 +205,12 @@ mod tests {
         check("d_model", ConstValue::List(Vec::new()), 4, "whole");
         check("d_model", ConstValue::bool(true), 4, "whole");
         check("d_model", ConstValue::Float(Some(1.5)), 4, "whole");
-        assert!(check_value("theta", "f", &ConstValue::Float(Some(-1.0)), Some(&ConstValue::Float(Some(1.0)))).is_err());
+        assert!(
+            check_value("theta", "f", &ConstValue::Float(Some(-1.0)), Some(&ConstValue::Float(Some(1.0)))).is_err()
+        );
         assert!(check_value("theta", "f", &ConstValue::Float(Some(2.0)), Some(&ConstValue::Float(Some(1.0)))).is_ok());
-        let rope = |key: &str, x: ConstValue| ConstValue::List(vec![ConstValue::List(vec![ConstValue::Str(key.into()), x])]);
+        let rope =
+            |key: &str, x: ConstValue| ConstValue::List(vec![ConstValue::List(vec![ConstValue::Str(key.into()), x])]);
         check("rope", rope("factor", ConstValue::Float(Some(0.0))), 0, "positive");
         check("rope", rope("factor", ConstValue::int(-2)), 0, "factor");
         check("rope", rope("factor", ConstValue::int(2)), 0, "");

@@ -121,7 +121,8 @@ impl ChatTemplate {
 fn normalize_message(message: &Json) -> Json {
     let Json::Object(fields) = message else { return message.clone() };
     let mut fields = fields.clone();
-    let reasoning = REASONING_FIELDS.iter().find_map(|name| fields.get(*name).filter(|value| !value.is_null()).cloned());
+    let reasoning =
+        REASONING_FIELDS.iter().find_map(|name| fields.get(*name).filter(|value| !value.is_null()).cloned());
     if let Some(reasoning) = reasoning {
         let mut named: Map<String, Json> = [("thinking".to_string(), reasoning.clone())].into_iter().collect();
         named.append(&mut fields);
@@ -148,7 +149,10 @@ mod tests {
         let want =
             "<|im_start|>system\n Be brief. <|im_end|>\n\n<|im_start|>user\nHi<|im_end|>\n\n<|im_start|>assistant\n";
         assert_eq!(rendered(chatml, talk.clone(), true).expect("renders"), want);
-        assert_eq!(rendered(DEFAULT_TEMPLATE, talk, true).expect("renders"), "system:  Be brief. \nuser: Hi\nassistant:");
+        assert_eq!(
+            rendered(DEFAULT_TEMPLATE, talk, true).expect("renders"),
+            "system:  Be brief. \nuser: Hi\nassistant:"
+        );
     }
 
     #[test]
@@ -180,7 +184,8 @@ mod tests {
                 let asked = asked.as_object_mut().expect("fields");
                 let messages = asked.remove("messages").expect("messages");
                 let open = asked.remove("add_generation_prompt").is_some_and(|open| open == true);
-                let template = ChatTemplate { tokens: tokens.clone(), ..ChatTemplate::from_source(source).expect("parses") };
+                let template =
+                    ChatTemplate { tokens: tokens.clone(), ..ChatTemplate::from_source(source).expect("parses") };
                 let found = template.render_with_generation_spans(messages.as_array().expect("a list"), open, asked);
                 match (found, case["text"].as_str()) {
                     (Ok(found), Some(text)) => {

@@ -1,9 +1,9 @@
 //! Tensors of a directory: one safetensors file or shards with an index.
 
 use crate::error::{Error, Result};
-use crate::export::{WEIGHTS_FILE, PACKED_PREFIX, QUANTIZED_WEIGHTS_FILE};
-use crate::quantized_weight::QuantizedWeight;
+use crate::export::{PACKED_PREFIX, QUANTIZED_WEIGHTS_FILE, WEIGHTS_FILE};
 use crate::mmap_file::MmapTensorFile;
+use crate::quantized_weight::QuantizedWeight;
 use ir::composites::quantized::{QuantFormat, QuantScheme};
 use ir::{DType, Scalar, Type};
 use safetensors::Dtype;
@@ -35,7 +35,8 @@ impl Checkpoint {
     /// Opens `model.safetensors`, `tensorloom.safetensors` of a quantised model, or the shards that `model.safetensors.index.json`
     /// names.
     pub fn open(dir: &Path) -> Result<Checkpoint> {
-        let single = [WEIGHTS_FILE, QUANTIZED_WEIGHTS_FILE].map(|name| dir.join(name)).into_iter().find(|path| path.exists());
+        let single =
+            [WEIGHTS_FILE, QUANTIZED_WEIGHTS_FILE].map(|name| dir.join(name)).into_iter().find(|path| path.exists());
         let index = dir.join("model.safetensors.index.json");
         let paths: Vec<PathBuf> = if let Some(single) = single {
             vec![single]
@@ -105,7 +106,8 @@ impl Checkpoint {
         let mut all = BTreeMap::new();
         for shard in &self.shards {
             let Some(text) = shard.metadata_value("packed") else { continue };
-            let wrong = |what: &str| file_error(shard.path(), format!("its list of packed parameters is damaged: {what}"));
+            let wrong =
+                |what: &str| file_error(shard.path(), format!("its list of packed parameters is damaged: {what}"));
             let json: Json = serde_json::from_str(text).map_err(|e| wrong(&e.to_string()))?;
             for (path, how) in json.as_object().ok_or_else(|| wrong("no object"))? {
                 let format = how.get("format").and_then(Json::as_str).and_then(|f| f.parse().ok());
@@ -126,12 +128,17 @@ impl Checkpoint {
             types.push(Type::checked(dtype, &stored.shape).map_err(|e| file_error(stored.path, e))?);
             parts.push(stored.file.bytes(stored.info)?);
         }
-        QuantizedWeight::new(packing, types, parts).map_err(|e| file_error(&self.dir, format!("the packed `{path}`: {e}")))
+        QuantizedWeight::new(packing, types, parts)
+            .map_err(|e| file_error(&self.dir, format!("the packed `{path}`: {e}")))
     }
 
     /// How many elements all tensors have together.
     pub(crate) fn elements(&self) -> usize {
-        self.shard_of.keys().filter_map(|name| self.get(name)).map(|stored| stored.shape.iter().product::<usize>()).sum()
+        self.shard_of
+            .keys()
+            .filter_map(|name| self.get(name))
+            .map(|stored| stored.shape.iter().product::<usize>())
+            .sum()
     }
 
     /// A number that changes when names, shapes, dtypes or elements do.

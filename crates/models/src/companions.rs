@@ -75,7 +75,8 @@ const GENERATED_FILES: &[&str] = &[
 ];
 
 /// Folders of the same kinds: weights in other formats, and runs.
-const WEIGHT_DIRS: &[&str] = &["onnx", "openvino", "original", "coreml", "checkpoints", "data", "ranks", "runs", "events"];
+const WEIGHT_DIRS: &[&str] =
+    &["onnx", "openvino", "original", "coreml", "checkpoints", "data", "ranks", "runs", "events"];
 
 /// Folders in folders.
 const MAX_DEPTH: usize = 4;
@@ -110,8 +111,9 @@ pub fn merge_companions(base: &Path, adapter: &Path, to: &Path) -> Result<()> {
 pub(crate) fn copy(from: &Path, to: &Path, part: FileSelection) -> Result<Vec<PathBuf>> {
     let same = from.canonicalize().ok().is_some_and(|from| to.canonicalize().ok() == Some(from));
     let mut written = Vec::new();
-    for name in
-        file_names(from)?.into_iter().filter(|name| part == FileSelection::All || is_tokenizer(name) == (part == FileSelection::Tokenizer))
+    for name in file_names(from)?
+        .into_iter()
+        .filter(|name| part == FileSelection::All || is_tokenizer(name) == (part == FileSelection::Tokenizer))
     {
         if !same {
             let target = to.join(&name);

@@ -17,7 +17,8 @@ impl Config {
     pub(crate) fn read(path: &Path) -> Result<Config> {
         let text = files::read_text(path, files::MAX_CONFIG_BYTES)?;
         // Python writes infinities as bare words, which JSON does not have.
-        let parsed = serde_json::from_str(&text).or_else(|e| serde_json::from_str(&tag_infinities(&text)).map_err(|_| e));
+        let parsed =
+            serde_json::from_str(&text).or_else(|e| serde_json::from_str(&tag_infinities(&text)).map_err(|_| e));
         let json: Json =
             parsed.map_err(|e| Error::Config { path: path.to_path_buf(), reason: format!("not valid JSON: {e}") })?;
         if !json.is_object() {
@@ -70,7 +71,9 @@ impl Config {
     fn rope_parameters(&self) -> Option<Json> {
         let inside = |name: &str| self.json.get(name).and_then(Json::as_object);
         let mut rope = inside("rope_parameters").or_else(|| inside("rope_scaling"))?.clone();
-        rope.retain(|name, value| !value.is_null() && !crate::config_fields::UNREAD_ROPE_FIELDS.contains(&name.as_str()));
+        rope.retain(|name, value| {
+            !value.is_null() && !crate::config_fields::UNREAD_ROPE_FIELDS.contains(&name.as_str())
+        });
         for inner in rope.values_mut().filter_map(Json::as_object_mut) {
             inner.retain(|name, _| !crate::config_fields::UNREAD_ROPE_FIELDS.contains(&name.as_str()));
         }
@@ -140,8 +143,9 @@ pub(crate) fn constant_from_json(json: &Json) -> Option<ConstValue> {
             word.parse().ok().map(|x| ConstValue::Float(Some(x)))
         }
         Json::Object(fields) => {
-            let pair =
-                |(name, value): (&String, &Json)| Some(ConstValue::List(vec![ConstValue::Str(name.clone()), constant_from_json(value)?]));
+            let pair = |(name, value): (&String, &Json)| {
+                Some(ConstValue::List(vec![ConstValue::Str(name.clone()), constant_from_json(value)?]))
+            };
             fields.iter().map(pair).collect::<Option<_>>().map(ConstValue::List)
         }
         Json::Null => None,

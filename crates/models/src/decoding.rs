@@ -14,7 +14,7 @@ use crate::session::{Buffer, ProgramSession};
 use crate::sharded::Sharded;
 use compiler::Backend;
 use dist::Comm;
-use lang::lower::{Lowered, Observation, LowerOptions};
+use lang::lower::{LowerOptions, Lowered, Observation};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use training::named_tensor::from_bytes;
@@ -90,7 +90,19 @@ impl Model {
         let capacity = most.max(1).next_multiple_of(CAPACITY_BLOCK);
         let (ids, steps, held, ran) = (Vec::new(), Vec::new(), None, Duration::ZERO);
         let (guesses, divided) = (false, None);
-        DecodeSession { model: self, adapter, backend, params, capacity, ids, steps, detached_caches: held, speculative: guesses, last_run_time: ran, sharded: divided }
+        DecodeSession {
+            model: self,
+            adapter,
+            backend,
+            params,
+            capacity,
+            ids,
+            steps,
+            detached_caches: held,
+            speculative: guesses,
+            last_run_time: ran,
+            sharded: divided,
+        }
     }
 
     /// What a sequence runs: the model's graph, with the adapter beside it.
@@ -143,7 +155,12 @@ impl DecodeSession<'_> {
             None => {
                 // One program makes room for the next, which goes on in its caches.
                 if !self.speculative {
-                    self.detached_caches = self.steps.iter().find(|step| step.owns_caches).map(DecodeProgram::caches).or(self.detached_caches.take());
+                    self.detached_caches = self
+                        .steps
+                        .iter()
+                        .find(|step| step.owns_caches)
+                        .map(DecodeProgram::caches)
+                        .or(self.detached_caches.take());
                     self.steps.clear();
                 }
                 let step = DecodeProgram::cached(self, count, all)?;
@@ -255,7 +272,16 @@ struct DecodeProgram {
 impl DecodeProgram {
     /// Appends `count` ids to caches.
     fn cached(of: &DecodeSession<'_>, count: usize, all: bool) -> Result<DecodeProgram> {
-        let DecodeSession { model, adapter, backend, ref params, capacity, sharded: ref divided, detached_caches: ref held, .. } = *of;
+        let DecodeSession {
+            model,
+            adapter,
+            backend,
+            ref params,
+            capacity,
+            sharded: ref divided,
+            detached_caches: ref held,
+            ..
+        } = *of;
         // Nobody asks for derivatives: composites of their own would only be in the way.
         let options = LowerOptions {
             dtype: model.dtype,
@@ -276,11 +302,21 @@ impl DecodeProgram {
         let own = graph.input_types();
         let donate: Vec<_> = (0..caches).map(|i| (n + 2 + i, results + i)).collect();
         let places = held.iter().flatten().enumerate().map(|(i, buffer)| (n + 2 + i, buffer.clone()));
-        let session = ProgramSession::with_resident_inputs(&graph, backend, params, donate, &places.collect::<Vec<_>>())?;
+        let session =
+            ProgramSession::with_resident_inputs(&graph, backend, params, donate, &places.collect::<Vec<_>>())?;
         let observed = (results + caches, lowered.observations);
         let by_position = lowered.caches.iter().all(|ty| ty.rank() == 4 && ty.shape[2] == capacity);
         let caches = Some(caches);
-        let step = DecodeProgram { session, count, score_all: all, params: n, caches, by_position, owns_caches: true, observed };
+        let step = DecodeProgram {
+            session,
+            count,
+            score_all: all,
+            params: n,
+            caches,
+            by_position,
+            owns_caches: true,
+            observed,
+        };
         let fresh = if held.is_some() { 0 } else { lowered.caches.len() };
         for i in n + 2..n + 2 + fresh {
             step.session.bindings.inputs[i].write(0, &vec![0; own[i].bytes()])?;
@@ -300,7 +336,16 @@ impl DecodeProgram {
         let session = ProgramSession::new(&graph, backend, params)?;
         let observed = (lowered.outputs.len(), lowered.observations);
         let (params, by_position) = (params.len(), true);
-        Ok(DecodeProgram { session, count, score_all: true, params, caches: None, by_position, owns_caches: true, observed })
+        Ok(DecodeProgram {
+            session,
+            count,
+            score_all: true,
+            params,
+            caches: None,
+            by_position,
+            owns_caches: true,
+            observed,
+        })
     }
 
     /// Runs ids at a position; gives the logits behind each, or behind the last.

@@ -7,7 +7,7 @@ use crate::model::Model;
 use crate::session::ProgramSession;
 use compiler::Backend;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
-use lang::lower::{Lowered, LowerOptions, ObservationKind, mean_cross_entropy};
+use lang::lower::{LowerOptions, Lowered, ObservationKind, mean_cross_entropy};
 use training::NamedTensor;
 use training::named_tensor::{from_bytes, to_bytes};
 
@@ -87,7 +87,11 @@ impl Model {
             session.write_ints(n + 1, labels.iter().flatten().copied())?;
         }
         session.run()?;
-        asserts::check_assertions(&session, &lowered.observations, usize::from(labels.is_some()) + lowered.outputs.len())?;
+        asserts::check_assertions(
+            &session,
+            &lowered.observations,
+            usize::from(labels.is_some()) + lowered.outputs.len(),
+        )?;
         let named = |session: &ProgramSession, output: usize, name: &str| -> Result<NamedTensor> {
             let (ty, bytes) = session.read(output)?;
             Ok(NamedTensor { name: name.to_string(), shape: ty.shape.to_vec(), dtype: ty.dtype, bytes })
@@ -101,7 +105,12 @@ impl Model {
     }
 
     /// Gradients of these parameters, which are outputs from `first` on, as tensors of the checkpoint.
-    pub(crate) fn named_gradients(&self, session: &ProgramSession, first: usize, wide: &[usize]) -> Result<Vec<NamedTensor>> {
+    pub(crate) fn named_gradients(
+        &self,
+        session: &ProgramSession,
+        first: usize,
+        wide: &[usize],
+    ) -> Result<Vec<NamedTensor>> {
         let mut gradients = Vec::new();
         for (output, &i) in wide.iter().enumerate() {
             let (param, pieces) = (&self.params[i], &self.pieces[i]);

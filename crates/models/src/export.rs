@@ -5,8 +5,8 @@ use crate::companions::weights_in;
 use crate::error::{Error, Result};
 use crate::init::split_sources;
 use crate::mapping::{ParamSources, exports};
-use crate::model::{Model, CheckpointSlice};
 use crate::mmap_file;
+use crate::model::{CheckpointSlice, Model};
 use ir::DType;
 use std::collections::HashMap;
 use std::path::Path;
@@ -57,7 +57,9 @@ impl Model {
         if list.is_empty() {
             return self.export(dir);
         }
-        if let Some(name) = weights_in(dir).iter().find(|name| ![WEIGHTS_FILE, QUANTIZED_WEIGHTS_FILE].contains(&name.as_str())) {
+        if let Some(name) =
+            weights_in(dir).iter().find(|name| ![WEIGHTS_FILE, QUANTIZED_WEIGHTS_FILE].contains(&name.as_str()))
+        {
             let what = "weights of another model, which other programs would load: choose another directory";
             return Err(Error::file(&dir.join(name), what));
         }

@@ -5,7 +5,7 @@ use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::random::SplitMix64;
-use crate::sample::{TokenHistory, SamplingOptions};
+use crate::sample::{SamplingOptions, TokenHistory};
 use crate::session::Buffer;
 use compiler::Backend;
 use dist::Comm;
@@ -130,7 +130,13 @@ impl Model {
             )));
         }
         let zero = Duration::ZERO;
-        let mut found = Generation { ids: Vec::new(), time_to_first_token: zero, prompt_time: zero, decode_time: zero, draft_accepted: (0, 0) };
+        let mut found = Generation {
+            ids: Vec::new(),
+            time_to_first_token: zero,
+            prompt_time: zero,
+            decode_time: zero,
+            draft_accepted: (0, 0),
+        };
         let mut choosing = TokenSampler::new(writing, prompt);
         let mut guesser = match writing.draft {
             Some((draft, count)) if max_new > 1 => Some(DraftModel::new(draft, count, prompt, self, max_new, backend)?),

@@ -3,8 +3,8 @@
 use crate::architecture::Architecture;
 use crate::budget;
 use crate::error::{Error, Result};
-use crate::mapping::{SourceTensor, ParamSlice, ParamSources, sources};
-use crate::model::{Model, CheckpointSlice};
+use crate::mapping::{ParamSlice, ParamSources, SourceTensor, sources};
+use crate::model::{CheckpointSlice, Model};
 use crate::random::SplitMix64;
 use crate::weight::Weight;
 use ir::DType;
@@ -28,7 +28,8 @@ impl Model {
         }
         let found = sources(&architecture, &params)?;
         let pairs = params.iter().zip(&found);
-        let pieces = pairs.map(|(param, sources)| split_sources(&architecture, param, sources)).collect::<Result<_>>()?;
+        let pieces =
+            pairs.map(|(param, sources)| split_sources(&architecture, param, sources)).collect::<Result<_>>()?;
         let config = architecture.to_config();
         let limits = architecture.limits(dtype);
         Ok(Model {
@@ -46,7 +47,12 @@ impl Model {
 }
 
 /// First values of a parameter, by its name and rank.
-pub(crate) fn init_values(architecture: &Architecture, param: &Parameter, layers: usize, random: &mut SplitMix64) -> Vec<f32> {
+pub(crate) fn init_values(
+    architecture: &Architecture,
+    param: &Parameter,
+    layers: usize,
+    random: &mut SplitMix64,
+) -> Vec<f32> {
     let n = param.ty.numel();
     match param.init {
         ParamInit::Zeros => return vec![0.0; n],
@@ -82,7 +88,11 @@ pub(crate) fn init_values(architecture: &Architecture, param: &Parameter, layers
 }
 
 /// The HuggingFace tensors of a parameter, with the shapes that they will have.
-pub(crate) fn split_sources(architecture: &Architecture, param: &Parameter, sources: &ParamSources) -> Result<Vec<CheckpointSlice>> {
+pub(crate) fn split_sources(
+    architecture: &Architecture,
+    param: &Parameter,
+    sources: &ParamSources,
+) -> Result<Vec<CheckpointSlice>> {
     let stacked = matches!(sources, ParamSources::Stacked(_));
     let shape = &param.ty.shape[usize::from(stacked)..];
     let mut pieces = Vec::new();
@@ -113,7 +123,12 @@ pub(crate) fn split_sources(architecture: &Architecture, param: &Parameter, sour
 }
 
 /// Sizes of the parts along the dimension they are joined on: queries, keys and values by their heads, others equal.
-fn part_sizes(architecture: &Architecture, param: &Parameter, shape: &[usize], slice: &ParamSlice) -> Result<Vec<usize>> {
+fn part_sizes(
+    architecture: &Architecture,
+    param: &Parameter,
+    shape: &[usize],
+    slice: &ParamSlice,
+) -> Result<Vec<usize>> {
     let total = shape.get(slice.dim).copied().unwrap_or(1);
     // `split` says which part takes what.
     if let Some(ranges) =

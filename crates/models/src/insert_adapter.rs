@@ -1,7 +1,7 @@
 //! A model's graph with an adapter: low-rank updates beside the products that read the adapted matrix, so that no gradient
 //! of the whole matrix is needed; factors, and updates of what is read otherwise, on the parameter itself.
 
-use crate::adapter::{Adapter, AdapterOptions, AdaptedMatrix};
+use crate::adapter::{AdaptedMatrix, Adapter, AdapterOptions};
 use crate::error::{Error, Result};
 use crate::lora::LoraOptions;
 use ir::ops::{Call, Dot, Remat};
@@ -53,7 +53,9 @@ pub(crate) fn insert_adapter(forward: &Graph, keyed: bool, adapter: &Adapter, tr
 pub(crate) fn is_product(graph: &Graph, value: Value) -> bool {
     let reads = graph.nodes().iter().filter(|node| node.args.contains(&value));
     let fits = |node: &Node| match &node.op {
-        Op::Dot(dot) => node.args[1] == value && node.args[0] != value && is_projection(dot, graph.ty(node.args[0]).rank()),
+        Op::Dot(dot) => {
+            node.args[1] == value && node.args[0] != value && is_projection(dot, graph.ty(node.args[0]).rank())
+        }
         op => body(op).is_some_and(|body| {
             let inside = node.args.iter().zip(body.inputs()).filter(|(arg, _)| **arg == value);
             inside.into_iter().all(|(_, input)| is_product(body, *input))
@@ -220,7 +222,13 @@ impl AdapterUpdates {
 }
 
 /// The low-rank update of a parameter itself.
-fn update_weight(b: &mut Builder, weight: &mut Value, place: &AdaptedMatrix, options: &LoraOptions, ab: &[Value]) -> ir::Result<()> {
+fn update_weight(
+    b: &mut Builder,
+    weight: &mut Value,
+    place: &AdaptedMatrix,
+    options: &LoraOptions,
+    ab: &[Value],
+) -> ir::Result<()> {
     let dtype = b.ty(*weight).dtype;
     let update = training::lora::delta_weight(b, [ab[0], ab[1]], options.scale())?;
     let update = b.cast(update, dtype)?;
@@ -230,7 +238,13 @@ fn update_weight(b: &mut Builder, weight: &mut Value, place: &AdaptedMatrix, opt
 }
 
 /// A matrix times a factor for each row, with its bias, or for each column.
-fn scale_rows(b: &mut Builder, inputs: &mut [Value], place: &AdaptedMatrix, rows: bool, factor: Value) -> ir::Result<()> {
+fn scale_rows(
+    b: &mut Builder,
+    inputs: &mut [Value],
+    place: &AdaptedMatrix,
+    rows: bool,
+    factor: Value,
+) -> ir::Result<()> {
     let weight = inputs[place.param];
     let n = b.ty(factor).numel();
     let factor = b.cast(factor, b.ty(weight).dtype)?;

@@ -85,7 +85,13 @@ impl RowSelector<'_> {
     }
 
     /// The same by the row of what the value is computed from, where it is.
-    fn select_operands(&mut self, b: &mut Builder, value: Value, axis: usize, depth: usize) -> ir::Result<Option<Value>> {
+    fn select_operands(
+        &mut self,
+        b: &mut Builder,
+        value: Value,
+        axis: usize,
+        depth: usize,
+    ) -> ir::Result<Option<Value>> {
         let Some(node) = self.graph.node_of(value).filter(|node| depth < MAX_DEPTH && node.outs.len() == 1) else {
             return Ok(None);
         };

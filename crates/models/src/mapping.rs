@@ -140,7 +140,11 @@ pub(crate) fn exports(architecture: &Architecture, params: &[Parameter]) -> Resu
     params.iter().map(|param| param_source(architecture, &exports, param)).collect()
 }
 
-fn param_source(architecture: &Architecture, mappings: &[WeightMapping], param: &Parameter) -> Result<Option<ParamSources>> {
+fn param_source(
+    architecture: &Architecture,
+    mappings: &[WeightMapping],
+    param: &Parameter,
+) -> Result<Option<ParamSources>> {
     for mapping in mappings {
         let Some((bound, free)) = bind(mapping, &param.path) else {
             continue;
@@ -230,7 +234,12 @@ fn format_name(architecture: &Architecture, text: &str, values: &Bindings) -> Re
     Ok(name)
 }
 
-fn build_slice(architecture: &Architecture, spec: &WeightSpec, values: &Bindings, optional: bool) -> Result<ParamSlice> {
+fn build_slice(
+    architecture: &Architecture,
+    spec: &WeightSpec,
+    values: &Bindings,
+    optional: bool,
+) -> Result<ParamSlice> {
     let part = |text: &str| -> Result<SourceTensor> {
         let tensor = format_name(architecture, text, values)?;
         Ok(SourceTensor { tensor, transposed: false, function: ElementTransform::Identity, range: None })
@@ -254,7 +263,9 @@ fn build_slice(architecture: &Architecture, spec: &WeightSpec, values: &Bindings
             let mut ranged = Vec::new();
             for (text, range) in parts {
                 let ends = match constant(architecture, range)? {
-                    ConstValue::List(ends) if ends.len() == 2 => (size(ends.first().cloned()), size(ends.get(1).cloned())),
+                    ConstValue::List(ends) if ends.len() == 2 => {
+                        (size(ends.first().cloned()), size(ends.get(1).cloned()))
+                    }
                     _ => (None, None),
                 };
                 let (Some(start), Some(end)) = ends else { return Err(unfit(range, "a range such as `[0, n]`")) };
@@ -289,7 +300,9 @@ mod tests {
 
     #[test]
     fn functions_undo_themselves_and_know_their_slopes() {
-        for function in [ElementTransform::Identity, ElementTransform::Negate, ElementTransform::Exp, ElementTransform::NegateExp] {
+        for function in
+            [ElementTransform::Identity, ElementTransform::Negate, ElementTransform::Exp, ElementTransform::NegateExp]
+        {
             for x in [-1.5f32, 0.25, 2.0] {
                 let y = function.apply(x);
                 assert!((function.invert(y) - x).abs() < 1e-6, "{function:?}");

@@ -102,8 +102,9 @@ impl Pooling {
         let modes: Vec<PoolingMode> = match named {
             Some(value) => {
                 let list = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
-                let mode =
-                    |value: &Json| MODE_NAMES.iter().find(|(name, _)| value.as_str() == Some(name)).map(|(_, mode)| *mode);
+                let mode = |value: &Json| {
+                    MODE_NAMES.iter().find(|(name, _)| value.as_str() == Some(name)).map(|(_, mode)| *mode)
+                };
                 let known: Option<Vec<PoolingMode>> = list.iter().map(mode).collect();
                 known.ok_or_else(|| {
                     let known: Vec<&str> = MODE_NAMES.iter().map(|(name, _)| *name).collect();
@@ -120,7 +121,9 @@ impl Pooling {
         match &modes[..] {
             [mode] => found.mode = *mode,
             [] if named.is_none() => {}
-            modes => found.unsupported = Some(format!("{}: {} poolings beside each other", path.display(), modes.len())),
+            modes => {
+                found.unsupported = Some(format!("{}: {} poolings beside each other", path.display(), modes.len()))
+            }
         }
         Ok(found)
     }

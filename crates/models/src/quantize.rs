@@ -2,7 +2,7 @@
 
 use crate::calibrate::{self, Calibration};
 use crate::error::{Error, Result};
-use crate::insert_adapter::{is_router, is_expert_product, is_product};
+use crate::insert_adapter::{is_expert_product, is_product, is_router};
 use crate::model::Model;
 use crate::quantized_weight::QuantizedWeight;
 use crate::weight::Weight;
@@ -54,7 +54,11 @@ impl Model {
     }
 
     /// The same with scales that fit what a text showed of the matrices' inputs.
-    pub fn quantize_with_calibration(&mut self, scheme: &QuantizationConfig, calibration: Option<&Calibration>) -> Result<Vec<String>> {
+    pub fn quantize_with_calibration(
+        &mut self,
+        scheme: &QuantizationConfig,
+        calibration: Option<&Calibration>,
+    ) -> Result<Vec<String>> {
         let graph = self.architecture.lower(1, 1, self.dtype, None)?.graph;
         let mut left = Vec::new();
         for i in 0..self.params.len() {
@@ -70,7 +74,9 @@ impl Model {
             let multiplied = reads.clone().any(|n| !matches!(&n.op, Op::Composite(c) if c.name == "embedding"));
             let scheme = match (experts || is_product(&graph, value), looked_up && multiplied) {
                 (true, _) => *scheme,
-                (false, true) => QuantizationConfig { format: QuantFormat::Q8_0, group_size: Some(32), scale_dtype: DType::F16 },
+                (false, true) => {
+                    QuantizationConfig { format: QuantFormat::Q8_0, group_size: Some(32), scale_dtype: DType::F16 }
+                }
                 (false, false) => continue,
             };
             let k = param.ty.shape[param.ty.rank() - 1];
@@ -85,7 +91,9 @@ impl Model {
                 return Err(Error::Input(format!("`{}` holds {x}, which has no place among few bits", param.path)));
             }
             let packed = match calibration.and_then(|c| c.for_param(i)).filter(|squares| squares.len() == k) {
-                Some(squares) => calibrate::quantize_calibrated(packing, &param.ty.shape, &values, scheme.scale_dtype, squares),
+                Some(squares) => {
+                    calibrate::quantize_calibrated(packing, &param.ty.shape, &values, scheme.scale_dtype, squares)
+                }
                 None => QuantizedWeight::pack(packing, &param.ty.shape, &values, scheme.scale_dtype),
             };
             let packed = packed.map_err(|e| Error::Input(format!("`{}`: {e}", param.path)))?;

@@ -159,9 +159,12 @@ mod tests {
         let values = x.to_vec::<f32>();
         for format in LowPrecision::ALL {
             let blocks: &[Scaling] = match format {
-                LowPrecision::E2M1 => {
-                    &[Scaling::PerBlock(1, 16), Scaling::PerBlock(16, 16), Scaling::PerBlock(32, 32), Scaling::PerBlock(1, 32)]
-                }
+                LowPrecision::E2M1 => &[
+                    Scaling::PerBlock(1, 16),
+                    Scaling::PerBlock(16, 16),
+                    Scaling::PerBlock(32, 32),
+                    Scaling::PerBlock(1, 32),
+                ],
                 _ => &[
                     Scaling::PerTensor,
                     Scaling::PerRow,

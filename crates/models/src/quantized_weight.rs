@@ -12,7 +12,7 @@ use ir::composites::quantized::{QuantFormat, QuantScheme, dequantize};
 use ir::ops::gather::GatherMode;
 use ir::ops::{Call, Dot, Remat};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, Value, Values};
-use lang::lower::{Lowered, LowerOptions};
+use lang::lower::{LowerOptions, Lowered};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use transform::Rounding;
@@ -324,7 +324,9 @@ impl QuantizedReader {
         }
         let stored = operands.first().and_then(|operand| self.values.get(operand));
         match op {
-            Op::Composite(c) if stored.is_some_and(|s| s.rounding.is_some() && transform::rounding_of(c) == s.rounding) => {
+            Op::Composite(c)
+                if stored.is_some_and(|s| s.rounding.is_some() && transform::rounding_of(c) == s.rounding) =>
+            {
                 Ok(operands.iter().copied().collect())
             }
             Op::Name(_) if stored.is_some_and(|s| s.rounding.is_some()) => Ok(operands.iter().copied().collect()),

@@ -4,7 +4,7 @@ use crate::disk::load_program;
 use crate::error::{Error, Result};
 use lang::ast::Item;
 use lang::diagnostic::{ColorStyle, render_all};
-use lang::lower::{TensorFormat, POLICIES, PrecisionRecipe};
+use lang::lower::{POLICIES, PrecisionRecipe, TensorFormat};
 
 /// The recipe that words name; none if there are none. Of a file it is the first, or `FILE.module:NAME`.
 pub fn parse_recipe(text: &str) -> Result<Option<PrecisionRecipe>> {
@@ -17,7 +17,10 @@ pub fn parse_recipe(text: &str) -> Result<Option<PrecisionRecipe>> {
     let read = |path: &str, name: Option<&str>| -> Result<Option<PrecisionRecipe>> {
         let recipe = recipe_from_file(path, name)?;
         // Masters are f32, and a checkpoint has a dtype of its own: wide weights stay what they are.
-        Ok(Some(PrecisionRecipe { stored: parse_recipe.stored.filter(|stored| matches!(stored, TensorFormat::LowPrecision(_))), ..parse_recipe }))
+        Ok(Some(PrecisionRecipe {
+            stored: recipe.stored.filter(|stored| matches!(stored, TensorFormat::LowPrecision(_))),
+            ..recipe
+        }))
     };
     let (path, name) = match text.rsplit_once(".module:") {
         Some((path, name)) => (format!("{path}.module"), Some(name)),
@@ -44,13 +47,13 @@ fn recipe_from_file(path: &str, name: Option<&str>) -> Result<PrecisionRecipe> {
     let recipes: Vec<_> = items
         .iter()
         .filter_map(|item| match item {
-            Item::Recipe(recipe) if !parse_recipe.topology => Some(parse_recipe),
+            Item::Recipe(recipe) if !recipe.topology => Some(recipe),
             _ => None,
         })
         .collect();
-    let chosen = recipes.iter().find(|recipe| name.is_none_or(|name| parse_recipe.name.name == name));
+    let chosen = recipes.iter().find(|recipe| name.is_none_or(|name| recipe.name.name == name));
     let Some(chosen) = chosen else {
-        let names: Vec<&str> = recipes.iter().map(|recipe| parse_recipe.name.name.as_str()).collect();
+        let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name.name.as_str()).collect();
         return Err(Error::Input(match (name, names.is_empty()) {
             (_, true) => format!("{path}: declares no recipe"),
             (name, false) => {
@@ -58,7 +61,8 @@ fn recipe_from_file(path: &str, name: Option<&str>) -> Result<PrecisionRecipe> {
             }
         }));
     };
-    PrecisionRecipe::from_decl(chosen).map_err(|found| Error::Language(render_all(&program.sources, &[*found], ColorStyle::Plain)))
+    PrecisionRecipe::from_decl(chosen)
+        .map_err(|found| Error::Language(render_all(&program.sources, &[*found], ColorStyle::Plain)))
 }
 
 #[cfg(test)]

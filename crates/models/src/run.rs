@@ -22,7 +22,12 @@ pub struct ModelOutputs {
 impl Model {
     /// Runs the model on tensors by the names of its inputs; optional ones may be left out. With cotangents (`d_<output>`, of an
     /// output's shape) also the gradients of the sum of outputs times cotangents.
-    pub fn run(&self, given: &[NamedTensor], cotangents: &[NamedTensor], backend: &dyn Backend) -> Result<ModelOutputs> {
+    pub fn run(
+        &self,
+        given: &[NamedTensor],
+        cotangents: &[NamedTensor],
+        backend: &dyn Backend,
+    ) -> Result<ModelOutputs> {
         let slots = self.architecture.inputs();
         let names = || slots.iter().map(|slot| format!("`{}`", slot.name)).collect::<Vec<_>>().join(", ");
         if let Some(unknown) = given.iter().find(|tensor| !slots.iter().any(|slot| slot.name == tensor.name)) {
@@ -100,7 +105,11 @@ pub(crate) fn convert_tensor(tensor: &NamedTensor, dtype: DType) -> Result<Vec<u
 }
 
 /// Which output each cotangent belongs to.
-fn match_cotangents<'a>(outputs: &[String], types: &[Type], given: &'a [NamedTensor]) -> Result<Vec<(usize, &'a NamedTensor)>> {
+fn match_cotangents<'a>(
+    outputs: &[String],
+    types: &[Type],
+    given: &'a [NamedTensor],
+) -> Result<Vec<(usize, &'a NamedTensor)>> {
     let mut found = Vec::new();
     for tensor in given {
         let output = tensor.name.strip_prefix("d_").and_then(|name| outputs.iter().position(|known| known == name));

@@ -284,10 +284,12 @@ mod tests {
         SamplingOptions { repetition_penalty: 2.0, ..PLAIN }.apply_penalties(&mut found, &history);
         assert_eq!(found, [1.0, 1.0, -2.0, 0.5]);
         let mut found = vec![2.0, 1.0, -1.0, 0.5];
-        SamplingOptions { presence_penalty: 0.5, frequency_penalty: 0.25, ..PLAIN }.apply_penalties(&mut found, &history);
+        SamplingOptions { presence_penalty: 0.5, frequency_penalty: 0.25, ..PLAIN }
+            .apply_penalties(&mut found, &history);
         assert_eq!(found, [2.0, 1.0, -2.0, 0.5]);
         // Ids that are not in the logits don't matter.
-        SamplingOptions { repetition_penalty: 2.0, ..PLAIN }.apply_penalties(&mut [0.0], &TokenHistory::from_prompt(&[-1, 7]));
+        SamplingOptions { repetition_penalty: 2.0, ..PLAIN }
+            .apply_penalties(&mut [0.0], &TokenHistory::from_prompt(&[-1, 7]));
     }
 
     #[test]

@@ -109,7 +109,18 @@ impl Model {
         }
         let (params, ids) = (self.upload(backend)?, Vec::new());
         let (memory, step, whole, ran) = (None, None, false, Duration::ZERO);
-        Ok(Seq2SeqDecoder { model: self, backend, params, encoder_inputs: read, encoder_outputs: memory, max_tokens: most, ids, step, recomputes_prefix: whole, last_run_time: ran })
+        Ok(Seq2SeqDecoder {
+            model: self,
+            backend,
+            params,
+            encoder_inputs: read,
+            encoder_outputs: memory,
+            max_tokens: most,
+            ids,
+            step,
+            recomputes_prefix: whole,
+            last_run_time: ran,
+        })
     }
 
     /// An answer to tensors by the names of the model's inputs, behind `start`. Each new id is shown to `heard` at once, which says
@@ -128,7 +139,13 @@ impl Model {
         }
         let started = Instant::now();
         let zero = Duration::ZERO;
-        let mut found = Generation { ids: Vec::new(), time_to_first_token: zero, prompt_time: zero, decode_time: zero, draft_accepted: (0, 0) };
+        let mut found = Generation {
+            ids: Vec::new(),
+            time_to_first_token: zero,
+            prompt_time: zero,
+            decode_time: zero,
+            draft_accepted: (0, 0),
+        };
         let mut choosing = TokenSampler::new(writing, start);
         let mut answering = self.seq2seq_decoder(given, start.len() + max_new, backend)?;
         let mut input = start.to_vec();
@@ -171,7 +188,8 @@ impl Seq2SeqDecoder<'_> {
         self.last_run_time = Duration::ZERO;
         if self.step.as_ref().is_none_or(|step| step.caches.is_none() && step.rows != length) {
             // Caches have room for all that may come, so that they never move.
-            let most = self.max_tokens.next_multiple_of(CACHE_ROWS).min(self.model.max_positions().unwrap_or(usize::MAX));
+            let most =
+                self.max_tokens.next_multiple_of(CACHE_ROWS).min(self.model.max_positions().unwrap_or(usize::MAX));
             self.step = match self.recomputes_prefix {
                 true => None,
                 false => self.compile(most, true)?,

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::param_sharding::{ParamInfo, param_sharding, local_part};
+use crate::param_sharding::{ParamInfo, local_part, param_sharding};
 use crate::session::Buffer;
 use compiler::Backend;
 use dist::Comm;

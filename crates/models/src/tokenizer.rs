@@ -1,9 +1,9 @@
 //! Text to ids and back, by HuggingFace's `tokenizer.json`; byte-pair tokenizers can be trained.
 
+use crate::catch_panic::catch_panic;
 use crate::companions::{self, FileSelection};
 use crate::error::{Error, Result};
-use crate::catch_panic::catch_panic;
-use crate::special_tokens::{TokenizerMetadata, SpecialTokens, dir_with_file};
+use crate::special_tokens::{SpecialTokens, TokenizerMetadata, dir_with_file};
 use crate::tokenizer_growth;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -511,7 +511,10 @@ mod tests {
         assert_eq!(pieces, ["a b"]);
         for text in ["", "é", &"é".repeat(200), &format!("a {} b {}", "x".repeat(64), "y".repeat(65))] {
             assert_eq!(split_words(text).collect::<String>(), *text);
-            assert!(split_words(text).all(|piece| piece.split(char::is_whitespace).all(|word| word.len() <= MAX_WORD_BYTES)));
+            assert!(
+                split_words(text)
+                    .all(|piece| piece.split(char::is_whitespace).all(|word| word.len() <= MAX_WORD_BYTES))
+            );
         }
     }
 

@@ -28,7 +28,9 @@ fn growth_bound(rule: &Json) -> Result<f64, String> {
     let list = |name: &str| rule.get(name).and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     let content = || rule.get("content").and_then(Json::as_str).map_or(0, str::len) as f64;
     Ok(match kind {
-        "Sequence" => list("normalizers").iter().chain(list("decoders")).map(growth_bound).product::<Result<f64, String>>()?,
+        "Sequence" => {
+            list("normalizers").iter().chain(list("decoders")).map(growth_bound).product::<Result<f64, String>>()?
+        }
         "Replace" => {
             let pattern = rule.get("pattern");
             let text = pattern.and_then(|p| p.get("String")).and_then(Json::as_str).map_or(0, str::len);
@@ -40,8 +42,10 @@ fn growth_bound(rule: &Json) -> Result<f64, String> {
         }
         // Canonical and compatible forms of one character: at most 18 of them.
         "NFD" | "NFKD" | "NFC" | "NFKC" | "Nmt" | "BertNormalizer" => 18.0,
-        "Precompiled" => charsmap::check_charsmap(rule.get("precompiled_charsmap").and_then(Json::as_str).unwrap_or(""))
-            .map(|n| n.max(1.0))?,
+        "Precompiled" => {
+            charsmap::check_charsmap(rule.get("precompiled_charsmap").and_then(Json::as_str).unwrap_or(""))
+                .map(|n| n.max(1.0))?
+        }
         // A space becomes a sign of three bytes, a byte at most two.
         "Metaspace" | "ByteLevel" => 3.0,
         _ => 1.0,
@@ -71,6 +75,9 @@ mod tests {
         let any = json!({ "type": "Replace", "pattern": { "Regex": "" }, "content": "xyz" });
         assert_eq!(of(&any), 4.0);
         assert_eq!(of(&Json::Null), 1.0);
-        assert_eq!(prefix_bytes(&json!({ "type": "Sequence", "normalizers": [{ "type": "Prepend", "prepend": "▁" }] })), 3);
+        assert_eq!(
+            prefix_bytes(&json!({ "type": "Sequence", "normalizers": [{ "type": "Prepend", "prepend": "▁" }] })),
+            3
+        );
     }
 }

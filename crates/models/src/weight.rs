@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::mapping::ElementTransform;
-use crate::model::{Model, CheckpointSlice};
+use crate::model::{CheckpointSlice, Model};
 use crate::quantized_weight::QuantizedWeight;
 use crate::session::Buffer;
 use compiler::Backend;
@@ -246,7 +246,14 @@ impl Model {
     }
 
     /// Looks at elements that are used where they are.
-    fn check_finite(&self, job: &FillJob<'_>, buffer: &Buffer, from: usize, count: usize, scratch: &mut Scratch) -> Result<()> {
+    fn check_finite(
+        &self,
+        job: &FillJob<'_>,
+        buffer: &Buffer,
+        from: usize,
+        count: usize,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
         for at in (from..from + count).step_by(4 * CONVERT_CHUNK) {
             scratch.read.resize((from + count - at).min(4 * CONVERT_CHUNK), 0);
             buffer.read(at, &mut scratch.read)?;

@@ -4,7 +4,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, NoProgress, ObjectiveOptions, TrainSettings, StepSizes, LanguageModelTrainer, run};
+use models::train::{AdamW, Batch, LanguageModelTrainer, NoProgress, ObjectiveOptions, StepSizes, TrainSettings, run};
 use models::{Adapter, AdapterOptions, Ia3Options, LoraOptions, Model};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,8 @@ fn check_steps(kind: &str) {
     let adapter = Adapter::read(&folder.join("llama"), &model).unwrap_or_else(|e| panic!("{e}"));
     let sizes = StepSizes { micro_batch_size: 2, seq_len: 7, gradient_accumulation_steps: 1 };
     let mut trainer =
-        LanguageModelTrainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2)).expect("compiles");
+        LanguageModelTrainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2))
+            .expect("compiles");
     for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");
@@ -163,7 +164,8 @@ fn dropout_is_random_in_steps_and_absent_otherwise() {
         let mut adapter = Adapter::read(&data("lora/llama"), &model).unwrap_or_else(|e| panic!("{e}"));
         let AdapterOptions::Lora(options) = &mut adapter.options else { panic!("low-rank") };
         options.dropout = dropout;
-        let trainer = LanguageModelTrainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2));
+        let trainer =
+            LanguageModelTrainer::new(model, Some(adapter), sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2));
         let mut trainer = trainer.unwrap_or_else(|e| panic!("{e}")).with_seed(seed);
         let found = (0..40).map(|step| trainer.step(&batch, 0.0, step).expect("runs").loss).collect();
         (found, trainer.validate(std::slice::from_ref(&batch), &Cpu::new(2)).expect("runs"))

@@ -4,8 +4,8 @@
 use cpu::Cpu;
 use ir::DType;
 use models::train::{
-    Batch, BatchSampler, NoProgress, TrainObserver, StepProgress, TrainSettings, TextDataset, TokenDataset, run, validation_batches,
-    write_stories,
+    Batch, BatchSampler, NoProgress, StepProgress, TextDataset, TokenDataset, TrainObserver, TrainSettings, run,
+    validation_batches, write_stories,
 };
 use models::{Classifier, Tokenizer};
 use std::io::Write;

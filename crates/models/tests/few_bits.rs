@@ -4,7 +4,7 @@ use cpu::Cpu;
 use ir::DType;
 use lang::consteval::ConstValue;
 use lang::lower::PrecisionRecipe;
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
 use models::{Architecture, Model, NamedTensor};
 use std::path::PathBuf;
 
@@ -44,7 +44,8 @@ const HYBRID: &str = "  forward_activation_dtype: fp8_e4m3\n  backward_gradient_
 
 fn trainer(how: &ObjectiveOptions<'_>, accumulate: usize, dtype: DType) -> LanguageModelTrainer {
     let sizes = StepSizes { micro_batch_size: 2, seq_len: 12, gradient_accumulation_steps: accumulate };
-    let trainer = LanguageModelTrainer::new(model(dtype), None, sizes, ADAM, how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"));
+    let trainer =
+        LanguageModelTrainer::new(model(dtype), None, sizes, ADAM, how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"));
     trainer.with_seed(5)
 }
 
@@ -90,7 +91,8 @@ fn runs_go_on_bit_for_bit() {
         let packed = state.iter().filter(|t| t.name.starts_with("first.") && t.dtype == DType::U8).count();
         assert_eq!(packed > 0, eight_bits, "{name}");
         // What is kept of a run without a history or in other bits is not enough.
-        if eight_bits || recipe.is_some_and(|r| r.operand_rounding.is_some_and(|few| few.lhs.delayed_scaling.is_some())) {
+        if eight_bits || recipe.is_some_and(|r| r.operand_rounding.is_some_and(|few| few.lhs.delayed_scaling.is_some()))
+        {
             let plain = trainer(&ObjectiveOptions::default(), accumulate, DType::F32).state().expect("read");
             assert!(second.restore(&plain).is_err(), "{name}");
         }
@@ -120,7 +122,8 @@ fn delayed_scaling_is_near_dynamic_scaling() {
 #[test]
 fn moments_in_eight_bits_train_as_wide_ones() {
     let losses = |eight_bits: bool| {
-        let mut trainer = trainer(&ObjectiveOptions { eight_bit_moments: eight_bits, ..ObjectiveOptions::default() }, 1, DType::F32);
+        let mut trainer =
+            trainer(&ObjectiveOptions { eight_bit_moments: eight_bits, ..ObjectiveOptions::default() }, 1, DType::F32);
         (steps(&mut trainer, 0..20, 1), trainer.planned_bytes())
     };
     let ((few, small), (wide, large)) = (losses(true), losses(false));
@@ -169,7 +172,10 @@ fn weights_of_few_bits_are_packed_where_a_model_only_runs() {
             Architecture::from_program(program, None, Default::default()).unwrap_or_else(|e| panic!("{e}"));
         for dtype in [DType::F32, DType::BF16] {
             let wide = Model::new_random(architecture.clone(), dtype, 3).expect("drawn");
-            let packed = Model::new_random(architecture.clone(), dtype, 3).expect("drawn").with_quantized_params().expect("packs");
+            let packed = Model::new_random(architecture.clone(), dtype, 3)
+                .expect("drawn")
+                .with_quantized_params()
+                .expect("packs");
             assert!(packed.is_quantized() && !wide.is_quantized());
             let logits = |model: &Model| model.evaluate(&ids, None, &cpu).expect("runs").logits.to_f32_vec();
             let (found, want) = (logits(&packed), logits(&wide));

@@ -331,7 +331,8 @@ fn what_a_fresh_model_of_the_library_writes_reads_back() {
             _ => true,
         };
         let given = SMALL.iter().copied().chain(own).filter(|(size, _)| known.contains(size) && fits(size));
-        let given: BTreeMap<String, ConstValue> = given.map(|(size, n)| (size.to_string(), ConstValue::int(n))).collect();
+        let given: BTreeMap<String, ConstValue> =
+            given.map(|(size, n)| (size.to_string(), ConstValue::int(n))).collect();
         let folder = std::env::temp_dir().join(format!("tensorloom-fresh-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         let fresh = Architecture::from_library(name, given).and_then(|found| Model::new_random(found, DType::F32, 3));

@@ -3,7 +3,8 @@
 use cpu::Cpu;
 use ir::DType;
 use models::{
-    BatchEngine, BatchGenerateOptions, BatchOptions, BeamSearchOptions, Constrainer, GenerateOptions, Model, SamplingOptions, Tokenizer,
+    BatchEngine, BatchGenerateOptions, BatchOptions, BeamSearchOptions, Constrainer, GenerateOptions, Model,
+    SamplingOptions, Tokenizer,
 };
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,12 @@ fn beams_find_what_transformers_finds() {
         let Some((_, slots)) = &mut known else { continue };
         let number = |field: &str| case[field].as_u64().expect("a number") as usize;
         let ends = case["end"].as_i64().map(|id| id as i32).into_iter().collect();
-        let beams = BeamSearchOptions { num_beams: number("beams"), max_new_tokens: number("most"), length_penalty: 1.0, eos_ids: ends };
+        let beams = BeamSearchOptions {
+            num_beams: number("beams"),
+            max_new_tokens: number("most"),
+            length_penalty: 1.0,
+            eos_ids: ends,
+        };
         let found = slots.beam_search(&ints(&case["prompt"]), &beams).unwrap_or_else(|e| panic!("{e}"));
         let texts = case["texts"].as_array().expect("a list");
         assert_eq!(found.len(), texts.len());
@@ -81,7 +87,8 @@ fn guesses_change_nothing() {
     let cpu = Cpu::new(2);
     let model = golden("llama");
     let drafts = [golden("llama"), golden("llama3"), golden("qwen2"), golden("gpt2")];
-    let drawn = SamplingOptions { temperature: 0.9, top_p: 0.9, repetition_penalty: 1.2, seed: 4, ..SamplingOptions::GREEDY };
+    let drawn =
+        SamplingOptions { temperature: 0.9, top_p: 0.9, repetition_penalty: 1.2, seed: 4, ..SamplingOptions::GREEDY };
     for sampling in [SamplingOptions::GREEDY, drawn] {
         for prompt in [vec![1, 5, 7], vec![40]] {
             let plain = model.generate_with(&prompt, 23, &sampling, &cpu, &mut |_| true).expect("runs");
@@ -121,7 +128,8 @@ fn prompts_together_give_what_each_gives() {
     let model = golden("qwen2");
     let prompts: Vec<Vec<i32>> = (0..7).map(|i| (0..1 + 2 * i).map(|j| (7 * i + 5 * j) % 64).collect()).collect();
     let mut slots = slots(golden("qwen2"), 3);
-    for sampling in [SamplingOptions::GREEDY, SamplingOptions { temperature: 1.0, seed: 9, ..SamplingOptions::GREEDY }] {
+    for sampling in [SamplingOptions::GREEDY, SamplingOptions { temperature: 1.0, seed: 9, ..SamplingOptions::GREEDY }]
+    {
         let mut found: Vec<Vec<i32>> = vec![Vec::new(); prompts.len()];
         let wanted = BatchGenerateOptions { max_new_tokens: 11, sampling, eos_ids: Vec::new() };
         let mut done = |i: usize, ids: &[i32]| {
@@ -205,7 +213,8 @@ fn a_module_of_ones_own_reads_a_checkpoint() {
     let module = root.join("bare.module");
     std::fs::write(&module, "model Bare(d: int = 4):\n  params:\n    w: [d, d]\n\n  forward:\n    in: [B, T, d]\n    out: [B, T, d]\n    graph:\n      in -> matmul(w, transpose=NT) -> out\n").expect("written");
     let program = models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
-    let error = Model::load_with_module(&data().join("llama"), DType::F32, Some(program)).err().expect("refused").to_string();
+    let error =
+        Model::load_with_module(&data().join("llama"), DType::F32, Some(program)).err().expect("refused").to_string();
     assert!(error.contains("hf_config"), "{error}");
     let _ = std::fs::remove_dir_all(&root);
 }

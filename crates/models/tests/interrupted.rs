@@ -3,8 +3,8 @@
 //! `LOOM_FAULTS=all` lets every single operation fail; without it, some of each kind.
 
 use cpu::Cpu;
-use models::files::{FileSystemLayer, FileOperation, with_layer};
-use models::train::{NoProgress, TrainObserver, StepProgress, TrainSettings, checkpoint, run};
+use models::files::{FileOperation, FileSystemLayer, with_layer};
+use models::train::{NoProgress, StepProgress, TrainObserver, TrainSettings, checkpoint, run};
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -313,8 +313,9 @@ fn numbers_of_ones_own_models_are_taken_as_they_are() {
     let text = "from std.modules.linear import Linear\n\nmodel Own(vocab_size: int = 16, width: int = 4, shift: int = 2):\n  \
                 params:\n    table: [vocab_size, width]\n    head: [vocab_size, width]\n\n  forward:\n    in: [B, T, int32]\n    \
                 out: [B, T, vocab_size]\n\n    graph:\n      in -> embedding(table) -> x\n      x -> Linear(head) -> out\n";
-    let given =
-        |name: &str, n: i64| std::collections::BTreeMap::from([(name.to_string(), lang::consteval::ConstValue::int(n))]);
+    let given = |name: &str, n: i64| {
+        std::collections::BTreeMap::from([(name.to_string(), lang::consteval::ConstValue::int(n))])
+    };
     for n in [0, -3] {
         let loader = lang::resolve::MemoryLoader::new().with("m", "v1.0.0", text);
         let program = lang::resolve::ModuleProgram::load("m", &lang::library::LibraryLoader(loader));

@@ -2,7 +2,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
 use models::{Adapter, LoraOptions, Model};
 use std::path::Path;
 
@@ -38,9 +38,15 @@ fn adam() -> AdamW {
 fn gradients(model: Model, adapter: Option<Adapter>, batch: &Batch, seq: usize, end: Option<i32>) -> (f32, Vec<f32>) {
     let cpu = Cpu::new(2);
     let sizes = StepSizes { micro_batch_size: 1, seq_len: seq, gradient_accumulation_steps: 1 };
-    let mut trainer =
-        LanguageModelTrainer::new(model, adapter, sizes, adam(), &ObjectiveOptions { end_id: end, ..ObjectiveOptions::default() }, &cpu)
-            .unwrap_or_else(|e| panic!("{e}"));
+    let mut trainer = LanguageModelTrainer::new(
+        model,
+        adapter,
+        sizes,
+        adam(),
+        &ObjectiveOptions { end_id: end, ..ObjectiveOptions::default() },
+        &cpu,
+    )
+    .unwrap_or_else(|e| panic!("{e}"));
     let result = trainer.step(batch, 0.0, 0).unwrap_or_else(|e| panic!("{e}"));
     let state = trainer.state().expect("read");
     let first = state.iter().filter(|tensor| tensor.name.starts_with("first."));

@@ -6,7 +6,7 @@ use ir::DType;
 use lang::consteval::ConstValue;
 use models::train::{NoProgress, TrainSettings, run};
 use models::{Adapter, Architecture, ChatTemplate, Model, QuantizationConfig, Tokenizer, files};
-use models::{copy_companions, merge_companions, files_without_gguf_form};
+use models::{copy_companions, files_without_gguf_form, merge_companions};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,8 @@ fn base(dir: &Path, draws: &mut Draws) {
         ("max_seq", 64),
     ];
     let sizes: BTreeMap<String, ConstValue> = sizes.map(|(name, n)| (name.to_string(), ConstValue::int(n))).into();
-    let model = Architecture::from_library("llama", sizes).and_then(|a| Model::new_random(a, DType::F32, 3)).expect("a model");
+    let model =
+        Architecture::from_library("llama", sizes).and_then(|a| Model::new_random(a, DType::F32, 3)).expect("a model");
     model.export(dir).expect("exported");
     let text = "the cat sat on the mat and the dog ran away from it over and over again\n";
     Tokenizer::train([text].into_iter().cycle().take(20), 290).expect("trains").write(dir).expect("written");
@@ -191,7 +192,11 @@ fn same_tokens(base: &Path, made: &Path, how: &str) {
     let [wanted, found] = [base, made].map(|dir| Tokenizer::from_dir(dir).unwrap_or_else(|e| panic!("{how}: {e}")));
     assert_eq!(found.special_tokens(), wanted.special_tokens(), "{how}");
     for text in ["the cat sat", "on<|im_end|> the <tool> <s>[PAD]", ""] {
-        assert_eq!(found.encode_with_special_tokens(text).expect("encodes"), wanted.encode_with_special_tokens(text).expect("encodes"), "{how}: {text}");
+        assert_eq!(
+            found.encode_with_special_tokens(text).expect("encodes"),
+            wanted.encode_with_special_tokens(text).expect("encodes"),
+            "{how}: {text}"
+        );
         let ids = wanted.encode(text).expect("encodes");
         assert_eq!(found.decode(&ids).expect("decodes"), wanted.decode(&ids).expect("decodes"), "{how}: {text}");
     }

@@ -167,7 +167,11 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
         close(what, &row, &logits[(at - 1) * width..at * width]);
     }
     let logits_again = again.evaluate(&rows, None, cpu).unwrap_or_else(|e| panic!("{what}: {e}")).logits;
-    assert_eq!(logits_again.to_f32_vec(), model.evaluate(&rows, None, cpu).expect("ran before").logits.to_f32_vec(), "{what}");
+    assert_eq!(
+        logits_again.to_f32_vec(),
+        model.evaluate(&rows, None, cpu).expect("ran before").logits.to_f32_vec(),
+        "{what}"
+    );
 }
 
 /// Tensors in by name, tensors out by name.

@@ -2,7 +2,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, Objective, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use models::train::{AdamW, Batch, LanguageModelTrainer, Objective, ObjectiveOptions, StepSizes};
 use models::{Adapter, LoraOptions, Model, NamedTensor};
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,10 @@ fn cases() -> (StepSizes, Vec<Case>) {
         loss: case["loss"].as_f64().expect("a number"),
         norm: case["norm"].as_f64().expect("a number"),
     });
-    (StepSizes { micro_batch_size: size("rows"), seq_len: size("seq"), gradient_accumulation_steps: 1 }, cases.collect())
+    (
+        StepSizes { micro_batch_size: size("rows"), seq_len: size("seq"), gradient_accumulation_steps: 1 },
+        cases.collect(),
+    )
 }
 
 /// The second model of a case.
@@ -146,7 +149,8 @@ fn rows_without_labels_do_not_count() {
         batch.labels.resize(more.micro_batch_size * more.seq_len, -100);
         let other = second(&case.aim);
         let how = ObjectiveOptions { aim: case.aim, second_model: other.as_ref(), ..ObjectiveOptions::default() };
-        let mut trainer = LanguageModelTrainer::new(load("llama"), None, more, ADAM, &how, &Cpu::new(2)).expect("compiles");
+        let mut trainer =
+            LanguageModelTrainer::new(load("llama"), None, more, ADAM, &how, &Cpu::new(2)).expect("compiles");
         if matches!(case.aim, Objective::Classify { .. }) {
             with_head(&mut trainer);
         }
@@ -166,7 +170,8 @@ fn an_adapter_is_preferred_against_its_base() {
     let mut adapter = Adapter::new_untrained(&load("llama"), "llama", &options, 3).expect("fits");
     let how = ObjectiveOptions { aim: case.aim, ..ObjectiveOptions::default() };
     let start = |adapter: Adapter| {
-        LanguageModelTrainer::new(load("llama"), Some(adapter), sizes, ADAM, &how, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
+        LanguageModelTrainer::new(load("llama"), Some(adapter), sizes, ADAM, &how, &Cpu::new(2))
+            .unwrap_or_else(|e| panic!("{e}"))
     };
     let even = start(adapter.clone()).step(&case.batch, 0.0, 0).expect("runs");
     assert!((even.loss - std::f32::consts::LN_2).abs() < 1e-6, "{even:?}");
@@ -190,7 +195,8 @@ fn what_does_not_fit_is_refused() {
             second_model: teacher,
             ..ObjectiveOptions::default()
         };
-        let error = LanguageModelTrainer::new(load(model), None, sizes, ADAM, &how, &Cpu::new(1)).err().expect(aim).to_string();
+        let error =
+            LanguageModelTrainer::new(load(model), None, sizes, ADAM, &how, &Cpu::new(1)).err().expect(aim).to_string();
         assert!(error.contains(word), "{error}");
     };
     check("llama", "distill", sizes, None, "--teacher");

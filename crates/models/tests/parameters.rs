@@ -4,7 +4,7 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::LibraryLoader;
 use lang::resolve::{MemoryLoader, ModuleProgram};
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
 use models::{Architecture, Model, NamedTensor, write_tensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -156,7 +156,8 @@ fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
 
     let sizes = StepSizes { micro_batch_size: 1, seq_len: 3, gradient_accumulation_steps: 1 };
     let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 1.0 };
-    let mut trainer = LanguageModelTrainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
+    let mut trainer =
+        LanguageModelTrainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
     let batch = |ids: &[i32], labels: &[i32]| Batch { ids: ids.to_vec(), labels: labels.to_vec() };
     assert!(trainer.step(&batch(&[1, 2, 8], &[2, 8, -100]), 0.1, 0).is_ok());
     let found = error(trainer.step(&batch(&[1, 9, 8], &[2, 8, -100]), 0.1, 1));
@@ -196,8 +197,9 @@ fn masters_of_bf16_training_are_not_rounded() {
     let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 1.0 };
     let expected = [numbers(1, 72), numbers(2, 64), numbers(3, 72)];
     assert!(expected.iter().flatten().any(|x| bf16(*x) != *x));
-    let trainer = LanguageModelTrainer::new(folder.load(DType::BF16), None, sizes, adam, &ObjectiveOptions::default(), &cpu)
-        .expect("a trainer");
+    let trainer =
+        LanguageModelTrainer::new(folder.load(DType::BF16), None, sizes, adam, &ObjectiveOptions::default(), &cpu)
+            .expect("a trainer");
     for (tensor, wanted) in trainer.state().expect("a state").iter().zip(&expected) {
         assert_eq!(&tensor.to_f32_vec(), wanted, "{}", tensor.name);
     }
@@ -209,7 +211,8 @@ fn masters_of_bf16_training_are_not_rounded() {
 
     let drawn = |dtype| {
         let model = Model::new_random(architecture(&text("", "")), dtype, 5).expect("a model");
-        let trainer = LanguageModelTrainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
+        let trainer =
+            LanguageModelTrainer::new(model, None, sizes, adam, &ObjectiveOptions::default(), &cpu).expect("a trainer");
         trainer.state().expect("a state").iter().flat_map(NamedTensor::to_f32_vec).collect::<Vec<f32>>()
     };
     assert_eq!(drawn(DType::BF16), drawn(DType::F32));

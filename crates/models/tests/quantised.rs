@@ -6,7 +6,7 @@ use cpu::Cpu;
 use ir::DType;
 use ir::composites::quantized::QuantFormat;
 use lang::lower::PrecisionRecipe;
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
 use models::{Adapter, Model, QuantizationConfig, Tokenizer};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,11 @@ fn experts_are_packed_in_files() {
         let folder = temporary(&format!("experts-{text}"));
         model.save_quantized(&folder).expect("writes");
         let again = load(&folder);
-        assert_eq!((found.clone(), model.storage_formats()), (logits(&again), again.storage_formats()), "{text}: read back");
+        assert_eq!(
+            (found.clone(), model.storage_formats()),
+            (logits(&again), again.storage_formats()),
+            "{text}: read back"
+        );
         let path = folder.with_extension("gguf");
         let written = model.save_gguf(&path, None);
         if text == "nf4" {
@@ -303,8 +307,8 @@ fn adapters_beside_nf4_equal_peft() {
     };
     let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
     let sizes = StepSizes { micro_batch_size: 2, seq_len: 7, gradient_accumulation_steps: 1 };
-    let mut trainer =
-        LanguageModelTrainer::new(model, Some(adapter), sizes, adam, &ObjectiveOptions::default(), &cpu).expect("compiles");
+    let mut trainer = LanguageModelTrainer::new(model, Some(adapter), sizes, adam, &ObjectiveOptions::default(), &cpu)
+        .expect("compiles");
     for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");

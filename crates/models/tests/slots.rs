@@ -284,7 +284,12 @@ fn what_does_not_fit_is_refused() {
     prefill(&mut slots, &[1; 39], 0);
     assert!(slots.step(&[1]).is_ok() && slots.step(&[1]).is_err());
     assert!(
-        BatchEngine::new(model, &[], BatchOptions { max_batch: 1 << 40, ..BatchOptions::default() }, Arc::new(Cpu::new(1)))
-            .is_err()
+        BatchEngine::new(
+            model,
+            &[],
+            BatchOptions { max_batch: 1 << 40, ..BatchOptions::default() },
+            Arc::new(Cpu::new(1))
+        )
+        .is_err()
     );
 }

@@ -60,7 +60,10 @@ fn compare(dir: &Path, wanted: &Json, name: &str) -> usize {
     let mut equal = 0;
     for (i, text) in wanted["texts"].as_array().expect("texts").iter().enumerate() {
         let content = text[0].as_str().expect("a text");
-        let (plain, whole) = (tokenizer.encode(content).expect("encodes"), tokenizer.encode_with_special_tokens(content).expect("encodes"));
+        let (plain, whole) = (
+            tokenizer.encode(content).expect("encodes"),
+            tokenizer.encode_with_special_tokens(content).expect("encodes"),
+        );
         let around = |whole: &[i32], plain: &[i32]| {
             let at = whole.windows(plain.len().max(1)).position(|part| part == plain).unwrap_or(0);
             (whole[..at].to_vec(), whole[(at + plain.len()).min(whole.len())..].to_vec())
@@ -116,7 +119,8 @@ fn special_tokens_are_those_of_transformers() {
 fn model(rows: usize) -> Model {
     let sizes =
         [("vocab_size", rows as i64), ("d_model", 8), ("n_layers", 1), ("heads", 1), ("kv_heads", 1), ("d_ff", 8)];
-    let sizes = sizes.into_iter().chain([("max_seq", 16)]).map(|(name, n)| (name.to_string(), ConstValue::int(n))).collect();
+    let sizes =
+        sizes.into_iter().chain([("max_seq", 16)]).map(|(name, n)| (name.to_string(), ConstValue::int(n))).collect();
     Architecture::from_library("llama", sizes).and_then(|a| Model::new_random(a, DType::BF16, 3)).expect("a model")
 }
 
@@ -140,7 +144,11 @@ fn real_tokenizers_come_back_from_gguf() {
         let found = Tokenizer::from_dir(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(found.special_tokens(), wanted.special_tokens(), "{name}");
         for text in ["the cat sat", " on <s> the </s> mat<|im_end|>", "x\n\n  1234 it's"] {
-            assert_eq!(found.encode_with_special_tokens(text).expect("encodes"), wanted.encode_with_special_tokens(text).expect("encodes"), "{name}: {text}");
+            assert_eq!(
+                found.encode_with_special_tokens(text).expect("encodes"),
+                wanted.encode_with_special_tokens(text).expect("encodes"),
+                "{name}: {text}"
+            );
         }
         let own = |dir: &Path| ChatTemplate::from_dir(dir).map(|template| template.is_from_model()).ok();
         assert_eq!(own(&path), own(folder), "{name}");

@@ -4,7 +4,7 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::LibraryLoader;
 use lang::resolve::{MemoryLoader, ModuleProgram};
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
 use models::{Architecture, Checkpoint, Error, Model};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -82,8 +82,9 @@ fn assertions_raise_wherever_a_model_runs() {
         let sizes = StepSizes { micro_batch_size: 1, seq_len: 4, gradient_accumulation_steps: accumulate };
         let batch = Batch { ids: ids[0].repeat(accumulate), labels: ids[0].repeat(accumulate) };
         let step = |text: &str| {
-            let mut trainer = LanguageModelTrainer::new(model(text), None, sizes, adam, &ObjectiveOptions::default(), &cpu)
-                .unwrap_or_else(|e| panic!("{e}"));
+            let mut trainer =
+                LanguageModelTrainer::new(model(text), None, sizes, adam, &ObjectiveOptions::default(), &cpu)
+                    .unwrap_or_else(|e| panic!("{e}"));
             trainer.step(&batch, 1e-3, 0).map(|_| ())
         };
         step(ASSERTING).expect("nothing is wild");

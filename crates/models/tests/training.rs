@@ -3,7 +3,9 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::ConstValue;
-use models::train::{AdamW, Batch, ObjectiveOptions, TrainObserver, StepProgress, TrainSettings, StepSizes, LanguageModelTrainer, run};
+use models::train::{
+    AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepProgress, StepSizes, TrainObserver, TrainSettings, run,
+};
 use models::{Architecture, Model, SplitMix64};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -46,7 +48,8 @@ fn batch(rows: usize, seq: usize, seed: u64) -> Batch {
 
 fn trainer(model: Model, rows: usize, accumulate: usize) -> LanguageModelTrainer {
     let sizes = StepSizes { micro_batch_size: rows, seq_len: 16, gradient_accumulation_steps: accumulate };
-    LanguageModelTrainer::new(model, None, sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
+    LanguageModelTrainer::new(model, None, sizes, ADAM, &ObjectiveOptions::default(), &Cpu::new(2))
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Losses, norms and parameters after steps by PyTorch's AdamW on the same model and batches.
@@ -122,7 +125,8 @@ fn adapters_of_the_text_are_trained_with_dropout() {
         lang::resolve::ModuleProgram::load("m", &lang::library::LibraryLoader(loader))
     };
     let losses = |seed: u64, accumulate: usize| -> (Vec<f32>, f32) {
-        let architecture = Architecture::from_program(program(), None, BTreeMap::new()).unwrap_or_else(|e| panic!("{e}"));
+        let architecture =
+            Architecture::from_program(program(), None, BTreeMap::new()).unwrap_or_else(|e| panic!("{e}"));
         let model = Model::new_random(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
         let before = model.params.iter().filter(|param| param.trainable).count();
         assert_eq!((before, model.params.len()), (3, 6));

@@ -3,15 +3,15 @@
 use crate::elem::Elem;
 use crate::error::{Error, Result};
 use crate::fold::{FoldingBuilder, NotConstant};
-use crate::item::{ImportedValue, ImportedTensor};
+use crate::function_sizes::{self, FunctionSizes, OpKey};
+use crate::item::{ImportedTensor, ImportedValue};
 use crate::node::NodeContext;
-use crate::options::{InputInfo, ImportOptions};
+use crate::options::{ImportOptions, InputInfo};
 use crate::proto::{
     AttributeProto, DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetId, TensorType,
     TypeProto, TypeValue,
 };
 use crate::tensor::{self, ExternalData, NoExternalData};
-use crate::function_sizes::{self, OpKey, FunctionSizes};
 use ir::{DType, Graph, GraphBuilder, Literal, Loc, Type, Value};
 use prost::Message;
 use std::collections::HashMap;
@@ -172,7 +172,13 @@ impl<'m> Importer<'m> {
 
     fn run(mut self, graph: &'m GraphProto) -> Result<ImportedModel> {
         let opsets = opsets(&self.model.opset_import);
-        self.scopes.push(NameScope { names: HashMap::new(), frame: 0, open: false, attributes: HashMap::new(), opsets });
+        self.scopes.push(NameScope {
+            names: HashMap::new(),
+            frame: 0,
+            open: false,
+            attributes: HashMap::new(),
+            opsets,
+        });
         let unknown = self.options.inputs.keys().find(|k| !graph.input.iter().any(|i| text(&i.name) == k.as_str()));
         if let Some(name) = unknown {
             let all: Vec<&str> = graph.input.iter().map(|i| text(&i.name)).collect();
@@ -209,7 +215,11 @@ impl<'m> Importer<'m> {
         match item {
             ImportedValue::Tensor(t) => {
                 let ty = self.frames[0].fold.ty(t.v);
-                ports.push(TensorPort { name: name.to_string(), elem: t.elem.unwrap_or(Elem::from_dtype(ty.dtype)), ty });
+                ports.push(TensorPort {
+                    name: name.to_string(),
+                    elem: t.elem.unwrap_or(Elem::from_dtype(ty.dtype)),
+                    ty,
+                });
                 outs.push(t.v);
                 OutputForm::Tensor(outs.len() - 1)
             }
@@ -572,7 +582,11 @@ impl<'m> Importer<'m> {
             }
         };
         if outs.len() < node.output.iter().rposition(|o| !o.is_empty()).map_or(0, |i| i + 1) {
-            return Err(Error::node_error(format!("{} outputs are named, but it gives {}", node.output.len(), outs.len())));
+            return Err(Error::node_error(format!(
+                "{} outputs are named, but it gives {}",
+                node.output.len(),
+                outs.len()
+            )));
         }
         for (name, item) in node.output.iter().zip(outs) {
             item.map(&mut |t: ImportedTensor| match self.ty(t.v) {
@@ -587,7 +601,12 @@ impl<'m> Importer<'m> {
     }
 
     /// A function of the model, written out.
-    fn call(&mut self, f: &'m FunctionProto, node: &'m NodeProto, args: Vec<Option<ImportedValue>>) -> Result<Vec<ImportedValue>> {
+    fn call(
+        &mut self,
+        f: &'m FunctionProto,
+        node: &'m NodeProto,
+        args: Vec<Option<ImportedValue>>,
+    ) -> Result<Vec<ImportedValue>> {
         self.check_depth()?;
         let mut attributes: HashMap<&'m str, &'m AttributeProto> =
             f.attribute_proto.iter().map(|a| (text(&a.name), a)).collect();
@@ -686,7 +705,9 @@ impl<'m> Importer<'m> {
         for item in outs? {
             match item {
                 ImportedValue::Tensor(t) => tensors.push(t),
-                other => return Err(Error::node_error(format!("its body gives {}, which loops can't carry", other.kind()))),
+                other => {
+                    return Err(Error::node_error(format!("its body gives {}, which loops can't carry", other.kind())));
+                }
             }
         }
         // Captures were found on the way; here they follow the body's own inputs.
@@ -700,6 +721,10 @@ impl<'m> Importer<'m> {
         let args: Vec<Value> = source.inputs().iter().map(|v| map[v]).collect();
         let outs = source.inline(&mut built, &args)?;
         built.set_outputs(outs);
-        Ok(SubgraphBody { graph: built, captures: frame.captures.iter().map(|(outer, _)| *outer).collect(), outs: tensors })
+        Ok(SubgraphBody {
+            graph: built,
+            captures: frame.captures.iter().map(|(outer, _)| *outer).collect(),
+            outs: tensors,
+        })
     }
 }

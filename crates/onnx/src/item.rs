@@ -47,10 +47,15 @@ impl ImportedValue {
     }
 
     /// The same with each tensor replaced.
-    pub(crate) fn map<E>(&self, f: &mut impl FnMut(ImportedTensor) -> Result<ImportedTensor, E>) -> Result<ImportedValue, E> {
+    pub(crate) fn map<E>(
+        &self,
+        f: &mut impl FnMut(ImportedTensor) -> Result<ImportedTensor, E>,
+    ) -> Result<ImportedValue, E> {
         Ok(match self {
             ImportedValue::Tensor(t) => ImportedValue::Tensor(f(*t)?),
-            ImportedValue::Sequence(items) => ImportedValue::Sequence(items.iter().map(|i| i.map(f)).collect::<Result<_, E>>()?),
+            ImportedValue::Sequence(items) => {
+                ImportedValue::Sequence(items.iter().map(|i| i.map(f)).collect::<Result<_, E>>()?)
+            }
             ImportedValue::Optional(None) => ImportedValue::Optional(None),
             ImportedValue::Optional(Some(i)) => ImportedValue::Optional(Some(Box::new(i.map(f)?))),
         })

@@ -19,11 +19,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod directory_data;
 mod elem;
 mod error;
 mod export;
 mod fold;
-mod directory_data;
+mod function_sizes;
 mod import;
 mod item;
 mod node;
@@ -31,10 +32,9 @@ mod ops;
 mod options;
 pub mod proto;
 pub mod tensor;
-mod function_sizes;
 
 pub use elem::{Elem, SmallFloat};
 pub use error::{Error, Result};
 pub use export::{ExportNames, export, export_model};
-pub use import::{OutputForm, ImportedModel, TensorPort, import, import_file, import_model, import_with};
-pub use options::{InputInfo, ImportOptions};
+pub use import::{ImportedModel, OutputForm, TensorPort, import, import_file, import_model, import_with};
+pub use options::{ImportOptions, InputInfo};

@@ -3,7 +3,7 @@
 use crate::elem::Elem;
 use crate::error::{Error, Result};
 use crate::import::Importer;
-use crate::item::{ImportedValue, ImportedTensor};
+use crate::item::{ImportedTensor, ImportedValue};
 use crate::proto::{AttributeProto, GraphProto, NodeProto};
 use ir::graph::Values;
 use ir::{Binary, DType, GraphBuilder, Literal, Op, Type, Value};
@@ -247,8 +247,8 @@ impl<'m> NodeContext<'_, 'm> {
 
     /// The dtype of an element type.
     pub(crate) fn dtype_of(&self, number: i64) -> Result<(DType, Option<Elem>)> {
-        let elem =
-            Elem::from_number(number).ok_or_else(|| Error::node_error(format!("element type {number} is not known")))?;
+        let elem = Elem::from_number(number)
+            .ok_or_else(|| Error::node_error(format!("element type {number} is not known")))?;
         Ok((self.imp.dtype(elem)?, elem.is_emulated().then_some(elem)))
     }
 }
@@ -256,7 +256,8 @@ impl<'m> NodeContext<'_, 'm> {
 /// How many elements sizes are together, where no tensor has them yet.
 pub(crate) fn checked_numel(sizes: &[usize]) -> Result<usize> {
     let n = sizes.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-    n.filter(|&n| n <= MAX_AMOUNT as usize).ok_or_else(|| Error::node_error(format!("sizes {sizes:?} are too large together")))
+    n.filter(|&n| n <= MAX_AMOUNT as usize)
+        .ok_or_else(|| Error::node_error(format!("sizes {sizes:?} are too large together")))
 }
 
 /// An axis counted from either end.

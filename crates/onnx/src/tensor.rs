@@ -26,7 +26,8 @@ impl ExternalData for NoExternalData {
 /// The type of a tensor's elements.
 pub fn elem(t: &TensorProto) -> Result<Elem> {
     let n = t.data_type.unwrap_or(0);
-    Elem::from_number(n.into()).ok_or_else(|| Error::node_error(format!("tensor {}: element type {n} is not known", name(t))))
+    Elem::from_number(n.into())
+        .ok_or_else(|| Error::node_error(format!("tensor {}: element type {n} is not known", name(t))))
 }
 
 fn name(t: &TensorProto) -> &str {
@@ -72,7 +73,9 @@ pub fn literal(t: &TensorProto, external: &dyn ExternalData) -> Result<(Literal,
         let literal = match elem.is_emulated() {
             false if dtype == DType::Bool => Literal::from_fn(ty.clone(), |i| Scalar::bool(raw[i] != 0)),
             false => Literal::from_bytes(ty.clone(), raw).ok_or_else(|| misfit(raw.len(), "bytes"))?,
-            true => Literal::from_fn(ty.clone(), |i| Scalar::from_f64(dtype, elem.decode(unpack_element(raw, i, elem.bits())))),
+            true => Literal::from_fn(ty.clone(), |i| {
+                Scalar::from_f64(dtype, elem.decode(unpack_element(raw, i, elem.bits())))
+            }),
         };
         return Ok((literal, elem));
     }

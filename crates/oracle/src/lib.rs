@@ -19,10 +19,10 @@ pub mod coverage;
 pub mod fake_device;
 pub mod fill;
 pub mod golden;
-pub mod rounding_noise;
 pub mod python;
 pub mod random;
 pub mod rng;
+pub mod rounding_noise;
 pub mod samples;
 
 pub use compare::{Tolerance, assert_close, compare};

@@ -14,7 +14,12 @@ use ir::{Graph, Literal, Scalar, Type, interp};
 const RUNS: usize = 24;
 
 /// Runs a graph, adding a random error of up to `ulps` to every float result of every node.
-pub fn eval_with_rounding_noise(graph: &Graph, inputs: &[Literal], ulps: i64, rng: &mut Rng) -> ir::Result<Vec<Literal>> {
+pub fn eval_with_rounding_noise(
+    graph: &Graph,
+    inputs: &[Literal],
+    ulps: i64,
+    rng: &mut Rng,
+) -> ir::Result<Vec<Literal>> {
     let mut values: Vec<Option<Literal>> = vec![None; graph.num_values()];
     for (v, x) in graph.inputs().iter().zip(inputs) {
         values[v.0 as usize] = Some(x.clone());
@@ -135,7 +140,12 @@ fn epsilon(ty: &Type) -> f64 {
 }
 
 /// Compares results with the interpreter's, element by element, as closely as noisy runs agree among themselves.
-pub fn agrees_with_interpreter(graph: &Graph, inputs: &[Literal], got: &[Literal], rng: &mut Rng) -> Result<(), String> {
+pub fn agrees_with_interpreter(
+    graph: &Graph,
+    inputs: &[Literal],
+    got: &[Literal],
+    rng: &mut Rng,
+) -> Result<(), String> {
     let want = interp::run(graph, inputs).map_err(|e| e.to_string())?;
     if got.len() != want.len() {
         return Err(format!("{} results, {} expected", got.len(), want.len()));

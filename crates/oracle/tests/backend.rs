@@ -19,7 +19,12 @@ fn a_late_device_with_narrow_limits_passes() {
 
 #[test]
 fn each_fault_is_noticed() {
-    for fault in [InjectedFault::MissingReadFence, InjectedFault::ShiftedReads, InjectedFault::AliasedOutput, InjectedFault::MissingWriteFence] {
+    for fault in [
+        InjectedFault::MissingReadFence,
+        InjectedFault::ShiftedReads,
+        InjectedFault::AliasedOutput,
+        InjectedFault::MissingWriteFence,
+    ] {
         let what = BackendSuite { seed: 11, graphs: 40, every: 40 };
         let report = run_suite(&FakeDevice::with_fault(3, fault), &what);
         println!("{fault:?}: {report}");
@@ -29,7 +34,9 @@ fn each_fault_is_noticed() {
 
 #[test]
 fn what_runs_on_the_host_is_named() {
-    let row = oracle::samples::all_samples().into_iter().find(|r| r.op() == "sort" && r.inputs[0].ty().dtype == ir::DType::F32);
+    let row = oracle::samples::all_samples()
+        .into_iter()
+        .find(|r| r.op() == "sort" && r.inputs[0].ty().dtype == ir::DType::F32);
     let row = row.expect("sort has rows in f32");
     let (_, notes) = compiler::explain(&row.graph, &FakeDevice::new(1), &compiler::Options::default()).unwrap();
     let text = notes.to_string();

@@ -148,8 +148,11 @@ fn bad_calls_say_what_is_wrong() {
         rhs_contract: shape(rc),
         ..Dot::matmul(DType::F32)
     };
-    let windows =
-        |strides: usize, low: i64| WindowConfig { strides: shape(&[strides]), low: [low][..].into(), ..WindowConfig::unit_stride(1) };
+    let windows = |strides: usize, low: i64| WindowConfig {
+        strides: shape(&[strides]),
+        low: [low][..].into(),
+        ..WindowConfig::unit_stride(1)
+    };
     let pad = |low: i64, high: i64, interior: usize| Pad {
         low: [low][..].into(),
         high: [high][..].into(),

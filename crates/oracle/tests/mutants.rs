@@ -268,7 +268,7 @@ fn every_mutant_is_caught() {
     for (name, make) in mutants {
         let t = make();
         let vmap = name.starts_with("vmap");
-        let caught = samples.iter().filter(|r| vmap || (r.smooth && !r.forward_only)).find(|row| {
+        let caught = rows.iter().filter(|r| vmap || (r.smooth && !r.forward_only)).find(|row| {
             let mut rng = Rng::new(5);
             match vmap {
                 true => check::check_vmap_with(&t, &row.graph, &row.inputs, &mut rng).is_err(),

@@ -346,7 +346,8 @@ fn tokens_travel_to_their_experts() {
             })
             .collect();
         for turn in 0..6 {
-            let mut inputs: Vec<Literal> = types.iter().map(|ty| FillKind::Uniform(-1.0, 1.0).random_tensor(ty, &mut rng)).collect();
+            let mut inputs: Vec<Literal> =
+                types.iter().map(|ty| FillKind::Uniform(-1.0, 1.0).random_tensor(ty, &mut rng)).collect();
             let (mut token, mut inverse, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..batch.max(1) {
                 // The first turn has all tokens at one expert.
@@ -458,7 +459,8 @@ fn parameters_that_are_stored_in_parts_are_gathered_and_their_gradients_scattere
     assert_eq!(names, ["all_gather", "all_gather", "all_gather", "psum"]);
     let back = transform::grad(&parts, &[0, 1, 2, 3]).unwrap();
     let mut rng = Rng::new(3);
-    let inputs: Vec<Literal> = graph.input_types().iter().map(|t| FillKind::Uniform(-1.0, 1.0).random_tensor(t, &mut rng)).collect();
+    let inputs: Vec<Literal> =
+        graph.input_types().iter().map(|t| FillKind::Uniform(-1.0, 1.0).random_tensor(t, &mut rng)).collect();
     let got = ir::interp::run(&back, &inputs).unwrap();
     let want = ir::interp::run(&transform::grad(&graph, &[0, 1, 2, 3]).unwrap(), &inputs).unwrap();
     compare_all(&got, &want, 1e3).unwrap();

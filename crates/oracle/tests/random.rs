@@ -1,7 +1,7 @@
 //! Laws on random graphs, with a fresh seed each run.
 
 use oracle::check::{self, GradOutcome};
-use oracle::random::{SampleOptions, Sample, sample, shrink};
+use oracle::random::{Sample, SampleOptions, sample, shrink};
 use oracle::{Coverage, Rng, rng::run_seed};
 
 /// Runs `f` over `count` graphs; a failure names the seed that gives the graph again.

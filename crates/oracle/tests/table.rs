@@ -4,7 +4,11 @@ use oracle::check::{self, GradOutcome};
 use oracle::{Rng, samples};
 
 /// Runs a check over rows, reports all failures at once, and says how much was judged.
-fn each(what: &str, filter: impl Fn(&samples::OpSample) -> bool, f: impl Fn(&samples::OpSample, &mut Rng) -> Result<GradOutcome, String>) {
+fn each(
+    what: &str,
+    filter: impl Fn(&samples::OpSample) -> bool,
+    f: impl Fn(&samples::OpSample, &mut Rng) -> Result<GradOutcome, String>,
+) {
     let seed = oracle::rng::run_seed();
     let (mut judged, mut undecided) = (0, Vec::new());
     let mut failures = Vec::new();
@@ -42,7 +46,11 @@ fn first_derivatives_equal_finite_differences() {
     each(
         "grad",
         |r| r.smooth,
-        |row, rng| match if row.forward_only { check::check_jvp } else { check::check_grads }(&row.graph, &row.inputs, rng)? {
+        |row, rng| match if row.forward_only { check::check_jvp } else { check::check_grads }(
+            &row.graph,
+            &row.inputs,
+            rng,
+        )? {
             GradOutcome::Inconclusive if row.inputs.iter().any(|x| x.ty().dtype == ir::DType::F64) => {
                 Err("finite differences don't settle".into())
             }
@@ -53,7 +61,11 @@ fn first_derivatives_equal_finite_differences() {
 
 #[test]
 fn second_derivatives_equal_finite_differences() {
-    each("second order", |r| r.smooth && !r.forward_only, |row, rng| check::check_second_order(&row.graph, &row.inputs, rng));
+    each(
+        "second order",
+        |r| r.smooth && !r.forward_only,
+        |row, rng| check::check_second_order(&row.graph, &row.inputs, rng),
+    );
 }
 
 #[test]
@@ -84,7 +96,11 @@ fn vmap_of_grad_equals_a_loop() {
             let g = transform::vjp(&row.graph, &wrt).map_err(|e| e.to_string())?;
             let mut x = row.inputs.clone();
             x.extend(
-                row.graph.output_types().iter().filter(|t| t.dtype.is_float()).map(|t| oracle::FillKind::Smooth.random_tensor(t, rng)),
+                row.graph
+                    .output_types()
+                    .iter()
+                    .filter(|t| t.dtype.is_float())
+                    .map(|t| oracle::FillKind::Smooth.random_tensor(t, rng)),
             );
             check::check_text_roundtrip(&g)?;
             check::check_vmap(&g, &x, rng).map(|()| GradOutcome::Agrees)
@@ -111,8 +127,8 @@ fn every_op_and_composite_has_rows() {
     use std::collections::BTreeSet;
     let rows = samples::all_samples();
     let mut seen: BTreeSet<String> = BTreeSet::new();
-    let mut names: BTreeSet<String> = samples.iter().map(|r| r.op().to_string()).collect();
-    for node in samples.iter().flat_map(|r| r.graph.nodes()) {
+    let mut names: BTreeSet<String> = rows.iter().map(|r| r.op().to_string()).collect();
+    for node in rows.iter().flat_map(|r| r.graph.nodes()) {
         seen.insert(variant(&node.op));
         names.insert(node.op.name().to_string());
     }
@@ -129,7 +145,7 @@ fn every_op_and_composite_has_rows() {
     let missing: Vec<&str> = kinds.filter(|k| !names.contains(*k)).collect();
     assert!(missing.is_empty(), "no rows for {missing:?}");
     let mut unique = BTreeSet::new();
-    let twice: Vec<&str> = samples.iter().map(|r| r.name.as_str()).filter(|n| !unique.insert(*n)).collect();
+    let twice: Vec<&str> = rows.iter().map(|r| r.name.as_str()).filter(|n| !unique.insert(*n)).collect();
     assert!(twice.is_empty(), "named twice: {twice:?}");
     println!("{} rows, {} of them smooth", rows.len(), rows.iter().filter(|r| r.smooth).count());
 }

@@ -38,7 +38,7 @@ fn errors_point_at_line_and_column() {
         ("graph (%0: f32[2]) {\n  %1 = name(%0) {name=\"abc} : f32[2]\n", 2, 23, "without its end"),
         ("graph (%0: f32[2]) {\n  ; \n}", 2, 3, "unexpected character"),
     ];
-    for (text, line, column, message) in samples {
+    for (text, line, column, message) in rows {
         match parse(text) {
             Err(Error::Parse { line: l, column: c, message: m }) => {
                 assert!(m.contains(message), "{text:?}: {m}");
@@ -155,7 +155,8 @@ fn affordable(graph: &ir::Graph, text: &str) -> bool {
 
 /// What type-checks also runs: on any data, without a panic.
 fn run_filled(graph: &ir::Graph, rng: &mut Rng) -> Result<(), String> {
-    let inputs: Vec<ir::Literal> = graph.input_types().iter().map(|t| oracle::FillKind::Special.random_tensor(t, rng)).collect();
+    let inputs: Vec<ir::Literal> =
+        graph.input_types().iter().map(|t| oracle::FillKind::Special.random_tensor(t, rng)).collect();
     match std::panic::catch_unwind(|| ir::interp::run(graph, &inputs)) {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(e)) => Err(format!("it type-checks but does not run: {e}")),
@@ -172,7 +173,7 @@ fn damaged_text_never_panics() {
     for k in 0..12_000u64 {
         let text = match k % 4 {
             0 => sample(seed.wrapping_add(k), &SampleOptions::ANY).graph.to_string(),
-            _ => rng.pick(&samples).clone(),
+            _ => rng.pick(&rows).clone(),
         };
         let text = mutated(&text, &mut rng);
         match std::panic::catch_unwind(|| parse(&text)) {

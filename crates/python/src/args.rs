@@ -1,7 +1,7 @@
 //! Arguments of functions, read from Python objects.
 
-use crate::dtype::dtype;
 use crate::creation::{from_list, is_array, is_list, tensor_from};
+use crate::dtype::dtype;
 use crate::tensor::PyTensor;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;

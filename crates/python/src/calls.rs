@@ -2,8 +2,8 @@
 
 use crate::args::{Args, refs, slices};
 use crate::dtype::PyDType;
-use crate::to_py_err;
 use crate::tensor::PyTensor;
+use crate::to_py_err;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use tensorloom::fft::Complex;

@@ -99,7 +99,8 @@ pub(crate) fn _eval_shape<'py>(
         seen.replace(out.clone());
         out
     };
-    let types = raise_pending(tensorloom::eval_shape(run, Node::read(args, TreeRole::Argument)?))?.map_err(|e| to_py_err(&e))?;
+    let types = raise_pending(tensorloom::eval_shape(run, Node::read(args, TreeRole::Argument)?))?
+        .map_err(|e| to_py_err(&e))?;
     let list = PyList::empty(py);
     for t in types {
         list.append((t.shape.to_vec(), crate::dtype::PyDType(t.dtype)))?;

@@ -6,11 +6,11 @@
 
 mod args;
 mod calls;
+mod creation;
 mod custom;
 mod dlpack;
 mod dtype;
 mod interrupt;
-mod creation;
 mod memory;
 mod models;
 mod optim;

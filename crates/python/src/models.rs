@@ -1,8 +1,8 @@
 //! Models: of HuggingFace directories, GGUF files and `.module` files; their logits, losses, gradients and texts.
 
 use crate::calls;
-use crate::dtype::{PyDType, dtype, name};
 use crate::creation::tensor_from;
+use crate::dtype::{PyDType, dtype, name};
 use crate::memory::Elements;
 use crate::tensor::PyTensor;
 use compiler::Backend;
@@ -380,7 +380,17 @@ impl PyModel {
         };
         let room = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(ids.len()).max(1);
         let most = max_new.unwrap_or(if text { 256.min(room) } else { 32.min(room) });
-        let sampling = SamplingOptions { temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, seed };
+        let sampling = SamplingOptions {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            typical_p,
+            repetition_penalty: repetition,
+            presence_penalty: presence,
+            frequency_penalty: frequency,
+            seed,
+        };
         // A little ahead of who listens, and no further.
         let (say, heard): (SyncSender<GenerationEvent>, _) = sync_channel(4);
         std::thread::spawn(move || {

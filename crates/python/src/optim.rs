@@ -135,7 +135,9 @@ impl GradientTransformation {
 #[pyfunction]
 fn _optimizer(py: Python<'_>, links: Vec<(String, Vec<f64>, Option<Py<PyAny>>)>) -> PyResult<GradientTransformation> {
     let mut schedules = Vec::new();
-    let made = links.iter().map(|(name, n, rate)| make_transformation(name, n, rate.as_ref().map(|r| r.bind(py)), &mut schedules));
+    let made = links
+        .iter()
+        .map(|(name, n, rate)| make_transformation(name, n, rate.as_ref().map(|r| r.bind(py)), &mut schedules));
     let made = made.collect::<PyResult<_>>()?;
     Ok(GradientTransformation { links: made, recipe: links, schedules })
 }

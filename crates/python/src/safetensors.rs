@@ -1,8 +1,8 @@
 //! Tensors in safetensors files: written from where they lie, read into one block of memory that they share.
 
 use crate::calls;
-use crate::dtype::name;
 use crate::creation::tensor_from;
+use crate::dtype::name;
 use crate::memory::Elements;
 use compiler::DeviceBuffer;
 use cpu::HostBuffer;

@@ -1,9 +1,9 @@
 //! The tensor: its operators, indices and attributes, and how it is read back into Python.
 
 use crate::args::{meeting, operand};
+use crate::creation::{from_list, is_list, tensor_from};
 use crate::dtype::{PyDType, name};
 use crate::interrupt::without_gil;
-use crate::creation::{from_list, is_list, tensor_from};
 use crate::memory::{Elements, Memory};
 use crate::to_py_err;
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};

@@ -1,7 +1,7 @@
 //! Training as `loom train` does it, watched by a function of Python's.
 
 use crate::models::{backend, model_error, text_of};
-use ::models::train::{TrainResult, SETTING_DESCRIPTIONS, TrainObserver, StepProgress, TrainSettings, run};
+use ::models::train::{SETTING_DESCRIPTIONS, StepProgress, TrainObserver, TrainResult, TrainSettings, run};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -108,12 +108,13 @@ fn train<'py>(
     if let Some(e) = watch.raised.into_inner().unwrap_or_else(|e| e.into_inner()) {
         return Err(e);
     }
-    let TrainResult { step, complete, valid_loss, sample_text, files, seconds } = finished.map_err(|e| model_error(&e))?;
+    let TrainResult { step, complete, valid_loss, sample_text, files, seconds } =
+        finished.map_err(|e| model_error(&e))?;
     let d = PyDict::new(py);
     d.set_item("step", step)?;
     d.set_item("complete", complete)?;
-    d.set_item("valid", valid)?;
-    d.set_item("story", story)?;
+    d.set_item("valid", valid_loss)?;
+    d.set_item("story", sample_text)?;
     let files: Vec<String> = files.iter().map(|p| p.display().to_string()).collect();
     d.set_item("files", files)?;
     d.set_item("seconds", seconds)?;

@@ -1,8 +1,8 @@
 //! Transforms of Python functions. A function is called with tensors of a trace; what it raises is kept, and raised when the
 //! transform is back.
 
-use crate::interrupt::without_gil;
 use crate::creation::tensor_from;
+use crate::interrupt::without_gil;
 use crate::to_py_err;
 use crate::tree::{Node, TreeRole};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -314,7 +314,9 @@ fn _value_and_grad<'py>(
     let (value, aux, grads) = if has_aux {
         let run = |x: Node| -> (Tensor, Node) {
             pair(f.call_for(&replace_args(&args, &at, x), &named, TreeRole::PassThrough)).unwrap_or_else(|| {
-                keep_exception(PyTypeError::new_err("with has_aux, the function gives a pair of a tensor and something else"));
+                keep_exception(PyTypeError::new_err(
+                    "with has_aux, the function gives a pair of a tensor and something else",
+                ));
                 (tensorloom::engine().zeros(tensorloom::DType::F32, &[]), Node::none())
             })
         };
@@ -573,8 +575,10 @@ fn scan<'py>(
             loop_ = loop_.reverse();
         }
         let body = |(c, x): (Node, Node)| {
-            let (next, y) =
-                result_pair(f.call(&[c.clone(), x], &[]), "scan needs a function that gives a pair of a carry and a result");
+            let (next, y) = result_pair(
+                f.call(&[c.clone(), x], &[]),
+                "scan needs a function that gives a pair of a carry and a result",
+            );
             (carry.cast_to_carry(&c, next), y)
         };
         loop_.run(body, init, xs.clone())
@@ -716,7 +720,8 @@ fn associative_scan<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let f = PyFn::new(f)?;
     let run = |(a, b): (Node, Node)| f.call(&[a, b], &[]);
-    raise_pending(tensorloom::lax::associative_scan(run, Node::read(elems, TreeRole::Argument)?, reverse, axis))?.write(py)
+    raise_pending(tensorloom::lax::associative_scan(run, Node::read(elems, TreeRole::Argument)?, reverse, axis))?
+        .write(py)
 }
 
 /// `f` for each entry of the first axis, one after the other.
@@ -731,7 +736,10 @@ fn map<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, xs: &Bound<'py, PyAny>) -> P
 #[pyo3(signature = (f, *args))]
 fn make_graph(f: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>) -> PyResult<String> {
     let f = PyFn::new(f)?;
-    let graph = raise_pending(tensorloom::make_graph(|x: Node| f.call(&x.items(), &[]), Node::read(args, TreeRole::Argument)?))?;
+    let graph = raise_pending(tensorloom::make_graph(
+        |x: Node| f.call(&x.items(), &[]),
+        Node::read(args, TreeRole::Argument)?,
+    ))?;
     Ok(graph.map_err(|e| to_py_err(&e))?.to_string())
 }
 

@@ -57,7 +57,9 @@ impl TreeRole<'_> {
             TreeRole::Argument => {
                 (format!("an argument of a transform{}", at_path(path)), "let the function capture it instead,")
             }
-            TreeRole::Result => (format!("the result of a function{}", at_path(path)), "return arrays and numbers alone,"),
+            TreeRole::Result => {
+                (format!("the result of a function{}", at_path(path)), "return arrays and numbers alone,")
+            }
             TreeRole::PassThrough => (format!("an argument{}", at_path(path)), ""),
         };
         PyTypeError::new_err(format!(
@@ -322,7 +324,11 @@ impl Node {
         Node::read_by(x, role, Some(Vec::new())).map(|(node, loose)| (node, loose.unwrap_or_default()))
     }
 
-    fn read_by(x: &Bound<'_, PyAny>, role: TreeRole<'_>, loose: Option<Vec<bool>>) -> PyResult<(Node, Option<Vec<bool>>)> {
+    fn read_by(
+        x: &Bound<'_, PyAny>,
+        role: TreeRole<'_>,
+        loose: Option<Vec<bool>>,
+    ) -> PyResult<(Node, Option<Vec<bool>>)> {
         let (keeps, compiled) = (matches!(role, TreeRole::PassThrough), matches!(role, TreeRole::Compiled(_)));
         let mut reader = TreeReader { keeps, compiled, loose };
         match reader.node(x, 0) {

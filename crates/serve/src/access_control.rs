@@ -34,10 +34,15 @@ pub(crate) fn check<B>(limits: &ServerLimits, local: bool, request: &Request<B>)
     let own = shown
         .split_once("://")
         .is_some_and(|(_, from)| host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(from)));
-    let listed =
-        limits.allowed_origins.iter().any(|known| known == "*" || known.trim_end_matches('/').eq_ignore_ascii_case(&shown));
+    let listed = limits
+        .allowed_origins
+        .iter()
+        .any(|known| known == "*" || known.trim_end_matches('/').eq_ignore_ascii_case(&shown));
     if !own && !listed {
-        let what = format!("pages of `{}` may not ask this server: start it with `--allow-origin`", truncate_for_message(&shown));
+        let what = format!(
+            "pages of `{}` may not ask this server: start it with `--allow-origin`",
+            truncate_for_message(&shown)
+        );
         return Err(ApiError::new(403, what));
     }
     let asks = request.method() == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);

@@ -160,16 +160,19 @@ fn bool_field(body: &Map<String, Json>, name: &str) -> ApiResult<bool> {
 fn bool_field_or(body: &Map<String, Json>, name: &str, usual: bool) -> ApiResult<bool> {
     match field(body, name) {
         None => Ok(usual),
-        Some(value) => value.as_bool().ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be true or false"))),
+        Some(value) => {
+            value.as_bool().ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be true or false")))
+        }
     }
 }
 
 pub(crate) fn string_field(body: &Map<String, Json>, name: &str) -> ApiResult<String> {
     match field(body, name) {
         None => Err(ApiError::for_param(name, format!("`{name}` is missing"))),
-        Some(value) => {
-            value.as_str().map(String::from).ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be a text")))
-        }
+        Some(value) => value
+            .as_str()
+            .map(String::from)
+            .ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be a text"))),
     }
 }
 
@@ -210,25 +213,34 @@ pub(crate) fn parse_completion(body: &Map<String, Json>, chat: bool) -> ApiResul
     };
     let echo = bool_field(body, "echo")?;
     if echo && !chat && logprobs.is_some() {
-        return Err(ApiError::for_param("echo", "nothing is told about tokens of the prompt: leave out `echo` or `logprobs`"));
+        return Err(ApiError::for_param(
+            "echo",
+            "nothing is told about tokens of the prompt: leave out `echo` or `logprobs`",
+        ));
     }
     let stream = bool_field(body, "stream")?;
     let empty = Map::new();
     let options = match field(body, "stream_options") {
         None => &empty,
-        Some(_) if !stream => return Err(ApiError::for_param("stream_options", "`stream_options` needs `stream: true`")),
-        Some(options) => {
-            options.as_object().ok_or_else(|| ApiError::for_param("stream_options", "`stream_options` must be an object"))?
+        Some(_) if !stream => {
+            return Err(ApiError::for_param("stream_options", "`stream_options` needs `stream: true`"));
         }
+        Some(options) => options
+            .as_object()
+            .ok_or_else(|| ApiError::for_param("stream_options", "`stream_options` must be an object"))?,
     };
     let option = |name: &str| {
-        bool_field(options, name)
-            .map_err(|_| ApiError::for_param("stream_options", format!("`stream_options.{name}` must be true or false")))
+        bool_field(options, name).map_err(|_| {
+            ApiError::for_param("stream_options", format!("`stream_options.{name}` must be true or false"))
+        })
     };
     let (usage, usage_always) = (option("include_usage")?, option("continuous_usage_stats")?);
     let least = integer_in_range(body, "min_tokens", 0, 1 << 32)?.unwrap_or(0);
     if most.is_some_and(|most| most < least) {
-        return Err(ApiError::for_param("min_tokens", "`min_tokens` is above the largest number of tokens that is asked for"));
+        return Err(ApiError::for_param(
+            "min_tokens",
+            "`min_tokens` is above the largest number of tokens that is asked for",
+        ));
     }
     let stop_ids = token_ids_field(body, "stop_token_ids", MAX_STOP_IDS)?.unwrap_or_default();
     let allowed = token_ids_field(body, "allowed_token_ids", MAX_ALLOWED_IDS)?;
@@ -237,7 +249,10 @@ pub(crate) fn parse_completion(body: &Map<String, Json>, chat: bool) -> ApiResul
     }
     let request = field(body, "request_id").map(|_| string_field(body, "request_id")).transpose()?;
     if request.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
-        return Err(ApiError::for_param("request_id", format!("`request_id` must have at most {MAX_NAME_BYTES} bytes")));
+        return Err(ApiError::for_param(
+            "request_id",
+            format!("`request_id` must have at most {MAX_NAME_BYTES} bytes"),
+        ));
     }
     Ok(CompletionRequest {
         model: string_field(body, "model")?,
@@ -277,7 +292,12 @@ pub(crate) fn parse_encoding(body: &Map<String, Json>, special: bool, left: bool
         Some(Some("right")) => false,
         Some(_) => return Err(ApiError::for_param("truncation_side", "`truncation_side` must be left or right")),
     };
-    Ok(PromptEncoding { add_special_tokens: bool_field_or(body, "add_special_tokens", special)?, add_trailing_tokens: false, max_tokens: cut, truncate_left: left })
+    Ok(PromptEncoding {
+        add_special_tokens: bool_field_or(body, "add_special_tokens", special)?,
+        add_trailing_tokens: false,
+        max_tokens: cut,
+        truncate_left: left,
+    })
 }
 
 /// How many numbers a vector is to have.
@@ -342,7 +362,10 @@ fn parse_stops(body: &Map<String, Json>) -> ApiResult<Vec<String>> {
 
 fn parse_logit_bias(body: &Map<String, Json>) -> ApiResult<Vec<(i32, f32)>> {
     let fault = || {
-        ApiError::for_param("logit_bias", format!("`logit_bias` must map up to {MAX_BIASES} ids to numbers from -100 to 100"))
+        ApiError::for_param(
+            "logit_bias",
+            format!("`logit_bias` must map up to {MAX_BIASES} ids to numbers from -100 to 100"),
+        )
     };
     let Some(value) = field(body, "logit_bias") else { return Ok(Vec::new()) };
     let map = value.as_object().filter(|map| map.len() <= MAX_BIASES).ok_or_else(fault)?;
@@ -431,7 +454,8 @@ fn response_format(body: &Map<String, Json>) -> ApiResult<ResponseFormat> {
 
 /// What becomes of messages.
 pub(crate) fn parse_chat(body: &Map<String, Json>) -> ApiResult<ChatRequest> {
-    let (open, goes_on) = (bool_field_or(body, "add_generation_prompt", true)?, bool_field(body, "continue_final_message")?);
+    let (open, goes_on) =
+        (bool_field_or(body, "add_generation_prompt", true)?, bool_field(body, "continue_final_message")?);
     if open && goes_on {
         let what = "`continue_final_message` needs `add_generation_prompt: false`";
         return Err(ApiError::for_param("continue_final_message", what));
@@ -448,7 +472,12 @@ pub(crate) fn parse_chat(body: &Map<String, Json>) -> ApiResult<ChatRequest> {
         }
         variables.insert("documents".into(), documents.clone());
     }
-    Ok(ChatRequest { messages: parse_messages(body)?, add_generation_prompt: open, continue_final_message: goes_on, template_kwargs: variables })
+    Ok(ChatRequest {
+        messages: parse_messages(body)?,
+        add_generation_prompt: open,
+        continue_final_message: goes_on,
+        template_kwargs: variables,
+    })
 }
 
 /// The prompts of a completion, or the texts to embed: a text, ids, or several of either.
@@ -579,8 +608,9 @@ mod tests {
 
     #[test]
     fn prompts_have_four_forms() {
-        let count =
-            |value: Json| parse_prompts(json!({ "prompt": value }).as_object().expect("object"), "prompt").map(|p| p.len());
+        let count = |value: Json| {
+            parse_prompts(json!({ "prompt": value }).as_object().expect("object"), "prompt").map(|p| p.len())
+        };
         for (value, n) in [(json!("a"), 1), (json!(["a", "b"]), 2), (json!([1, 2, 3]), 1), (json!([[1], [2, 3]]), 2)] {
             assert_eq!(count(value).expect("fine"), n);
         }

@@ -5,11 +5,11 @@
 //! parts, and a row of a client that has many is put aside for the first one of another. What is put aside goes on with the same bits.
 //! Rows of a client that is far ahead of another are left out of steps, where that makes steps shorter.
 
-use crate::metrics::{Metrics, increment, decrement};
+use crate::metrics::{Metrics, decrement, increment};
 use crate::prefill_pacer::{PrefillPacer, order_rows};
-use crate::queue::{WorkRequirements, FairQueue, Rejected};
+use crate::queue::{FairQueue, Rejected, WorkRequirements};
 use crate::quota::ClientId;
-use models::{SuspendedSequence, BatchEngine, Constraint, TokenHistory, SplitMix64, SamplingOptions, top_logprobs};
+use models::{BatchEngine, Constraint, SamplingOptions, SplitMix64, SuspendedSequence, TokenHistory, top_logprobs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -98,7 +98,9 @@ impl EngineTask {
     fn requirements(&self) -> WorkRequirements {
         match self {
             EngineTask::Generate(job) => WorkRequirements { needs_row: true, prompt_tokens: job.prompt.len().max(1) },
-            EngineTask::Embed(embedding) => WorkRequirements { needs_row: false, prompt_tokens: embedding.ids.len().max(1) },
+            EngineTask::Embed(embedding) => {
+                WorkRequirements { needs_row: false, prompt_tokens: embedding.ids.len().max(1) }
+            }
         }
     }
 
@@ -134,8 +136,11 @@ impl EngineHandle {
             let needs = task.requirements();
             (QueuedWork::New(task), needs)
         });
-        let (more, refused) =
-            self.queue.submit(client, works.collect(), |work| matches!(work, QueuedWork::New(task) if task.is_abandoned()));
+        let (more, refused) = self.queue.submit(
+            client,
+            works.collect(),
+            |work| matches!(work, QueuedWork::New(task) if task.is_abandoned()),
+        );
         match more {
             0.. => increment(&self.metrics.waiting, more.unsigned_abs() as u64),
             _ => decrement(&self.metrics.waiting, more.unsigned_abs() as u64),
@@ -159,8 +164,16 @@ pub(crate) fn start(
     let queue = Arc::new(FairQueue::new(options.max_queued));
     let stop = Arc::new(AtomicBool::new(false));
     let handle = EngineHandle { queue: queue.clone(), stop: stop.clone(), metrics: metrics.clone() };
-    let mut engine =
-        BatchScheduler { batch: slots, queue, stop, metrics, rows: Vec::new(), prompt: None, pacer: PrefillPacer::default(), sequences_started: 0 };
+    let mut engine = BatchScheduler {
+        batch: slots,
+        queue,
+        stop,
+        metrics,
+        rows: Vec::new(),
+        prompt: None,
+        pacer: PrefillPacer::default(),
+        sequences_started: 0,
+    };
     let thread = std::thread::Builder::new().name("engine".into()).spawn(move || engine.run())?;
     Ok((handle, thread))
 }
@@ -250,7 +263,8 @@ impl BatchScheduler {
         match self.batch.suspend_prompt() {
             Ok(aside) => {
                 let needs = task.requirements();
-                let needs = WorkRequirements { prompt_tokens: needs.prompt_tokens.saturating_sub(done).max(1), ..needs };
+                let needs =
+                    WorkRequirements { prompt_tokens: needs.prompt_tokens.saturating_sub(done).max(1), ..needs };
                 self.queue.requeue(client, QueuedWork::PausedPrefill(task, aside), needs);
             }
             Err(e) => task.fail(e.to_string()),
@@ -301,7 +315,9 @@ impl BatchScheduler {
                 Ok(()) => self.prompt = Some((client, task)),
                 Err(e) => task.fail(e.to_string()),
             },
-            QueuedWork::PausedSequence(growing, _) if growing.job.events.is_closed() => self.count_abandoned(&growing.job),
+            QueuedWork::PausedSequence(growing, _) if growing.job.events.is_closed() => {
+                self.count_abandoned(&growing.job)
+            }
             QueuedWork::PausedSequence(growing, aside) => match self.batch.resume(aside) {
                 Ok(()) => self.add_row(*growing),
                 Err(e) => fail(&growing.job, e.to_string()),
@@ -312,7 +328,8 @@ impl BatchScheduler {
     /// Runs a part of what is at hand, unless rows come first; says whether it did.
     fn step_prefill(&mut self) -> bool {
         let Some((client, task)) = self.prompt.take() else { return false };
-        let ahead = self.queue.min_served_of_others(client).is_some_and(|least| least < self.queue.tokens_served(client));
+        let ahead =
+            self.queue.min_served_of_others(client).is_some_and(|least| least < self.queue.tokens_served(client));
         if !self.rows.is_empty() && !self.pacer.allows_prefill(ahead) {
             self.prompt = Some((client, task));
             return false;

@@ -59,7 +59,10 @@ impl Connections {
         }
         *next += 1;
         let close = Arc::new(Notify::new());
-        open.insert(*next, OpenConnection { client, active_requests: 0, idle_since: Instant::now(), close: close.clone() });
+        open.insert(
+            *next,
+            OpenConnection { client, active_requests: 0, idle_since: Instant::now(), close: close.clone() },
+        );
         Some(Arc::new(Connection { all: self.clone(), id: *next, client, close }))
     }
 
@@ -79,7 +82,9 @@ impl Connections {
 /// Takes out the connection that is idle for longest, of one client or of all.
 fn evict(open: &mut BTreeMap<u64, OpenConnection>, of: Option<ClientId>, settled: Duration) -> Option<()> {
     let idle = open.iter().filter(|(_, open)| {
-        open.active_requests == 0 && open.idle_since.elapsed() >= settled && of.is_none_or(|client| client == open.client)
+        open.active_requests == 0
+            && open.idle_since.elapsed() >= settled
+            && of.is_none_or(|client| client == open.client)
     });
     let oldest = idle.map(|(id, open)| (open.idle_since, *id)).min()?;
     open.remove(&oldest.1)?.close.notify_one();

@@ -1,15 +1,15 @@
 //! From a checked request to its answer, whole or in pieces.
 
-use crate::api::{self, CompletionRequest, PromptEncoding, ApiError, ResponseFormat, ApiResult, Prompt};
-use crate::sse::{self, WriteError, SseWriter};
+use crate::api::{self, ApiError, ApiResult, CompletionRequest, Prompt, PromptEncoding, ResponseFormat};
+use crate::batch_scheduler::{EmbeddingTask, EngineTask, FinishReason, SequenceEvent, SequenceRequest, TokenLogprobs};
 use crate::connections::ActiveRequest;
-use crate::batch_scheduler::{EmbeddingTask, SequenceEvent, FinishReason, SequenceRequest, EngineTask, TokenLogprobs};
 use crate::fields::{self, Endpoint};
 use crate::http::{AppState, RequestContext};
 use crate::metrics::increment;
-use crate::queue::Rejected;
 use crate::model_registry::{ModelEngine, ServedModel};
+use crate::queue::Rejected;
 use crate::quota::ClientId;
+use crate::sse::{self, SseWriter, WriteError};
 use crate::stop_matcher::StopMatcher;
 use axum::body::Body;
 use axum::http::{StatusCode, header};
@@ -96,7 +96,9 @@ pub(crate) fn parse_request(app: &AppState, body: &[u8], kind: CompletionKind) -
         encoded.push(tokenize_prompt(prompt, engine, &ask.encoding)?);
     }
     let known = |id: &i32| usize::try_from(*id).is_ok_and(|id| id < engine.vocabulary);
-    for (name, ids) in [("allowed_token_ids", ask.allowed_token_ids.as_deref()), ("stop_token_ids", Some(&ask.stop_token_ids[..]))] {
+    for (name, ids) in
+        [("allowed_token_ids", ask.allowed_token_ids.as_deref()), ("stop_token_ids", Some(&ask.stop_token_ids[..]))]
+    {
         if let Some(id) = ids.into_iter().flatten().find(|id| !known(id)) {
             return Err(ApiError::for_param(
                 name,
@@ -105,7 +107,14 @@ pub(crate) fn parse_request(app: &AppState, body: &[u8], kind: CompletionKind) -
         }
     }
     let allowed = ask.allowed_token_ids.as_deref().map(Arc::from);
-    Ok(PreparedRequest { entry: entry.clone(), prompts: encoded, echoes, constraint: None, allowed_token_ids: allowed, ask })
+    Ok(PreparedRequest {
+        entry: entry.clone(),
+        prompts: encoded,
+        echoes,
+        constraint: None,
+        allowed_token_ids: allowed,
+        ask,
+    })
 }
 
 impl PreparedRequest {
@@ -134,7 +143,9 @@ fn render_prompt(engine: &ModelEngine, chat: &api::ChatRequest, bounded: bool) -
         let content = chat.messages.iter().filter_map(|message| message["content"].as_str());
         check_text_length(content.map(str::len).sum(), engine)?;
     }
-    let render = |messages: &[Json]| engine.template.render(messages, chat.add_generation_prompt, &chat.template_kwargs).map_err(bad_request);
+    let render = |messages: &[Json]| {
+        engine.template.render(messages, chat.add_generation_prompt, &chat.template_kwargs).map_err(bad_request)
+    };
     if !chat.continue_final_message {
         return render(&chat.messages);
     }
@@ -210,7 +221,12 @@ fn tokenize_prompt(prompt: Prompt, engine: &ModelEngine, encoding: &PromptEncodi
 }
 
 /// The answer to a prepared request.
-pub(crate) async fn complete(app: &Arc<AppState>, asked: PreparedRequest, kind: CompletionKind, caller: &RequestContext) -> ApiResult<Response> {
+pub(crate) async fn complete(
+    app: &Arc<AppState>,
+    asked: PreparedRequest,
+    kind: CompletionKind,
+    caller: &RequestContext,
+) -> ApiResult<Response> {
     let PreparedRequest { ask, entry, prompts, echoes, constraint, allowed_token_ids: allowed } = asked;
     let engine = &app.served.engines[entry.engine];
     let (mut streams, mut tasks) = (Vec::new(), Vec::new());
@@ -339,12 +355,17 @@ pub(crate) fn parse_embedding_request(app: &AppState, body: &[u8]) -> ApiResult<
     }
     let encoding = PromptEncoding { add_trailing_tokens: true, ..api::parse_encoding(body, true, false)? };
     let prompts = api::parse_prompts(body, "input")?;
-    let texts = prompts.into_iter().map(|prompt| tokenize_prompt(prompt, engine, &encoding)).collect::<ApiResult<_>>()?;
+    let texts =
+        prompts.into_iter().map(|prompt| tokenize_prompt(prompt, engine, &encoding)).collect::<ApiResult<_>>()?;
     Ok(EmbeddingRequest { entry: entry.clone(), texts, base64: coded, dimensions })
 }
 
 /// The answer of `/v1/embeddings`.
-pub(crate) async fn embed(app: &Arc<AppState>, asked: EmbeddingRequest, caller: &RequestContext) -> ApiResult<Response> {
+pub(crate) async fn embed(
+    app: &Arc<AppState>,
+    asked: EmbeddingRequest,
+    caller: &RequestContext,
+) -> ApiResult<Response> {
     let engine = &app.served.engines[asked.entry.engine];
     let (mut tasks, mut replies) = (Vec::new(), Vec::new());
     for ids in &asked.texts {
@@ -533,7 +554,8 @@ impl ChoiceStream {
             None => Err("the model is gone".into()),
             Some(SequenceEvent::Failed(reason)) => Err(reason),
             Some(SequenceEvent::Stopped(id)) => {
-                let shown = if self.include_stop { self.ids.push(id).map_err(|e| e.to_string())? } else { String::new() };
+                let shown =
+                    if self.include_stop { self.ids.push(id).map_err(|e| e.to_string())? } else { String::new() };
                 self.stopped_by = Some(id.into());
                 self.finish(shown, FinishReason::Stop)
             }
@@ -543,7 +565,8 @@ impl ChoiceStream {
                 self.held_tokens.push(TokenOutput { id, logprobs: logprob, offset: self.shown });
                 let new = self.ids.push(id).map_err(|e| e.to_string())?;
                 // Stop words begin behind the tokens that are to come in any case.
-                let (text, stopped) = if self.tokens <= self.min_tokens { (new, false) } else { self.scan_for_stop(&new) };
+                let (text, stopped) =
+                    if self.tokens <= self.min_tokens { (new, false) } else { self.scan_for_stop(&new) };
                 self.shown += text.chars().count();
                 let told = if text.is_empty() && !stopped { Vec::new() } else { std::mem::take(&mut self.held_tokens) };
                 if stopped {
@@ -633,7 +656,13 @@ fn finite(x: f64) -> f64 {
 }
 
 /// An answer in server-sent events.
-fn stream_response(app: &Arc<AppState>, about: ResponseInfo, ask: &CompletionRequest, choices: Vec<ChoiceStream>, working: ActiveRequest) -> Response {
+fn stream_response(
+    app: &Arc<AppState>,
+    about: ResponseInfo,
+    ask: &CompletionRequest,
+    choices: Vec<ChoiceStream>,
+    working: ActiveRequest,
+) -> Response {
     let (writer, body) = sse::channel(app.limits.read_timeout);
     let (usage, logprobs, app) = ((ask.include_usage, ask.continuous_usage), ask.logprobs.is_some(), app.clone());
     tokio::spawn(async move {

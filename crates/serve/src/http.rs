@@ -1,13 +1,13 @@
 //! Connections, routes and limits.
 
-use crate::handlers::{self, CompletionKind, json_response, error_response};
+use crate::access_control::{self, AccessDecision};
 use crate::api::{ApiError, ApiResult};
 use crate::connections::{Connection, Connections};
-use crate::access_control::{self, AccessDecision};
+use crate::handlers::{self, CompletionKind, error_response, json_response};
 use crate::idle;
-use crate::metrics::{increment, decrement};
-use crate::model_registry::{ModelEngine, ServedModel, ModelRegistry};
-use crate::quota::{ClientId, QuotaGuard, ClientQuota};
+use crate::metrics::{decrement, increment};
+use crate::model_registry::{ModelEngine, ModelRegistry, ServedModel};
+use crate::quota::{ClientId, ClientQuota, QuotaGuard};
 use crate::workers::WorkerPool;
 use crate::{Error, Result};
 use axum::Router;
@@ -143,7 +143,16 @@ impl Server {
         let connections = Connections::new(limits.max_connections.max(1));
         Ok(Server {
             listener,
-            app: Arc::new(AppState { served, limits, small_request_workers: light, workers, bodies, connections, local, started }),
+            app: Arc::new(AppState {
+                served,
+                limits,
+                small_request_workers: light,
+                workers,
+                bodies,
+                connections,
+                local,
+                started,
+            }),
         })
     }
 
@@ -328,7 +337,8 @@ async fn model(
     axum::extract::Path(name): axum::extract::Path<String>,
     request: Request,
 ) -> Response {
-    let found = access_control::authenticate(&app.limits.api_keys, request.headers()).and_then(|_| app.find_model(&name));
+    let found =
+        access_control::authenticate(&app.limits.api_keys, request.headers()).and_then(|_| app.find_model(&name));
     finish_response(&app, found.map(|(entry, _)| json_response(200, &model_json(&app, entry))))
 }
 
@@ -429,7 +439,10 @@ async fn read_body(app: &AppState, request: Request) -> ApiResult<(RequestContex
         Err(_) => {
             increment(&app.served.metrics.slow_clients, 1);
             let seconds = app.limits.read_timeout.as_secs_f64();
-            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT.as_u16(), format!("the body did not come within {seconds} s")))
+            Err(ApiError::new(
+                StatusCode::REQUEST_TIMEOUT.as_u16(),
+                format!("the body did not come within {seconds} s"),
+            ))
         }
     }
 }

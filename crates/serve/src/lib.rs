@@ -11,26 +11,26 @@
 //! The engine alone touches programs and caches. Whoever no longer listens to its channel, because the client vanished, was too
 //! slow, or has all it asked for, is found out at the next token, and its row is free.
 
-mod handlers;
-mod api;
-mod sse;
-mod connections;
-mod batch_scheduler;
-mod fields;
 mod access_control;
+mod api;
+mod batch_scheduler;
+mod connections;
+mod fields;
+mod handlers;
 mod http;
 mod idle;
 mod metrics;
+mod model_registry;
 mod prefill_pacer;
 mod queue;
-mod model_registry;
 mod quota;
+mod sse;
 mod stop_matcher;
 mod workers;
 
 pub use batch_scheduler::ServeEngineOptions;
-pub use http::{ServerLimits, RunningServer, Server};
-pub use model_registry::{ServedModel, ModelRegistry};
+pub use http::{RunningServer, Server, ServerLimits};
+pub use model_registry::{ModelRegistry, ServedModel};
 
 /// What can go wrong before or while a server runs.
 #[derive(Debug, thiserror::Error)]

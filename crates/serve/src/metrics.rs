@@ -97,7 +97,12 @@ impl Metrics {
         };
         one("loom_requests_refused_total", "counter", "Requests that found the queue full.", value(&self.rejected));
         one("loom_requests_abandoned_total", "counter", "Sequences whose client was gone.", value(&self.abandoned));
-        one("loom_clients_slow_total", "counter", "Clients that were cut off for being slow.", value(&self.slow_clients));
+        one(
+            "loom_clients_slow_total",
+            "counter",
+            "Clients that were cut off for being slow.",
+            value(&self.slow_clients),
+        );
         one("loom_connections", "gauge", "Open connections.", value(&self.connections));
         one("loom_tokens_prompt_total", "counter", "Tokens of prompts.", value(&self.prompt_tokens));
         one(

@@ -1,6 +1,6 @@
 //! A model that is served: its engine, and what turns text into ids and back.
 
-use crate::batch_scheduler::{self, ServeEngineOptions, EngineHandle};
+use crate::batch_scheduler::{self, EngineHandle, ServeEngineOptions};
 use crate::metrics::Metrics;
 use crate::{Error, Result};
 use compiler::Backend;

@@ -4,7 +4,7 @@
 //! the others is. Rows are shared by number: a client takes one from another that has at least two more. So are their tokens: a
 //! client that is far ahead of another pauses until that one has caught up ([`Queue::paused`]).
 
-use crate::quota::{ClientId, within_fair_share, max_per_client};
+use crate::quota::{ClientId, max_per_client, within_fair_share};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -55,7 +55,14 @@ struct ClientQueue<W> {
 
 impl<W> Default for ClientQueue<W> {
     fn default() -> ClientQueue<W> {
-        ClientQueue { entries: VecDeque::new(), num_new: 0, tokens_served: 0, rows: 0, in_progress: false, paused: false }
+        ClientQueue {
+            entries: VecDeque::new(),
+            num_new: 0,
+            tokens_served: 0,
+            rows: 0,
+            in_progress: false,
+            paused: false,
+        }
     }
 }
 
@@ -160,7 +167,12 @@ impl<W> FairQueue<W> {
         let most = state.clients.iter().max_by_key(|(_, line)| line.rows).map(|(client, line)| (*client, line.rows));
         let able = state.clients.iter().filter_map(|(client, line)| {
             let entry = line.entries.front()?;
-            let next = NextWork { client: *client, served: line.tokens_served, prompt: entry.needs.prompt_tokens, victim: None };
+            let next = NextWork {
+                client: *client,
+                served: line.tokens_served,
+                prompt: entry.needs.prompt_tokens,
+                victim: None,
+            };
             match entry.needs.needs_row && !room {
                 false => Some(next),
                 true => {
@@ -221,7 +233,8 @@ impl<W> FairQueue<W> {
     /// one has caught up.
     pub(crate) fn paused(&self) -> Vec<ClientId> {
         let mut state = self.lock();
-        let least = state.clients.values().filter(|line| line.rows > 0).map(|line| line.tokens_served).min().unwrap_or(0);
+        let least =
+            state.clients.values().filter(|line| line.rows > 0).map(|line| line.tokens_served).min().unwrap_or(0);
         for line in state.clients.values_mut() {
             let most = if line.paused { least } else { least + MAX_TOKENS_AHEAD };
             line.paused = line.rows > 0 && line.tokens_served > most;

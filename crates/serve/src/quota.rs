@@ -109,7 +109,10 @@ mod tests {
         assert!(shares.acquire(client(0), 1).is_none() && shares.acquire(client(9), 1).is_some());
         assert!(shares.acquire(client(9), 600).is_none());
         drop(kept);
-        assert!(shares.acquire(client(0), max_per_client(1000)).is_some() && shares.acquire(client(0), max_per_client(1000) + 1).is_none());
+        assert!(
+            shares.acquire(client(0), max_per_client(1000)).is_some()
+                && shares.acquire(client(0), max_per_client(1000) + 1).is_none()
+        );
         let one = ClientQuota::new(1);
         let only = one.acquire(client(0), 1);
         assert!(only.is_some() && one.acquire(client(1), 1).is_none());

@@ -7,7 +7,7 @@
 
 use tensorloom::Result;
 use tensorloom::prelude::*;
-use tensorloom::train::{TrainObserver, StepProgress, Schedule, Settings, Trainer};
+use tensorloom::train::{Schedule, Settings, StepProgress, TrainObserver, Trainer};
 
 const STEPS: usize = 400;
 

@@ -60,7 +60,7 @@ pub use device::{Device, block_until_ready, device_put, devices};
 pub use engine::trace;
 /// Where time and memory go; see [`Engine::profile`].
 pub mod profile {
-    pub use engine::{Phase, Profile, OpRecord, ProfileSums, Unfused, module, phase};
+    pub use engine::{OpRecord, Phase, Profile, ProfileSums, Unfused, module, phase};
 }
 /// Products in a narrow type, in what `f` does.
 ///
@@ -198,8 +198,8 @@ pub use engine::step;
 /// ```
 pub use engine::with_device;
 pub use engine::{
-    BackwardOptions, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, Index, NewAxis, Number, Operand,
-    ReduceAxes, Result, ScatterReduce, SharedMemory, Tensor, TensorOrScalar, Tree,
+    BackwardOptions, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, Index, NewAxis, Number,
+    Operand, ReduceAxes, Result, ScatterReduce, SharedMemory, Tensor, TensorOrScalar, Tree,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};

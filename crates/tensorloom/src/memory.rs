@@ -49,8 +49,12 @@ pub fn snapshot() -> Snapshot {
 
 /// What an engine holds now.
 pub fn snapshot_of(engine: &Engine) -> Snapshot {
-    let held =
-        |l: engine::LiveTensor| LiveTensor { ty: l.ty, at: l.created_at.to_string(), handles: l.num_handles, id: l.base.to_string() };
+    let held = |l: engine::LiveTensor| LiveTensor {
+        ty: l.ty,
+        at: l.created_at.to_string(),
+        handles: l.num_handles,
+        id: l.base.to_string(),
+    };
     let mut tensors: Vec<LiveTensor> = engine.live_tensors().into_iter().map(held).collect();
     tensors.sort_by(|a, b| b.ty.bytes().cmp(&a.ty.bytes()).then_with(|| (&a.at, &a.id).cmp(&(&b.at, &b.id))));
     let pools = engine.inspect().pools;

@@ -196,7 +196,9 @@ impl Machine {
         match words {
             ["nograd", rest @ ..] => no_grad(|| self.statement(rest)),
             ["backward", name] => self.t(name).backward(),
-            ["retain", name] => self.t(name).backward_with(BackwardOptions { retain_graph: true, ..BackwardOptions::default() }),
+            ["retain", name] => {
+                self.t(name).backward_with(BackwardOptions { retain_graph: true, ..BackwardOptions::default() })
+            }
             ["zero", name] => {
                 self.t(name).zero_grad();
                 Ok(())

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use tensorloom::nn::{BatchNorm, CrossEntropy, Dropout, Layer, Linear, Module, StateDict};
 use tensorloom::prelude::*;
-use tensorloom::train::{AdamW, TrainObserver, StepProgress, Schedule, Settings, Trainer};
+use tensorloom::train::{AdamW, Schedule, Settings, StepProgress, TrainObserver, Trainer};
 use tensorloom::{engine, optimizer};
 
 const ROWS: usize = 8;

@@ -40,7 +40,12 @@ fn assign_buckets(sizes: &[usize], axes: &[Vec<MeshAxis>], most: usize) -> Vec<V
 }
 
 /// Sums gradients over the axes of each, in buckets of so many bytes at most.
-pub fn all_reduce_gradients(b: &mut Builder, gradients: &mut [Value], axes: &[Vec<MeshAxis>], most: usize) -> Result<()> {
+pub fn all_reduce_gradients(
+    b: &mut Builder,
+    gradients: &mut [Value],
+    axes: &[Vec<MeshAxis>],
+    most: usize,
+) -> Result<()> {
     let sizes: Vec<usize> = gradients.iter().map(|g| b.ty(*g).bytes()).collect();
     for list in assign_buckets(&sizes, axes, most) {
         let over = &axes[list[0]];
@@ -135,7 +140,10 @@ mod tests {
         assert_eq!(assign_buckets(&[10, 10, 10, 60, 30, 10], &axes, 100), [vec![5, 1], vec![4, 3, 0]]);
         assert_eq!(assign_buckets(&[20, 10, 10, 60, 30, 10], &axes, 100), [vec![5, 1], vec![4, 3], vec![0]]);
         assert_eq!(assign_buckets(&[10, 10, 10, 600, 30, 10], &axes, 100), [vec![5, 1], vec![4], vec![3], vec![0]]);
-        assert_eq!(assign_buckets(&[1; 70], &vec![dp; 70], 1 << 20).iter().map(Vec::len).collect::<Vec<_>>(), [32, 32, 6]);
+        assert_eq!(
+            assign_buckets(&[1; 70], &vec![dp; 70], 1 << 20).iter().map(Vec::len).collect::<Vec<_>>(),
+            [32, 32, 6]
+        );
     }
 
     #[test]

@@ -8,8 +8,8 @@
 use crate::error::{Error, Result};
 use crate::files;
 use crate::named_tensor::{NamedTensor, to_safetensors_dtype};
-use crate::shard_ranges::for_each_contiguous_run;
 use crate::safetensors_file::SafetensorsFile;
+use crate::shard_ranges::for_each_contiguous_run;
 use ir::{DType, Type};
 use safetensors::Dtype;
 use safetensors::tensor::TensorInfo;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 mod write;
 
-pub use write::{remove_incomplete, check_disk_space};
+pub use write::{check_disk_space, remove_incomplete};
 pub use write::{write, write_main_file, write_rank_file};
 
 /// The form of the files that are written and read.
@@ -123,7 +123,10 @@ fn open(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<CheckpointFile>
 }
 
 /// The same by one of several who share the work: of so many it looks at its share of the files, and at the heads of all.
-fn open_share(path: &Path, (own, of): (usize, usize)) -> std::result::Result<(CheckpointMeta, Vec<CheckpointFile>), CheckpointFault> {
+fn open_share(
+    path: &Path,
+    (own, of): (usize, usize),
+) -> std::result::Result<(CheckpointMeta, Vec<CheckpointFile>), CheckpointFault> {
     let damaged = |what: &str| CheckpointFault::Damaged(Error::file(path, format!("damaged: {what}")));
     let (json, file, _) = open_file(path, own == 0)?;
     let mut all = vec![CheckpointFile { file, parts: json.get("parts").cloned() }];
@@ -336,7 +339,10 @@ pub fn latest_distributed(
             (false, Ok(found)) => return Ok((Some(found), faults)),
             (_, Err(fault)) => faults.push(fault),
             (true, Ok(_)) => {
-                faults.push(CheckpointFault::Damaged(Error::file(path, "damaged: another rank found a part that is not whole")));
+                faults.push(CheckpointFault::Damaged(Error::file(
+                    path,
+                    "damaged: another rank found a part that is not whole",
+                )));
             }
         }
     }
@@ -423,7 +429,15 @@ mod tests {
 
     fn saved(step: usize) -> CheckpointMeta {
         let settings = BTreeMap::from([("steps".to_string(), "9".to_string())]);
-        CheckpointMeta { step, sequences_seen: 7, data_fingerprint: 5, base_fingerprint: 6, loss_since_log: (0.1, 3), seconds: 1.5, settings }
+        CheckpointMeta {
+            step,
+            sequences_seen: 7,
+            data_fingerprint: 5,
+            base_fingerprint: 6,
+            loss_since_log: (0.1, 3),
+            seconds: 1.5,
+            settings,
+        }
     }
 
     fn put(folder: &Path, step: usize, keep: usize) -> Result<PathBuf> {

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::files;
-use crate::log::LogEntry;
 use crate::html_page::html_page;
+use crate::log::LogEntry;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -67,8 +67,10 @@ fn page_data(runs: &[LoggedRun]) -> Json {
                 }
             }
             speeds.sort_by(f64::total_cmp);
-            let best =
-                run.entries.iter().filter_map(|e| if let LogEntry::Valid { loss, .. } = e { Some(*loss) } else { None });
+            let best = run
+                .entries
+                .iter()
+                .filter_map(|e| if let LogEntry::Valid { loss, .. } = e { Some(*loss) } else { None });
             json!({
                 "name": run.name,
                 "steps": run.entries.iter().map(LogEntry::step).max().unwrap_or(0),

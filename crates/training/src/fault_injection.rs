@@ -1,6 +1,6 @@
 //! For tests: a layer over the file system that lets operations fail.
 
-use crate::files::{FileSystemLayer, FileOperation};
+use crate::files::{FileOperation, FileSystemLayer};
 use std::cell::Cell;
 use std::io;
 use std::path::Path;

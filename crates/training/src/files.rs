@@ -185,7 +185,9 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
 
 /// Makes a folder and those around it.
 pub fn create_dir_all(path: &Path) -> Result<()> {
-    before(FileOperation::CreateDir, path).and_then(|()| std::fs::create_dir_all(path)).map_err(|e| Error::file(path, e))
+    before(FileOperation::CreateDir, path)
+        .and_then(|()| std::fs::create_dir_all(path))
+        .map_err(|e| Error::file(path, e))
 }
 
 /// Removes a file.

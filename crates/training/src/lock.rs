@@ -68,7 +68,8 @@ mod tests {
         assert!(DirLock::acquire_if_run(&folder).expect("no run").is_none());
         for _ in 0..3 {
             let lock = DirLock::acquire(&folder).expect("free");
-            for taken in [DirLock::acquire(&folder), DirLock::acquire_if_run(&folder).map(|lock| lock.expect("a run"))] {
+            for taken in [DirLock::acquire(&folder), DirLock::acquire_if_run(&folder).map(|lock| lock.expect("a run"))]
+            {
                 let error = taken.expect_err("taken").to_string();
                 assert!(error.contains(&std::process::id().to_string()) && error.contains("--out"), "{error}");
             }

@@ -30,7 +30,10 @@ impl MomentTypes {
             return MomentTypes { codes: ty.clone(), scales: None };
         }
         let blocks = ty.numel().div_ceil(QUANT_BLOCK_SIZE);
-        MomentTypes { codes: Type::new(DType::U8, &[blocks, QUANT_BLOCK_SIZE]), scales: Some(Type::new(DType::F32, &[blocks])) }
+        MomentTypes {
+            codes: Type::new(DType::U8, &[blocks, QUANT_BLOCK_SIZE]),
+            scales: Some(Type::new(DType::F32, &[blocks])),
+        }
     }
 }
 
@@ -101,7 +104,7 @@ pub fn dequantize(
     let Some(scales) = scales else { return Ok(kept) };
     let codes = b.cast(kept, DType::I32)?;
     let table = constant(b, &quantization_table(signed))?;
-    let numbers = b.take(quantization_table, codes, 0, GatherMode::Clip)?;
+    let numbers = b.take(table, codes, 0, GatherMode::Clip)?;
     let blocks = b.ty(kept).shape;
     let scales = b.broadcast(scales, &blocks, &[0])?;
     let all = b.mul(numbers, scales)?;

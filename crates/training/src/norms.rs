@@ -25,8 +25,8 @@ pub fn norms_by_layer(names: &[String], gradients: &[f32], weights: &[f32]) -> V
     let mut found: Vec<(String, f64, f64)> = Vec::new();
     for ((name, gradient), weight) in names.iter().zip(gradients).zip(weights) {
         let layer = layer_name(name);
-        let at = found.iter().position(|(known, ..)| *known == layer_name).unwrap_or_else(|| {
-            found.push((layer_name, 0.0, 0.0));
+        let at = found.iter().position(|(known, ..)| *known == layer).unwrap_or_else(|| {
+            found.push((layer, 0.0, 0.0));
             found.len() - 1
         });
         found[at].1 += f64::from(*gradient).powi(2);

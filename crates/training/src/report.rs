@@ -1,8 +1,8 @@
 //! The page about a run: one file without links to anything, drawn in the browser from the numbers inside it.
 
+use crate::html_page::html_page;
 use crate::log::LogEntry;
 use crate::observer::format_with_commas;
-use crate::html_page::html_page;
 use compiler::Timing;
 use serde_json::{Value as Json, json};
 
@@ -102,7 +102,11 @@ fn report_json(facts: &RunMetadata, steps: usize, log: &[LogEntry], timings: &[T
             format!("{:.0} MB", memory as f64 / 1e6),
             format!("{:.0} MB planned for a step", facts.planned_bytes as f64 / 1e6)
         ],
-        ["time", format_duration(seconds), format!("{} of {} steps", format_with_commas(step), format_with_commas(steps))],
+        [
+            "time",
+            format_duration(seconds),
+            format!("{} of {} steps", format_with_commas(step), format_with_commas(steps))
+        ],
     ]);
     let trained = match facts.trainable_parameters == facts.parameters {
         true => String::new(),

@@ -2,13 +2,13 @@
 
 use crate::checkpoint::{self, CheckpointMeta};
 use crate::error::{Error, Result};
-use crate::tensorboard::TensorBoardWriter;
 use crate::files;
 use crate::live_server::LiveServer;
 use crate::log::{LogEntry, RunLog};
-use crate::observer::{TrainObserver, StepProgress, resident_memory_bytes};
+use crate::observer::{StepProgress, TrainObserver, resident_memory_bytes};
 use crate::report::{self, RunMetadata};
 use crate::schedule::Schedule;
+use crate::tensorboard::TensorBoardWriter;
 use crate::trainer::StepResult;
 use compiler::Timing;
 use std::fmt::Display;
@@ -202,7 +202,11 @@ impl TrainRun {
     }
 
     /// Takes all steps that are left, or as many as there are until the observer stops it.
-    pub fn train<T: TrainLoop>(&mut self, task: &mut T, watch: &mut dyn TrainObserver) -> std::result::Result<(), T::Error> {
+    pub fn train<T: TrainLoop>(
+        &mut self,
+        task: &mut T,
+        watch: &mut dyn TrainObserver,
+    ) -> std::result::Result<(), T::Error> {
         let cadence = self.cadence;
         let (started, before) = (Instant::now(), self.at.seconds);
         let (mut bad, mut line_at, mut line_steps) = (0, Instant::now(), 0);
@@ -271,7 +275,16 @@ impl TrainRun {
             let left = (cadence.steps - step) as f64 * self.counted_per_step / f64::max(speed, 1e-9);
             let left = Duration::from_secs_f64(if speed > 0.0 { left } else { 0.0 });
             let (steps, valid) = (cadence.steps, self.valid_loss);
-            watch.on_step_end(&StepProgress { step, steps, loss, valid_loss: valid, speed, memory: resident_memory_bytes(), remaining: left, log_due: line });
+            watch.on_step_end(&StepProgress {
+                step,
+                steps,
+                loss,
+                valid_loss: valid,
+                speed,
+                memory: resident_memory_bytes(),
+                remaining: left,
+                log_due: line,
+            });
             if step.is_multiple_of(cadence.sample_every)
                 && step < cadence.steps
                 && let Some(text) = task.sample(step)?
@@ -304,8 +317,14 @@ impl TrainRun {
     pub fn update_live_report(&mut self, now: bool, over: bool) {
         let Some(live) = &self.live_server else { return };
         if now || self.last_shown.elapsed() > Duration::from_millis(500) {
-            let (page, numbers) =
-                report::render_live(&self.metadata, self.cadence.steps, self.log.entries(), &self.timings, self.at.seconds, over);
+            let (page, numbers) = report::render_live(
+                &self.metadata,
+                self.cadence.steps,
+                self.log.entries(),
+                &self.timings,
+                self.at.seconds,
+                over,
+            );
             live.update(page, numbers);
             self.last_shown = Instant::now();
         }
@@ -346,7 +365,8 @@ impl TrainRun {
             return;
         }
         let path = self.out.join("index.html");
-        let html = report::render_html(&self.metadata, self.cadence.steps, self.log.entries(), &self.timings, self.at.seconds);
+        let html =
+            report::render_html(&self.metadata, self.cadence.steps, self.log.entries(), &self.timings, self.at.seconds);
         if let Err(fault) = files::write(&path, html.as_bytes()) {
             watch.on_message(&format!("warning: {fault}"));
         }

@@ -33,8 +33,11 @@ pub fn write_verified(
     let mut offset = 0;
     for tensor in &order {
         let end = offset + tensor.bytes.len();
-        let info =
-            TensorInfo { dtype: to_safetensors_dtype(tensor.dtype), shape: tensor.shape.clone(), data_offsets: (offset, end) };
+        let info = TensorInfo {
+            dtype: to_safetensors_dtype(tensor.dtype),
+            shape: tensor.shape.clone(),
+            data_offsets: (offset, end),
+        };
         infos.push((tensor.name.clone(), info));
         offset = end;
     }

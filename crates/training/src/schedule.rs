@@ -202,12 +202,12 @@ impl Schedule {
                 let p = if *rests { p.clamp(0.0, 1.0) } else { p };
                 p.mul_scalar(PI).cos().add_scalar(1.0).mul_scalar((from - to) * 0.5).add_scalar(*to)
             }
-            Schedule::Piecewise { init, factors } => {
-                factors.iter().fold(step.constant(*init), |v, (at, factor)| step.select_below(*at as f64, &v, &v.mul_scalar(*factor)))
-            }
-            Schedule::Sequential { first, then } => {
-                then.iter().fold(first.eval(step), |v, (at, schedule)| step.select_below(*at, &v, &schedule.eval(&step.add_scalar(-at))))
-            }
+            Schedule::Piecewise { init, factors } => factors.iter().fold(step.constant(*init), |v, (at, factor)| {
+                step.select_below(*at as f64, &v, &v.mul_scalar(*factor))
+            }),
+            Schedule::Sequential { first, then } => then.iter().fold(first.eval(step), |v, (at, schedule)| {
+                step.select_below(*at, &v, &schedule.eval(&step.add_scalar(-at)))
+            }),
         }
     }
 }

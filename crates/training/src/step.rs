@@ -6,7 +6,7 @@
 //! those in 8 bits) have the dtype of what is trained: masters, which are cast on their way into a model that computes in less, so that
 //! they keep small updates.
 
-use crate::adam::{Adam, BiasCorrection, AdamUpdate, apply_update};
+use crate::adam::{Adam, AdamUpdate, BiasCorrection, apply_update};
 use crate::clip::{clip_factor, sum_of_squares};
 use crate::grad_reduction::GradReduction;
 use crate::moments::{self, MomentTypes, Signed};
@@ -92,15 +92,19 @@ impl AdamW {
     /// The scalars of a step, counted from 0.
     pub fn scalars(&self, rate: f64, step: usize) -> StepScalars {
         let correct = |beta: f64| (1.0 / (1.0 - beta.powi(step as i32 + 1))) as f32;
-        StepScalars { learning_rate: rate as f32, bias_correction1: correct(self.beta1), bias_correction2: correct(self.beta2) }
+        StepScalars {
+            learning_rate: rate as f32,
+            bias_correction1: correct(self.beta1),
+            bias_correction2: correct(self.beta2),
+        }
     }
 }
 
 /// How moments of the trained tensors are kept.
 pub fn moments(objective: &LossGraph, eight_bits: bool) -> Vec<MomentTypes> {
     let (graph, n) = (&objective.eval_loss, objective.trained.len());
-    let each = |&v: &Value| MomentTypes::for_param(step_graph.ty(v), eight_bits && !moments::is_embedding_table(step_graph, v));
-    step_graph.inputs()[..n].iter().map(each).collect()
+    let each = |&v: &Value| MomentTypes::for_param(graph.ty(v), eight_bits && !moments::is_embedding_table(graph, v));
+    graph.inputs()[..n].iter().map(each).collect()
 }
 
 /// The whole step over `accumulate` micro-batches; `sums` says what ranks sum together, of which each runs the step. `moments` says
@@ -183,7 +187,8 @@ fn emit_update(
     sums.reduce_gradients(b, gradients)?;
     // Squares are summed over ranks once for all tensors that are divided alike.
     let (mut total, mut each) = (b.scalar(DType::F32, 0.0)?, Vec::new());
-    let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> = sums.all_groups.iter().map(|axes| (axes.clone(), total)).collect();
+    let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> =
+        sums.all_groups.iter().map(|axes| (axes.clone(), total)).collect();
     for (i, (g, trained)) in gradients.iter_mut().zip(trained_how).enumerate() {
         let mut sum = sum_of_squares(b, *g)?;
         if let Some(clip) = trained.max_grad_norm {
@@ -241,7 +246,8 @@ fn emit_update(
         let shrink = along(b, shrink)?;
         let g = b.mul(gradients[i], shrink)?;
         let corrections = BiasCorrection::Multiplied { k1: b.cast(correct1, dtype)?, k2: b.cast(correct2, dtype)? };
-        let AdamUpdate { direction, first_moment: m1, second_moment: v1 } = adam.adam().update(b, [m, v], g, corrections)?;
+        let AdamUpdate { direction, first_moment: m1, second_moment: v1 } =
+            adam.adam().update(b, [m, v], g, corrections)?;
         let ParamOptions { lr_scale: own, wd_scale: decay, .. } = trained_how[i];
         let rate = if own == 1.0 { rate } else { b.scale(rate, own)? };
         let rate = b.cast(rate, dtype)?;
@@ -381,8 +387,8 @@ mod tests {
         let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 0.0 };
         let moments = [MomentTypes::for_param(&ty, true)];
         let graph = step_graph(&objective, &adam, 1, &GradReduction::default(), &moments).expect("builds");
-        ir::verify::verify(&step_graph).expect("sound");
-        let types = step_graph.input_types();
+        ir::verify::verify(&graph).expect("sound");
+        let types = graph.input_types();
         let zeros = |ty: &Type| Literal::from_fn(ty.clone(), |_| Scalar::from_f64(ty.dtype, 0.0));
         let start = numbers("start");
         let mut state: Vec<Literal> = vec![Literal::from_fn(ty, |i| Scalar::from_f64(DType::F32, f64::from(start[i])))];
@@ -392,12 +398,13 @@ mod tests {
         for step in 0..6 {
             let own = &ids[step * 5200..];
             let batch = Literal::from_fn(types[5].clone(), |i| Scalar::from_f64(DType::I32, f64::from(own[i])));
-            let StepScalars { learning_rate: rate, bias_correction1: correct1, bias_correction2: correct2 } = adam.scalars(1e-2, step);
+            let StepScalars { learning_rate: rate, bias_correction1: correct1, bias_correction2: correct2 } =
+                adam.scalars(1e-2, step);
             let scalar =
                 |x: f32| Literal::from_fn(Type::scalar(DType::F32), |_| Scalar::from_f64(DType::F32, f64::from(x)));
             let mut inputs = state.clone();
             inputs.extend([batch.clone(), batch, scalar(rate), scalar(correct1), scalar(correct2)]);
-            let found = interp::run(&step_graph, &inputs).expect("runs");
+            let found = interp::run(&graph, &inputs).expect("runs");
             state = found[2..7].to_vec();
             let close = |found: &Literal, name: &str, bound: f32| {
                 let want = numbers(&format!("{name}{step}"));

@@ -142,7 +142,18 @@ impl TrainStep {
         let swaps = layout.donated_pairs().into_iter().filter(|pair| !donated.contains(pair)).collect();
         let bindings = Bindings { inputs, outputs };
         let (validate, lengths) = (None, None);
-        Ok(TrainStep { layout, step, bindings, swaps, num_frozen: fixed_count, adam, eval_loss: plain, validate, norms: lengths, seed: 0 })
+        Ok(TrainStep {
+            layout,
+            step,
+            bindings,
+            swaps,
+            num_frozen: fixed_count,
+            adam,
+            eval_loss: plain,
+            validate,
+            norms: lengths,
+            seed: 0,
+        })
     }
 
     /// The step of an objective, alone and with whole moments.
@@ -219,7 +230,8 @@ impl TrainStep {
 
     /// The scalars of a step, counted from 0.
     pub fn scalars(&self, rate: f64, step: usize) -> [f32; NUM_STEP_SCALARS] {
-        let StepScalars { learning_rate: rate, bias_correction1: correct1, bias_correction2: correct2 } = self.adam.scalars(rate, step);
+        let StepScalars { learning_rate: rate, bias_correction1: correct1, bias_correction2: correct2 } =
+            self.adam.scalars(rate, step);
         [rate, correct1, correct2]
     }
 
@@ -282,7 +294,8 @@ impl TrainStep {
             self.bindings.outputs[2 + self.layout.first_frozen()].read(0, &mut counts)?;
             broken = counts.chunks_exact(4).position(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]]) != 0.0);
         }
-        let result = StepResult { loss: scalar(&self.bindings.outputs[0])?, grad_norm: scalar(&self.bindings.outputs[1])? };
+        let result =
+            StepResult { loss: scalar(&self.bindings.outputs[0])?, grad_norm: scalar(&self.bindings.outputs[1])? };
         Ok((result, broken))
     }
 

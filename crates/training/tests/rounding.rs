@@ -1,8 +1,8 @@
 //! What each form of an update rounds, operation by operation: the bits that trajectories and resumed runs rest on.
 
 use ir::{Builder, DType, GraphBuilder, Literal, Scalar, Type, Value, interp};
-use training::adam::{Adam, BiasCorrection, AdamUpdate, apply_update};
-use training::momentum::{momentum_with_dampening, lion, momentum};
+use training::adam::{Adam, AdamUpdate, BiasCorrection, apply_update};
+use training::momentum::{lion, momentum, momentum_with_dampening};
 
 const N: usize = 257;
 
@@ -62,7 +62,8 @@ fn adam_rounds_as_its_references_do() {
         let (k1, k2, rate) = ((1.0 / c1) as f32, (1.0 / c2) as f32, 3e-4f64 as f32);
         let found = run(&tensors, &[k1, k2, rate], |b, t, s| {
             let corrections = BiasCorrection::Multiplied { k1: s[0], k2: s[1] };
-            let AdamUpdate { direction, first_moment: mean, second_moment: square } = adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits");
+            let AdamUpdate { direction, first_moment: mean, second_moment: square } =
+                adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits");
             vec![apply_update(b, t[0], direction, decay, s[2]).expect("fits"), mean, square]
         });
         same(&found[0], "a parameter", |i| {
@@ -92,7 +93,8 @@ fn adam_rounds_as_its_references_do() {
         let (rate, root2) = ((0.01 / c1) as f32, c2.sqrt() as f32);
         let found = run(&tensors, &[rate, root2], |b, t, s| {
             let corrections = BiasCorrection::PyTorchOrder { root2: s[1] };
-            let AdamUpdate { direction, first_moment: mean, second_moment: square } = adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits");
+            let AdamUpdate { direction, first_moment: mean, second_moment: square } =
+                adam.update(b, [t[1], t[2]], t[3], corrections).expect("fits");
             vec![apply_update(b, t[0], direction, 0.0, s[0]).expect("fits"), mean, square]
         });
         let lerp = |i: usize| m[i] + (g[i] - m[i]) * r1;

@@ -1,7 +1,7 @@
 //! `Tx`: the builder that rules write into, with the transforms at hand for sub-graphs.
 
 use ir::ops::{Composite, Derivative};
-use ir::{Builder, Graph, GraphBuilder, GraphTransforms, Loc, Op, Result, PartialEvalGraphs, Type, Value, Values};
+use ir::{Builder, Graph, GraphBuilder, GraphTransforms, Loc, Op, PartialEvalGraphs, Result, Type, Value, Values};
 use std::sync::Arc;
 
 /// A graph under construction by a transform.

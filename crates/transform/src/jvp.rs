@@ -33,7 +33,12 @@ pub fn jvp(graph: &Graph, active: &[bool], want: &[bool]) -> Result<(Graph, Vec<
 }
 
 /// Writes a graph's values and tangents into `cx`.
-fn forward(cx: &mut TransformBuilder, graph: &Graph, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Vec<Option<Value>>)> {
+fn forward(
+    cx: &mut TransformBuilder,
+    graph: &Graph,
+    x: &[Value],
+    dx: &[Option<Value>],
+) -> Result<(Vec<Value>, Vec<Option<Value>>)> {
     let live = graph.live_values();
     let mut values = vec![Value(u32::MAX); graph.num_values()];
     let mut tangents: Vec<Option<Value>> = vec![None; graph.num_values()];

@@ -22,12 +22,12 @@
 //! # Ok::<(), ir::Error>(())
 //! ```
 
+mod autocast;
 mod builder;
 mod jvp;
 mod low_precision;
 mod partial_eval;
 mod partition;
-mod autocast;
 mod prune;
 mod remat;
 mod reverse;
@@ -35,15 +35,15 @@ pub mod slice_gradients;
 mod transpose;
 mod vmap;
 
+pub use autocast::{AutocastPolicy, autocast};
 pub use builder::TransformBuilder;
 pub use jvp::jvp;
 pub use low_precision::{
-    KEEP_PRECISION, DelayedScaling, MatmulRounding, LowPrecision, Rounding, Scaling, Stateful, round_matmuls, round_operand,
-    round_gradient, rounded_groups, rounded_product, rounding_of, with_state,
+    DelayedScaling, KEEP_PRECISION, LowPrecision, MatmulRounding, Rounding, Scaling, Stateful, round_gradient,
+    round_matmuls, round_operand, rounded_groups, rounded_product, rounding_of, with_state,
 };
 pub use partial_eval::partial_eval;
 pub use partition::{DimSharding, PartitionSpec, Partitioned, Sharding, partition, segments};
-pub use autocast::{AutocastPolicy, autocast};
 pub use prune::prune;
 pub use remat::remat;
 pub use reverse::{Linearized, grad, linearize, value_and_grad, vjp, vjp_by_rules};

@@ -2,7 +2,7 @@
 
 use crate::builder::TransformBuilder;
 use ir::ops::{OutputSource, PartialEval, ResidualArg, SplitOp};
-use ir::{Def, Error, Graph, GraphBuilder, Loc, Op, Result, PartialEvalGraphs, Type, Value};
+use ir::{Def, Error, Graph, GraphBuilder, Loc, Op, PartialEvalGraphs, Result, Type, Value};
 use std::collections::BTreeMap;
 
 /// Divides a graph by which inputs are known.
@@ -10,7 +10,12 @@ pub fn partial_eval(graph: &Graph, known: &[bool]) -> Result<PartialEvalGraphs> 
     if known.len() != graph.inputs().len() {
         return Err(Error::Invalid(format!("{} flags for {} inputs", known.len(), graph.inputs().len())));
     }
-    let mut s = PartialEvaluator { known: TransformBuilder::new(), unknown: TransformBuilder::new(), residuals: Vec::new(), residual_inputs: BTreeMap::new() };
+    let mut s = PartialEvaluator {
+        known: TransformBuilder::new(),
+        unknown: TransformBuilder::new(),
+        residuals: Vec::new(),
+        residual_inputs: BTreeMap::new(),
+    };
     let mut places: Vec<Option<EvalStage>> = vec![None; graph.num_values()];
     let mut unknown_inputs = Vec::new();
     for (&v, &k) in graph.inputs().iter().zip(known) {
@@ -30,13 +35,15 @@ pub fn partial_eval(graph: &Graph, known: &[bool]) -> Result<PartialEvalGraphs> 
         }
         s.known.set_loc(&node.loc);
         s.unknown.set_loc(&node.loc);
-        let args: Vec<EvalStage> = node.args.iter().map(|a| places[a.0 as usize].expect("operands come first")).collect();
+        let args: Vec<EvalStage> =
+            node.args.iter().map(|a| places[a.0 as usize].expect("operands come first")).collect();
         let outs = s.node(&node.op, &args).map_err(|e| e.at(&node.loc))?;
         for (v, p) in node.outs.iter().zip(outs) {
             places[v.0 as usize] = Some(p);
         }
     }
-    let outs: Vec<EvalStage> = graph.outputs().iter().map(|v| places[v.0 as usize].expect("outputs are live")).collect();
+    let outs: Vec<EvalStage> =
+        graph.outputs().iter().map(|v| places[v.0 as usize].expect("outputs are live")).collect();
     s.finish(&outs, &unknown_inputs)
 }
 
@@ -129,7 +136,8 @@ impl PartialEvaluator {
         let node = self.known.graph().node_of(v).map(|n| (n.op.clone(), n.args.clone()));
         let r = match node {
             Some((op @ (Op::Const(_) | Op::Iota(_) | Op::Broadcast(_)), args)) => {
-                let args: Vec<Value> = args.iter().map(|&a| self.unknown_value(EvalStage::Known(a))).collect::<Result<_>>()?;
+                let args: Vec<Value> =
+                    args.iter().map(|&a| self.unknown_value(EvalStage::Known(a))).collect::<Result<_>>()?;
                 self.unknown.one(op, &args)?
             }
             _ => {

@@ -83,7 +83,9 @@ enum ResultSource {
 fn plan(node: &Node, needed: &[bool]) -> Result<NodePlan> {
     match &node.op {
         Op::Call(c) => plan_branches(&[&c.body], 0, needed, |mut b| Call::new(b.remove(0)).into()),
-        Op::Remat(r) => plan_branches(&[&r.body], 0, needed, |mut b| Remat::with_policy(b.remove(0), r.policy.clone()).into()),
+        Op::Remat(r) => {
+            plan_branches(&[&r.body], 0, needed, |mut b| Remat::with_policy(b.remove(0), r.policy.clone()).into())
+        }
         Op::Cond(c) => {
             let branches: Vec<&Arc<Graph>> = c.branches.iter().collect();
             plan_branches(&branches, 1, needed, |b| Cond::new(b).into())

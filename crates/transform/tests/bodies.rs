@@ -3,7 +3,7 @@
 mod checks;
 
 use checks::*;
-use ir::ops::{Call, ScanCheckpoint, Cond, Remat, Scan};
+use ir::ops::{Call, Cond, Remat, Scan, ScanCheckpoint};
 use ir::{Builder, Graph, GraphBuilder, Literal, Op, Unary};
 
 /// Over (h, k, x): `h' = x`, `k' = k·sin(h)`, stacking `h·k`. Only the first iteration sees the start of `h`.

@@ -2,7 +2,7 @@
 
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
-use transform::{DelayedScaling, MatmulRounding, LowPrecision, Rounding, Scaling, round_matmuls, with_state};
+use transform::{DelayedScaling, LowPrecision, MatmulRounding, Rounding, Scaling, round_matmuls, with_state};
 
 fn linear() -> Graph {
     let mut b = Builder::new();
@@ -46,7 +46,8 @@ fn close(a: &[f32], b: &[f32]) {
 #[test]
 fn operands_and_cotangents_are_rounded_and_the_last_product_is_not() {
     let graph = linear();
-    let how = MatmulRounding::new(Rounding::new(LowPrecision::E4M3)).with_cotangent_rounding(Rounding::new(LowPrecision::E5M2));
+    let how = MatmulRounding::new(Rounding::new(LowPrecision::E4M3))
+        .with_cotangent_rounding(Rounding::new(LowPrecision::E5M2));
     let few = round_matmuls(&graph, &how).unwrap();
     ir::verify::verify(&few).unwrap();
     let x: Vec<Literal> = few.input_types().iter().enumerate().map(|(i, t)| values(t, 7 + i as u64)).collect();
@@ -289,7 +290,10 @@ fn delayed_scales_are_those_of_earlier_steps() {
 #[test]
 fn histories_reach_into_bodies() {
     use ir::ops::{Call, Remat, Scan};
-    let how = Rounding { delayed_scaling: Some(DelayedScaling { history: 2, interval: 1 }), ..Rounding::new(LowPrecision::E4M3) };
+    let how = Rounding {
+        delayed_scaling: Some(DelayedScaling { history: 2, interval: 1 }),
+        ..Rounding::new(LowPrecision::E4M3)
+    };
     let body = |ty: &Type| {
         let mut b = Builder::new();
         let v = b.graph.input(ty.clone());
@@ -306,7 +310,10 @@ fn histories_reach_into_bodies() {
     let graph = b.finish(&[y]);
     let made = with_state(&graph, None).unwrap();
     ir::verify::verify(&made.graph).unwrap();
-    assert_eq!(made.amax_histories, [Type::new(DType::F32, &[4]), Type::new(DType::F32, &[4]), Type::new(DType::F32, &[3, 4])]);
+    assert_eq!(
+        made.amax_histories,
+        [Type::new(DType::F32, &[4]), Type::new(DType::F32, &[4]), Type::new(DType::F32, &[3, 4])]
+    );
     let step = transform::vjp(&made.graph, &[0, 1, 2, 3]).unwrap();
     let x = values(&ty, 11);
     let zeros = made.amax_histories.iter().map(|t| Literal::from_fn(t.clone(), |_| Scalar::from_f64(DType::F32, 0.0)));

@@ -1,7 +1,7 @@
 //! Gradients of parts, put together at once: as many concatenations and pads as there should be, and the same values.
 
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Result, Scalar, Type, Value};
-use transform::slice_gradients::{sums_to_concats, deduplicate};
+use transform::slice_gradients::{deduplicate, sums_to_concats};
 
 /// The gradient of what reads parts of x, and how many ops of each name it has.
 fn gradient(f: impl Fn(&mut Builder, Value) -> Result<Value>) -> (Graph, Graph) {

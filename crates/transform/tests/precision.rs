@@ -8,7 +8,7 @@ use ir::composites::attention::{AttentionOptions, attention};
 use ir::composites::{COMPOSITES, embedding::embedding, norm::rmsnorm};
 use ir::ops::{Cond, ReduceKind, Remat, RematPolicy, Scan};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, Unary, Value, verify};
-use transform::{AutocastPolicy, precision};
+use transform::{AutocastPolicy, autocast};
 
 const F32: DType = DType::F32;
 const BF16: DType = DType::BF16;

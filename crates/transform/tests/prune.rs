@@ -3,7 +3,7 @@
 mod checks;
 
 use checks::*;
-use ir::ops::{Call, ScanCheckpoint, Cond, Remat, Scan, While};
+use ir::ops::{Call, Cond, Remat, Scan, ScanCheckpoint, While};
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Literal, Op, Unary, Value, verify};
 use transform::prune;
 

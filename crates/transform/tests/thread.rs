@@ -1,7 +1,7 @@
 //! The loss of `scan(rmsnorm(tanh(x·w + b)))` with a mean-squared error, through every transform.
 
 use ir::composites::norm::rmsnorm;
-use ir::ops::{ScanCheckpoint, Scan};
+use ir::ops::{Scan, ScanCheckpoint};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary, interp, text, verify};
 
 const F: DType = DType::F64;
@@ -86,9 +86,12 @@ fn finite_difference(graph: &Graph, x: &[Literal], wrt: usize) -> Literal {
 
 #[test]
 fn grad_through_scan_and_composite_equals_finite_differences() {
-    for (bounded, checkpoint) in
-        [(false, ScanCheckpoint::All), (true, ScanCheckpoint::All), (false, ScanCheckpoint::EveryN(2)), (true, ScanCheckpoint::EveryN(2))]
-    {
+    for (bounded, checkpoint) in [
+        (false, ScanCheckpoint::All),
+        (true, ScanCheckpoint::All),
+        (false, ScanCheckpoint::EveryN(2)),
+        (true, ScanCheckpoint::EveryN(2)),
+    ] {
         let f = loss(2, 3, 5, bounded, checkpoint);
         verify::verify(&f).unwrap();
         let x = inputs(&f);

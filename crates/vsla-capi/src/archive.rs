@@ -3,8 +3,8 @@
 use crate::error::{Code, guard};
 use crate::handles::{Object, insert, want};
 use crate::plan::write_text;
-use crate::pointers::{write_out, slice, text, check_writable};
-use crate::tensor::{with_tensors, vsla_tensor_t};
+use crate::pointers::{check_writable, slice, text, write_out};
+use crate::tensor::{vsla_tensor_t, with_tensors};
 use std::ffi::c_char;
 use vsla::{Error, Result};
 

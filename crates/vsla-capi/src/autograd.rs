@@ -3,9 +3,9 @@
 use crate::backend::vsla_backend_t;
 use crate::error::{Code, guard};
 use crate::graph::vsla_program_t;
-use crate::handles::{Object, lock, insert, want};
+use crate::handles::{Object, insert, lock, want};
 use crate::plan::{IoList, vsla_bindings_t, vsla_io_t, write_text};
-use crate::pointers::{memory, write_out, check_writable};
+use crate::pointers::{check_writable, memory, write_out};
 use crate::stream::{StreamJob, retain_handle, vsla_stream_t};
 use std::ffi::{c_char, c_void};
 use std::sync::Mutex;

@@ -3,7 +3,7 @@
 use crate::device::{custom, vsla_backend_vtable_t};
 use crate::error::{Code, guard};
 use crate::handles::{Object, insert};
-use crate::pointers::{write_out, check_writable};
+use crate::pointers::{check_writable, write_out};
 use std::ffi::c_void;
 use vsla::{Backend, Error};
 

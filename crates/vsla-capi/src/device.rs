@@ -4,7 +4,7 @@ use crate::error::{Code, guard};
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use vsla::{Backend, Device, Error, MemoryTable, Result, DeviceRun, Segment};
+use vsla::{Backend, Device, DeviceRun, Error, MemoryTable, Result, Segment};
 
 /// A segment of a schedule: a fused kernel, a product, a routine, a copy.
 #[repr(C)]

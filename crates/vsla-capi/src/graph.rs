@@ -1,11 +1,13 @@
 //! Describing programs, and building them (§3, §12.1).
 
 use crate::error::{Code, guard};
-use crate::handles::{Object, lock, insert, want};
-use crate::pointers::{dtype, model, write_out, sizes, slice, slice_mut, text, check_writable};
+use crate::handles::{Object, insert, lock, want};
+use crate::pointers::{check_writable, dtype, model, sizes, slice, slice_mut, text, write_out};
 use std::ffi::c_char;
 use std::sync::{Arc, Mutex};
-use vsla::{ProgramDescription, Error, GeluForm, NodeDesc, Numerics, Op, ConvAlgorithm, Program, Result, ValueTag, ValueDesc, ValueId};
+use vsla::{
+    ConvAlgorithm, Error, GeluForm, NodeDesc, Numerics, Op, Program, ProgramDescription, Result, ValueDesc, ValueId,
+};
 
 /// A program under description.
 #[expect(non_camel_case_types, reason = "the name in C")]
@@ -217,8 +219,8 @@ pub unsafe extern "C" fn vsla_graph_value(
         check_writable(id)?;
         want!(graph, Graph, graph);
         let tag = match tag {
-            0 => ValueTag::Param,
-            1 => ValueTag::Input,
+            0 => vsla::ValueTag::Param,
+            1 => vsla::ValueTag::Input,
             n => return Err(Error::InvalidArg(format!("tag {n}; declare parameters and inputs, mark outputs"))),
         };
         // SAFETY: the caller's promise.
@@ -272,7 +274,7 @@ pub unsafe extern "C" fn vsla_graph_node(
                 dtype: None,
                 shape: None,
                 capacity: None,
-                tag: ValueTag::Temp,
+                tag: vsla::ValueTag::Temp,
                 model: Default::default(),
                 checkpoint: false,
             });

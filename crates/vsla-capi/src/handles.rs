@@ -5,9 +5,10 @@ use crate::stream::CStream;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard};
-use vsla::autograd::{AdBindings, BackwardProgram, BackwardPlan};
+use vsla::autograd::{AdBindings, BackwardPlan, BackwardProgram};
 use vsla::{
-    Backend, Bindings, ProgramDescription, Error, Event, Plan, Profile, Program, Pyramid, Result, SharedArena, Tensor, Window,
+    Backend, Bindings, Error, Event, Plan, Profile, Program, ProgramDescription, Pyramid, Result, SharedArena, Tensor,
+    Window,
 };
 
 /// What a handle may mean.

@@ -4,7 +4,7 @@ use crate::backend::vsla_backend_t;
 use crate::error::{Code, guard};
 use crate::handles::{Object, get, insert, want};
 use crate::plan::{vsla_bindings_t, vsla_plan_t};
-use crate::pointers::{memory, write_out, slice, slice_mut, check_writable};
+use crate::pointers::{check_writable, memory, slice, slice_mut, write_out};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 use vsla::{Bindings, Error, Link, Plan, Result, SharedArena, StageLink, ValueId};

@@ -2,11 +2,11 @@
 
 use crate::backend::vsla_backend_t;
 use crate::error::{Code, guard};
-use crate::handles::{Object, get, kind, lock, insert, want};
+use crate::handles::{Object, get, insert, kind, lock, want};
 use crate::plan::{IoList, read_all, run_on, write_all};
-use crate::pointers::{write_out, slice, slice_mut, check_writable};
+use crate::pointers::{check_writable, slice, slice_mut, write_out};
 use std::sync::Arc;
-use vsla::queue::{TaskQueue, QueueTask};
+use vsla::queue::{QueueTask, TaskQueue};
 use vsla::{Backend, Event, Result, Stream};
 
 /// An order of execution.
@@ -26,9 +26,25 @@ pub(crate) struct CStream {
 /// What a stream runs. Handles were looked up when it was submitted, so they may be destroyed before it runs.
 #[expect(clippy::large_enum_variant, reason = "a box would allocate in every run")]
 pub(crate) enum StreamJob {
-    Program { plan: Arc<Object>, bindings: Arc<Object>, inputs: IoList, outputs: IoList },
-    Profile { profile: Arc<Object>, inputs: IoList, outputs: IoList },
-    Training { plan: Arc<Object>, bindings: Arc<Object>, inputs: IoList, outputs: IoList, cotangents: IoList, gradients: IoList },
+    Program {
+        plan: Arc<Object>,
+        bindings: Arc<Object>,
+        inputs: IoList,
+        outputs: IoList,
+    },
+    Profile {
+        profile: Arc<Object>,
+        inputs: IoList,
+        outputs: IoList,
+    },
+    Training {
+        plan: Arc<Object>,
+        bindings: Arc<Object>,
+        inputs: IoList,
+        outputs: IoList,
+        cotangents: IoList,
+        gradients: IoList,
+    },
 }
 
 // SAFETY: the data is the caller's, who leaves it alone until the stream is synchronised; the header says so.
@@ -203,7 +219,11 @@ pub unsafe extern "C" fn vsla_event_query(event: *const vsla_event_t, happened: 
 }
 
 /// Looks up a handle that a job keeps, and checks its kind.
-pub(crate) fn retain_handle<T>(handle: *const T, what: &str, fits: impl FnOnce(&Object) -> bool) -> Result<Arc<Object>> {
+pub(crate) fn retain_handle<T>(
+    handle: *const T,
+    what: &str,
+    fits: impl FnOnce(&Object) -> bool,
+) -> Result<Arc<Object>> {
     let object = get(handle, what)?;
     if fits(&object) {
         return Ok(object);

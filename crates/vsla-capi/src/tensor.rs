@@ -3,10 +3,10 @@
 use crate::error::{Code, guard};
 use crate::graph::{op, vsla_attrs_t};
 use crate::handles::{Object, get, insert, want};
-use crate::pointers::{dtype, model, write_out, sizes, slice, slice_mut, check_writable};
+use crate::pointers::{check_writable, dtype, model, sizes, slice, slice_mut, write_out};
 use std::ffi::c_void;
 use std::sync::Arc;
-use vsla::{Error, Numerics, Result, ValueSignature, Tensor};
+use vsla::{Error, Numerics, Result, Tensor, ValueSignature};
 
 /// An array up to trailing zeros. It doesn't change once it is made.
 #[expect(non_camel_case_types, reason = "the name in C")]

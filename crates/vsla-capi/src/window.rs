@@ -1,8 +1,8 @@
 //! Windows over streams of tensors, and pyramids of windows (§14.2).
 
 use crate::error::{Code, guard};
-use crate::handles::{Object, lock, insert, want};
-use crate::pointers::{write_out, sizes, slice_mut, check_writable};
+use crate::handles::{Object, insert, lock, want};
+use crate::pointers::{check_writable, sizes, slice_mut, write_out};
 use crate::tensor::vsla_tensor_t;
 use std::sync::Mutex;
 use vsla::{Error, Pyramid, Window};

@@ -29,12 +29,12 @@
 //! ```
 
 use crate::backend::Backend;
-use crate::bindings::{Bindings, edge_buffer, check_signature, zero};
-use crate::describe::{ValueTag, ValueId};
+use crate::bindings::{Bindings, check_signature, edge_buffer, zero};
+use crate::describe::{ValueId, ValueTag};
 use crate::error::{Error, Result};
-use crate::memory::{Memory, arenas, begin_use, total};
 use crate::execution_stream::Stream;
-use crate::plan::{ArenaClass, Interval, EdgeInfo, CompiledLayout, edge_infos, report};
+use crate::memory::{Memory, arenas, begin_use, total};
+use crate::plan::{ArenaClass, CompiledLayout, EdgeInfo, Interval, edge_infos, report};
 use crate::program::Program;
 use crate::tensor::Tensor;
 use compiler::{ALIGN, DeviceBuffer};
@@ -110,7 +110,9 @@ pub fn build_backward(program: &Arc<Program>, options: &BackwardOptions) -> Resu
         wrt.extend(program.inputs());
     }
     if wrt.is_empty() {
-        return Err(Error::invalid_arg("nothing to differentiate: the program has no parameters; ask for gradients of inputs"));
+        return Err(Error::invalid_arg(
+            "nothing to differentiate: the program has no parameters; ask for gradients of inputs",
+        ));
     }
     let checkpoints = program.checkpoints();
     let graph = if checkpoints.is_empty() {
@@ -194,7 +196,8 @@ pub fn plan_backward(backward: &BackwardProgram, backend: &Backend) -> Result<Ba
     };
     let (inputs, mut outputs) = edge_infos(program);
     for k in outputs.len()..backward.forward.outputs().len() {
-        outputs.push(EdgeInfo { name: format!("kept {}", k - program.outputs().len()), class: ArenaClass::Activations });
+        outputs
+            .push(EdgeInfo { name: format!("kept {}", k - program.outputs().len()), class: ArenaClass::Activations });
     }
     let first = CompiledLayout::new(&backward.forward, &inputs, &outputs, ArenaClass::Activations, backend, false)?;
     let read: Vec<EdgeInfo> = (backward.sources.iter())
@@ -206,8 +209,9 @@ pub fn plan_backward(backward: &BackwardProgram, backend: &Backend) -> Result<Ba
             }
         })
         .collect();
-    let grads: Vec<EdgeInfo> =
-        (backward.wrt.iter()).map(|v| EdgeInfo { name: format!("grad {}", name(v)), class: ArenaClass::Grads }).collect();
+    let grads: Vec<EdgeInfo> = (backward.wrt.iter())
+        .map(|v| EdgeInfo { name: format!("grad {}", name(v)), class: ArenaClass::Grads })
+        .collect();
     let second = CompiledLayout::new(&backward.backward, &read, &grads, ArenaClass::Grads, backend, false)?;
     Ok(BackwardPlan {
         backward: Arc::new(backward.clone()),
@@ -271,7 +275,8 @@ impl BackwardPlan {
         let [params, external, kept, run] = self.forward_layout.arenas(sharing);
         let sources = self.backward.sources.iter().zip(&self.backward_layout.edge_intervals);
         let cotangents = sources.filter(|(s, _)| matches!(s, InputSource::Cotangent(_)));
-        let cotangents = cotangents.map(|(_, &i)| self.backward_layout.intervals[i].bytes.next_multiple_of(ALIGN)).sum();
+        let cotangents =
+            cotangents.map(|(_, &i)| self.backward_layout.intervals[i].bytes.next_multiple_of(ALIGN)).sum();
         let grads = self.backward_layout.edge_bytes(ArenaClass::Grads);
         [params, external, kept, run.max(self.backward_layout.run_bytes()), cotangents, grads]
     }
@@ -280,7 +285,8 @@ impl BackwardPlan {
         let b = &*self.backward;
         let made = arenas(self.arenas(share.is_some()), &self.backend, block)?;
         let [params, inputs, kept, run, external, grads] = made;
-        let values = Bindings::in_arenas(&b.program, &self.forward_layout, &self.backend, share, [params, inputs, kept, run])?;
+        let values =
+            Bindings::in_arenas(&b.program, &self.forward_layout, &self.backend, share, [params, inputs, kept, run])?;
         let (external, grads) = (Arc::new(external), Arc::new(grads));
         let mut cotangents = vec![None; b.program.outputs().len()];
         let mut at = 0;
@@ -301,7 +307,8 @@ impl BackwardPlan {
             });
         }
         let count = b.sources.len();
-        let outputs = (0..b.wrt.len()).map(|i| edge_buffer(&self.backward_layout, &grads, count + i)).collect::<Result<_>>()?;
+        let outputs =
+            (0..b.wrt.len()).map(|i| edge_buffer(&self.backward_layout, &grads, count + i)).collect::<Result<_>>()?;
         Ok(AdBindings {
             backward: self.backward.clone(),
             values,
@@ -426,7 +433,10 @@ impl AdBindings {
         };
         let needed = self.backward.program.signature(v).bytes();
         if needed != to.len() {
-            return Err(Error::invalid_arg(format!("room for {} bytes was given, the gradient has {needed}", to.len())));
+            return Err(Error::invalid_arg(format!(
+                "room for {} bytes was given, the gradient has {needed}",
+                to.len()
+            )));
         }
         self.values.backend.read(&*self.inner.outputs[at], 0, to)
     }

@@ -4,11 +4,11 @@ use crate::ValueSignature;
 use crate::backend::Backend;
 use crate::describe::ValueId;
 use crate::error::{Error, Result};
-use crate::zero_copy::ExternalBuffers;
 use crate::memory::{ExclusiveUse, Memory, arenas, begin_use};
 use crate::plan::{ArenaClass, CompiledLayout};
 use crate::program::Program;
 use crate::tensor::Tensor;
+use crate::zero_copy::ExternalBuffers;
 use compiler::DeviceBuffer;
 use cpu::HostBuffer;
 use std::sync::Arc;
@@ -27,7 +27,11 @@ pub struct Bindings {
 }
 
 /// The memory of an input or output (inputs count first) inside its arena.
-pub(crate) fn edge_buffer(layout: &CompiledLayout, arena: &Arc<HostBuffer>, edge: usize) -> Result<Arc<dyn DeviceBuffer>> {
+pub(crate) fn edge_buffer(
+    layout: &CompiledLayout,
+    arena: &Arc<HostBuffer>,
+    edge: usize,
+) -> Result<Arc<dyn DeviceBuffer>> {
     let i = &layout.intervals[layout.edge_intervals[edge]];
     // SAFETY: the plan gives values that live together places that don't overlap, and runs of one bindings follow each other.
     Ok(Arc::new(unsafe { HostBuffer::slice(arena, i.offset, i.bytes)? }))
@@ -259,7 +263,10 @@ pub(crate) fn check_signature(wanted: &ValueSignature, t: &Tensor) -> Result<()>
         return Err(Error::invalid_arg(format!("a tensor of {} where the program has {}", s.dtype, wanted.dtype)));
     }
     if s.model != wanted.model {
-        return Err(Error::invalid_arg(format!("a tensor of model {:?} where the program has {:?}", s.model, wanted.model)));
+        return Err(Error::invalid_arg(format!(
+            "a tensor of model {:?} where the program has {:?}",
+            s.model, wanted.model
+        )));
     }
     if s.shape.len() != wanted.shape.len() || s.shape.iter().zip(&wanted.shape).any(|(a, b)| a > b) {
         return Err(Error::shape(

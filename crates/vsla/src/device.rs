@@ -46,7 +46,11 @@ pub struct DeviceRun<'a> {
 }
 
 impl<'a> DeviceRun<'a> {
-    pub(crate) fn new(layout: &'a CompiledLayout, bindings: &'a mut compiler::Bindings, arena: &'a mut HostBuffer) -> DeviceRun<'a> {
+    pub(crate) fn new(
+        layout: &'a CompiledLayout,
+        bindings: &'a mut compiler::Bindings,
+        arena: &'a mut HostBuffer,
+    ) -> DeviceRun<'a> {
         DeviceRun { layout, bindings, arena, next: 0 }
     }
 

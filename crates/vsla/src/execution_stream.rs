@@ -5,7 +5,7 @@ use crate::backend::Backend;
 use crate::bindings::Bindings;
 use crate::error::Result;
 use crate::plan::Plan;
-use crate::queue::{Event, TaskQueue, QueueTask};
+use crate::queue::{Event, QueueTask, TaskQueue};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An order of execution. The default runs everything before the call returns; an asynchronous one has a thread of its

@@ -24,7 +24,10 @@ impl Link {
     /// Checks that a link fits.
     pub fn check(&self, source: &Program, destination: &Program) -> Result<()> {
         if !source.outputs().contains(&self.source) {
-            return Err(Error::invalid_arg(format!("value {} is no output of the source; mark it as one", self.source.0)));
+            return Err(Error::invalid_arg(format!(
+                "value {} is no output of the source; mark it as one",
+                self.source.0
+            )));
         }
         if !destination.inputs().contains(&self.destination) {
             return Err(Error::invalid_arg(format!("value {} is no input of the destination", self.destination.0)));
@@ -97,7 +100,12 @@ impl SharedArena {
         let last = stages.len().saturating_sub(1);
         for (i, l) in links.iter().enumerate() {
             if l.from >= l.to || l.to > last {
-                return Err(Error::invalid_arg(format!("a link from stage {} to {} of {}", l.from, l.to, stages.len())));
+                return Err(Error::invalid_arg(format!(
+                    "a link from stage {} to {} of {}",
+                    l.from,
+                    l.to,
+                    stages.len()
+                )));
             }
             l.link.check(stages[l.from].program(), stages[l.to].program())?;
             let same = |o: &StageLink| (o.to, o.link.destination) == (l.to, l.link.destination);
@@ -114,7 +122,12 @@ impl SharedArena {
         for (k, plan) in stages.iter().enumerate() {
             let (program, layout) = (plan.program(), &plan.layout);
             let inputs = layout.executable.program().inputs.len();
-            placed.push(PlacedBlock { contents: BlockContents::Run(k), lifetime: (k, k), offset: 0, bytes: layout.run_bytes() });
+            placed.push(PlacedBlock {
+                contents: BlockContents::Run(k),
+                lifetime: (k, k),
+                offset: 0,
+                bytes: layout.run_bytes(),
+            });
             for (e, &i) in layout.edge_intervals.iter().enumerate() {
                 let linked =
                     links.iter().any(|l| l.to == k && edge_of(program.inputs(), l.link.destination) == Some(e));
@@ -136,7 +149,12 @@ impl SharedArena {
                     let to = edge_of(stages[l.to].program().inputs(), l.link.destination);
                     edges.extend(to.map(|d| (l.to, d)));
                 }
-                placed.push(PlacedBlock { contents: BlockContents::Value(edges), lifetime: live, offset: 0, bytes: interval.bytes });
+                placed.push(PlacedBlock {
+                    contents: BlockContents::Value(edges),
+                    lifetime: live,
+                    offset: 0,
+                    bytes: interval.bytes,
+                });
             }
         }
         let bytes = best_placement(&mut placed)?;
@@ -175,7 +193,10 @@ impl SharedArena {
     pub fn bind_in(&self, memory: Memory) -> Result<Vec<Bindings>> {
         let needed = self.bytes;
         if memory.bytes() < needed {
-            return Err(Error::invalid_arg(format!("{} bytes of memory were given, {needed} are needed", memory.bytes())));
+            return Err(Error::invalid_arg(format!(
+                "{} bytes of memory were given, {needed} are needed",
+                memory.bytes()
+            )));
         }
         let shared = ExclusiveUse::default();
         // SAFETY: what one run uses has places that don't overlap, and `shared` keeps uses by different bindings apart.
@@ -194,7 +215,8 @@ impl SharedArena {
             }
             let edges: Option<Vec<_>> = edges.into_iter().collect();
             let edges = edges.ok_or_else(|| Error::Unknown(format!("a value of stage {k} has no place")))?;
-            let mut bindings = Bindings::with_edge_buffers(plan.program(), &plan.layout, &plan.backend, edges, part(run)?);
+            let mut bindings =
+                Bindings::with_edge_buffers(plan.program(), &plan.layout, &plan.backend, edges, part(run)?);
             bindings.shared.push(shared.clone());
             bound.push(bindings);
         }

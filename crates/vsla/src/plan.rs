@@ -5,8 +5,8 @@ use crate::bindings::Bindings;
 use crate::describe::ValueId;
 use crate::device::DeviceRun;
 use crate::error::{Error, Result};
-use crate::memory::{Memory, begin_use, align_size, total};
 use crate::execution_stream::Stream;
+use crate::memory::{Memory, align_size, begin_use, total};
 use crate::program::Program;
 use compiler::program::{BufferKind, Step, library_name};
 use compiler::{Executable, Options};
@@ -250,7 +250,8 @@ impl Plan {
     /// Plans a program; `general` code serves programs of other sizes too, and is made once for all of them.
     pub(crate) fn with_code(program: &Arc<Program>, backend: &Backend, general: bool) -> Result<Plan> {
         let (inputs, outputs) = edge_infos(program);
-        let layout = CompiledLayout::new(program.graph(), &inputs, &outputs, ArenaClass::Activations, backend, general)?;
+        let layout =
+            CompiledLayout::new(program.graph(), &inputs, &outputs, ArenaClass::Activations, backend, general)?;
         Ok(Plan { program: program.clone(), backend: backend.clone(), layout: Arc::new(layout) })
     }
 

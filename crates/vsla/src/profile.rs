@@ -6,8 +6,8 @@ use crate::backend::Backend;
 use crate::bindings::{Bindings, check_signature};
 use crate::device::{Device, DeviceRun};
 use crate::error::{Error, Result};
-use crate::memory::begin_use;
 use crate::execution_stream::Stream;
+use crate::memory::begin_use;
 use crate::plan::Plan;
 use crate::program::Program;
 use crate::tensor::Tensor;
@@ -105,7 +105,11 @@ impl Profile {
     pub fn run(&mut self, inputs: &[&Tensor], stream: &Stream) -> Result<()> {
         let program = self.plan.program();
         if inputs.len() != program.inputs().len() {
-            return Err(Error::invalid_arg(format!("{} inputs, the program has {}", inputs.len(), program.inputs().len())));
+            return Err(Error::invalid_arg(format!(
+                "{} inputs, the program has {}",
+                inputs.len(),
+                program.inputs().len()
+            )));
         }
         for (v, t) in program.inputs().iter().zip(inputs) {
             check_signature(program.signature(*v), t)?;

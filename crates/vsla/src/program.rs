@@ -11,10 +11,10 @@
 //! 7. Capacity is at least the shape on every axis.
 //! 8. No product of sizes overflows, neither of shapes nor of capacities.
 
-use crate::describe::{ProgramDescription, NodeDesc, ValueTag, ValueDesc, ValueId};
+use crate::describe::{NodeDesc, ProgramDescription, ValueDesc, ValueId, ValueTag};
 use crate::error::{Error, ProgramFault, Result};
 use crate::infer::{ValueSignature, infer};
-use crate::lower::{ProgramLowering, Numerics};
+use crate::lower::{Numerics, ProgramLowering};
 use crate::op::Op;
 use crate::shape::{check_dtype, check_size, default_capacity};
 use ir::ops::Name;
@@ -307,7 +307,9 @@ fn value(id: usize, v: &ValueDesc, signature: ValueSignature) -> Result<Value> {
         Some(c) => {
             let enough = c.len() == signature.shape.len() && c.iter().zip(&signature.shape).all(|(c, s)| c >= s);
             if !enough {
-                return Err(ProgramFault::Capacity { id: id as u32, capacity: c.clone(), shape: signature.shape }.into());
+                return Err(
+                    ProgramFault::Capacity { id: id as u32, capacity: c.clone(), shape: signature.shape }.into()
+                );
             }
             check_size(&place(id, v), c)?;
             c.clone()

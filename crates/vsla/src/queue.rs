@@ -52,7 +52,8 @@ fn wait<'a, T>(c: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
 impl<T: QueueTask> TaskQueue<T> {
     /// An empty queue with its thread.
     pub fn new() -> Result<TaskQueue<T>> {
-        let state = QueueState { waiting: VecDeque::with_capacity(MAX_QUEUED), busy: false, closed: false, failed: None };
+        let state =
+            QueueState { waiting: VecDeque::with_capacity(MAX_QUEUED), busy: false, closed: false, failed: None };
         let shared = Arc::new(QueueShared { state: Mutex::new(state), changed: Condvar::new() });
         let inner = shared.clone();
         let worker = thread::Builder::new().name("vsla-stream".into()).spawn(move || inner.worker_loop());

@@ -150,7 +150,11 @@ impl Tensor {
     /// Copies the elements as little-endian bytes in row-major order of the logical shape, of which there is exactly room.
     pub fn read_into(&self, to: &mut [u8]) -> Result<()> {
         if to.len() != self.signature.bytes() {
-            return Err(Error::invalid_arg(format!("room for {} bytes, the tensor has {}", to.len(), self.signature.bytes())));
+            return Err(Error::invalid_arg(format!(
+                "room for {} bytes, the tensor has {}",
+                to.len(),
+                self.signature.bytes()
+            )));
         }
         if let Some(all) = self.dense() {
             to.copy_from_slice(all);

@@ -4,7 +4,7 @@ use oracle::counting_allocator::{CountingAllocator, calls};
 use std::sync::{Arc, Mutex};
 use vsla::autograd::{self, BackwardOptions};
 use vsla::{
-    Backend, DType, Device, Event, Memory, Model, Numerics, ConvAlgorithm, Plan, ProgramBuilder, Router, Stream, Tensor,
+    Backend, ConvAlgorithm, DType, Device, Event, Memory, Model, Numerics, Plan, ProgramBuilder, Router, Stream, Tensor,
 };
 
 #[global_allocator]

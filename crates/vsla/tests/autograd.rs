@@ -8,7 +8,9 @@ mod support;
 use std::sync::Arc;
 use support::{Rng, close};
 use vsla::autograd::{self, BackwardOptions};
-use vsla::{Backend, DType, GeluForm, Model, Numerics, Op, ConvAlgorithm, Program, ProgramBuilder, Stream, Tensor, ValueId};
+use vsla::{
+    Backend, ConvAlgorithm, DType, GeluForm, Model, Numerics, Op, Program, ProgramBuilder, Stream, Tensor, ValueId,
+};
 
 type Build = fn(&mut ProgramBuilder, &[ValueId]) -> vsla::Result<ValueId>;
 

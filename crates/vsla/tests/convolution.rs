@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use support::{Rng, close};
-use vsla::{DType, Model, ConvAlgorithm, Tensor};
+use vsla::{ConvAlgorithm, DType, Model, Tensor};
 
 fn golden() -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/vsla/algebra.json");
@@ -59,7 +59,8 @@ fn s16_paths_agree_on_batches_and_dtypes() {
         for _ in 0..4 {
             let (m, n) = (1 + rng.below(200), 1 + rng.below(200));
             let (a, b) = (rng.tensor(dtype, &[2, 1, m]), rng.tensor(dtype, &[2, 3, n]));
-            let (x, y) = (a.conv1d_by(&b, ConvAlgorithm::Direct).unwrap(), a.conv1d_by(&b, ConvAlgorithm::Fft).unwrap());
+            let (x, y) =
+                (a.conv1d_by(&b, ConvAlgorithm::Direct).unwrap(), a.conv1d_by(&b, ConvAlgorithm::Fft).unwrap());
             assert_eq!(x.shape(), [2, 3, m + n - 1]);
             let eps = match dtype {
                 DType::F64 => 1e-12,

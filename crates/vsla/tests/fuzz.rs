@@ -11,7 +11,9 @@ use reference::{Array, eval, rounded};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::Rng;
-use vsla::{Backend, DType, GeluForm, Model, Numerics, Op, ConvAlgorithm, Plan, ProgramBuilder, Stream, Tensor, ValueId};
+use vsla::{
+    Backend, ConvAlgorithm, DType, GeluForm, Model, Numerics, Op, Plan, ProgramBuilder, Stream, Tensor, ValueId,
+};
 
 struct Case {
     builder: ProgramBuilder,

@@ -4,7 +4,7 @@
 mod support;
 
 use support::{Rng, assert_close};
-use vsla::{DType, Model, ConvAlgorithm, Tensor};
+use vsla::{ConvAlgorithm, DType, Model, Tensor};
 
 const CASES: usize = 150;
 

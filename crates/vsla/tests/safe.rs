@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use vsla::autograd::{self, BackwardOptions};
 use vsla::{
-    Backend, Bindings, DType, Device, ErrorCode, Link, Plan, Program, ProgramBuilder, Result, DeviceRun, SharedArena,
+    Backend, Bindings, DType, Device, DeviceRun, ErrorCode, Link, Plan, Program, ProgramBuilder, Result, SharedArena,
     StageLink, Stream, Tensor,
 };
 

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use support::Rng;
 use vsla::autograd::{self, BackwardOptions};
-use vsla::queue::{TaskQueue, QueueTask};
+use vsla::queue::{QueueTask, TaskQueue};
 use vsla::{
-    Backend, Bindings, DType, Device, Error, ErrorCode, Event, Link, Plan, Profile, Program, ProgramBuilder, Result,
-    DeviceRun, Segment, Stream, Tensor,
+    Backend, Bindings, DType, Device, DeviceRun, Error, ErrorCode, Event, Link, Plan, Profile, Program, ProgramBuilder,
+    Result, Segment, Stream, Tensor,
 };
 
 fn program(n: usize) -> Arc<Program> {

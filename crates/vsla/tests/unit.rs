@@ -3,7 +3,7 @@
 mod support;
 
 use support::{Rng, assert_close};
-use vsla::{DType, Error, ProgramFault, Model, ConvAlgorithm, Pyramid, Tensor, Window};
+use vsla::{ConvAlgorithm, DType, Error, Model, ProgramFault, Pyramid, Tensor, Window};
 
 fn v(x: &[f64]) -> Tensor {
     Tensor::vector(x)

@@ -4,7 +4,10 @@ mod support;
 
 use support::Rng;
 use vsla::describe::{NodeDesc, ValueDesc};
-use vsla::{DType, ProgramDescription, Error, ErrorCode, ProgramFault, Model, Op, Program, ProgramBuilder, ValueSignature, ValueTag, infer};
+use vsla::{
+    DType, Error, ErrorCode, Model, Op, Program, ProgramBuilder, ProgramDescription, ProgramFault, ValueSignature,
+    ValueTag, infer,
+};
 
 fn value(tag: ValueTag, shape: Option<&[usize]>) -> ValueDesc {
     ValueDesc {
@@ -25,7 +28,11 @@ fn node(op: Op, inputs: &[u32], outputs: &[u32]) -> NodeDesc {
 /// x, y, and `2 = x + y`.
 fn sum() -> ProgramDescription {
     ProgramDescription {
-        values: vec![value(ValueTag::Input, Some(&[3])), value(ValueTag::Param, Some(&[2])), value(ValueTag::Output, None)],
+        values: vec![
+            value(ValueTag::Input, Some(&[3])),
+            value(ValueTag::Param, Some(&[2])),
+            value(ValueTag::Output, None),
+        ],
         nodes: vec![node(Op::Add, &[0, 1], &[2])],
         outputs: vec![2],
         ..ProgramDescription::default()

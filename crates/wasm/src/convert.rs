@@ -1,8 +1,8 @@
 //! Casts. What is not here goes through the helper.
 
 use crate::body::L;
-use crate::kernel::{Parts, KernelWriter};
-use ir::{DTypeKind, DType};
+use crate::kernel::{KernelWriter, Parts};
+use ir::{DType, DTypeKind};
 use wasm_encoder::{Instruction as I, ValType};
 
 /// Integers whose registers are 32 bits.

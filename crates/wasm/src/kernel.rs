@@ -5,7 +5,7 @@
 //! four lanes of 64 bits, and so again for each copy.
 
 use crate::body::{Body, L, offset_memarg};
-use crate::{Helper, CompileError};
+use crate::{CompileError, Helper};
 use compiler::loops::lanes::{identity, is_vector, varying};
 use compiler::loops::{Carried, Extent, Index, Kernel, Loop, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, DType, Scalar};

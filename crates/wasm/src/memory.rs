@@ -3,7 +3,7 @@
 //! What an address has beside its innermost loop's variable is computed before that loop ([`Writer::enter`]).
 
 use crate::body::{L, offset_memarg};
-use crate::kernel::{LANES, Parts, VectorLoop, KernelWriter, register_type};
+use crate::kernel::{KernelWriter, LANES, Parts, VectorLoop, register_type};
 use compiler::loops::lanes::index_varies;
 use compiler::loops::{Atom, Buf, Index, Loop, Op, Reg, Size, Stmt, Var};
 use ir::{DType, Scalar};

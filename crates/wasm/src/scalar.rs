@@ -1,9 +1,9 @@
 //! Arithmetic on one number at a time, and the road through the helper.
 
 use crate::body::{L, offset_memarg};
-use crate::kernel::{LANES, KernelWriter, register_type};
+use crate::kernel::{KernelWriter, LANES, register_type};
 use compiler::loops::{Atom, Index, Op, Size};
-use ir::{Binary, DTypeKind, Compare, DType, Scalar, Unary};
+use ir::{Binary, Compare, DType, DTypeKind, Scalar, Unary};
 use wasm_encoder::{Instruction as I, ValType};
 
 /// Where the helper's operands and its result stand.

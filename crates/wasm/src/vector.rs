@@ -3,10 +3,10 @@
 //! Bool is a mask of 32 bits a lane. Lanes of 64 bits are two vectors; comparisons of them are brought back to one mask.
 
 use crate::body::L;
-use crate::kernel::{LANES, Parts, KernelWriter, register_type};
+use crate::kernel::{KernelWriter, LANES, Parts, register_type};
 use crate::scalar::needs_bf16_rounding;
 use compiler::loops::{Atom, Index, Op, Size};
-use ir::{Binary, DTypeKind, Compare, DType, Scalar, Unary};
+use ir::{Binary, Compare, DType, DTypeKind, Scalar, Unary};
 use wasm_encoder::{Instruction as I, ValType};
 
 /// The low halves of four lanes of 64 bits.
@@ -276,7 +276,9 @@ impl KernelWriter<'_> {
             }
             Op::Unary(Unary::Not, _) => self.per_lane(I::V128Not, x),
             Op::Unary(Unary::Neg, _) => self.per_lane(pick(I::I32x4Neg, I::I64x2Neg), x),
-            Op::Unary(Unary::Abs, _) if from.kind() == DTypeKind::Signed => self.per_lane(pick(I::I32x4Abs, I::I64x2Abs), x),
+            Op::Unary(Unary::Abs, _) if from.kind() == DTypeKind::Signed => {
+                self.per_lane(pick(I::I32x4Abs, I::I64x2Abs), x)
+            }
             Op::Binary(kind, ..) if float => {
                 let i = match kind {
                     Binary::Add => pick(I::F32x4Add, I::F64x2Add),

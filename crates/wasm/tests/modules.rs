@@ -2,7 +2,7 @@
 //! gives. The whole backend as WebAssembly is `examples/suite.rs`.
 
 use compiler::Options;
-use compiler::loops::{self, Kernel, AccessMode, Op};
+use compiler::loops::{self, AccessMode, Kernel, Op};
 use compiler::program::{KernelArg, Program, Step};
 use ir::{DType, Scalar};
 use oracle::Rng;

@@ -184,9 +184,16 @@ pub(crate) fn median(x: &[f64]) -> f64 {
     x[x.len() / 2]
 }
 
-fn measure(suite: &Suite, case: &str, ours: &Path, peers: &mut [(&str, BenchServer)], o: &BenchOptions) -> Result<BenchResult, String> {
+fn measure(
+    suite: &Suite,
+    case: &str,
+    ours: &Path,
+    peers: &mut [(&str, BenchServer)],
+    o: &BenchOptions,
+) -> Result<BenchResult, String> {
     // A process of its own for each case: memory and first-use times are those of the case alone.
-    let mut server = BenchServer::start(Command::new(ours).args(["--suite", suite.name, "--reps", &o.reps.to_string()]))?;
+    let mut server =
+        BenchServer::start(Command::new(ours).args(["--suite", suite.name, "--reps", &o.reps.to_string()]))?;
     let mut row = BenchResult {
         case: case.into(),
         ours: Vec::new(),
@@ -258,7 +265,8 @@ fn page(rows: &[BenchResult], o: &BenchOptions) -> String {
         o.rounds,
         o.reps
     );
-    let (compiled, timed): (Vec<&BenchResult>, Vec<&BenchResult>) = rows.iter().partition(|r| r.case.starts_with("compile_"));
+    let (compiled, timed): (Vec<&BenchResult>, Vec<&BenchResult>) =
+        rows.iter().partition(|r| r.case.starts_with("compile_"));
     for r in timed {
         let peer = |name: &str| r.peers.get(name).map_or("–".to_string(), |s| seconds(median(s)));
         let ratio = r.ratio().map_or("–".to_string(), |x| format!("{x:.2}"));

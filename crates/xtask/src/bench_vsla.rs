@@ -63,7 +63,11 @@ fn check(rows: &[BenchResult]) -> Result<(), String> {
         }
         let Some(promise) = padding_ratio(r) else { continue };
         if let Some(x) = r.ratio_to("torch_padded").filter(|x| *x < MIN_RAGGED_RATIO * promise) {
-            wrong.push(format!("{}: {x:.2} times the padded speed, {:.2} is asked", r.case, MIN_RAGGED_RATIO * promise));
+            wrong.push(format!(
+                "{}: {x:.2} times the padded speed, {:.2} is asked",
+                r.case,
+                MIN_RAGGED_RATIO * promise
+            ));
         }
         if let Some(x) = r.ratio_to("torch_nested").filter(|x| *x <= 1.0) {
             wrong.push(format!("{}: {x:.2} times the speed of nested tensors", r.case));

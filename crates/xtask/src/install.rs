@@ -75,7 +75,11 @@ fn place(library: &CLibrary, from: &Path, built: &Path, prefix: &Path, to: &Path
     // The file has the whole version; linkers find it by the plain name, programs by the SONAME.
     let kinds = [
         (format!("lib{name}.so"), format!("lib{name}.so.{VERSION}"), format!("lib{name}.so.{}", compatible_version())),
-        (format!("lib{name}.dylib"), format!("lib{name}.{VERSION}.dylib"), format!("lib{name}.{}.dylib", compatible_version())),
+        (
+            format!("lib{name}.dylib"),
+            format!("lib{name}.{VERSION}.dylib"),
+            format!("lib{name}.{}.dylib", compatible_version()),
+        ),
     ];
     for (plain, file, soname) in kinds {
         if built.join(&plain).exists() {

@@ -40,7 +40,9 @@ pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
 pub(crate) fn models(root: &Path) -> Result<PathBuf, String> {
     let there = sysroot()?.join("lib/rustlib").join(WASI_TARGET).is_dir();
     if !there && run("rustup", &["target", "add", WASI_TARGET]).is_err() {
-        return Err(format!("there is no standard library for {WASI_TARGET} here; `rustup target add {WASI_TARGET}` gets it"));
+        return Err(format!(
+            "there is no standard library for {WASI_TARGET} here; `rustup target add {WASI_TARGET}` gets it"
+        ));
     }
     run("cargo", &["build", "--target", WASI_TARGET, "--profile", "web", "-p", "tensorloom-web-models"])?;
     let to = target(root).join("web/site/models");

@@ -126,8 +126,11 @@ fn ops(body: &[Stmt]) -> usize {
 #[test]
 fn the_work_of_writes_grows_with_their_number() {
     let cpu = plain::TARGET;
-    let grid =
-        Target { schedule: LoopSchedule::Grid, kernel: KernelLimits { max_space_splits: 0, ..cpu.kernel }, ..cpu.clone() };
+    let grid = Target {
+        schedule: LoopSchedule::Grid,
+        kernel: KernelLimits { max_space_splits: 0, ..cpu.kernel },
+        ..cpu.clone()
+    };
     for target in [cpu, grid] {
         for (name, shape, write) in WRITES {
             let mut before = [usize::MAX / 4; 2];

@@ -1,6 +1,6 @@
 //! The scalar expressions of one kernel, shared where equal.
 
-use super::index::{Atoms, AffineIndex};
+use super::index::{AffineIndex, Atoms};
 use ir::{Binary, Compare, DType, Expr, Scalar, Unary, Value};
 use rustc_hash::FxHashMap;
 
@@ -39,7 +39,10 @@ impl KernelExpr {
         match self {
             KernelExpr::Const(_) | KernelExpr::Index(_) | KernelExpr::Reduced(_) | KernelExpr::Carry(_) => {}
             KernelExpr::Load { mask, .. } => out.extend(mask.iter().map(|m| m.0)),
-            KernelExpr::Unary(_, a) | KernelExpr::Cast(_, a) | KernelExpr::Quantize(_, a) | KernelExpr::Bitcast(_, a) => out.push(*a),
+            KernelExpr::Unary(_, a)
+            | KernelExpr::Cast(_, a)
+            | KernelExpr::Quantize(_, a)
+            | KernelExpr::Bitcast(_, a) => out.push(*a),
             KernelExpr::Binary(_, a, b) | KernelExpr::Compare(_, a, b) => out.extend([*a, *b]),
             KernelExpr::Select(a, b, c) | KernelExpr::Fma(a, b, c) => out.extend([*a, *b, *c]),
         }
@@ -85,7 +88,8 @@ impl ExprTable {
         if let Some(id) = self.interned.get(&ex) {
             return *id;
         }
-        let mut info = ExprInfo { dtype, vars, level, cost: own_cost(&ex), carried: matches!(ex, KernelExpr::Carry(_)) };
+        let mut info =
+            ExprInfo { dtype, vars, level, cost: own_cost(&ex), carried: matches!(ex, KernelExpr::Carry(_)) };
         for c in ex.children() {
             let child = self.info(c);
             info.vars |= child.vars;

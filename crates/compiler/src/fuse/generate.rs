@@ -1,7 +1,7 @@
 //! Graph values → scalar expressions: views become index arithmetic, maps become operations, materialised values loads.
 
-use super::expr::{KernelExpr, ExprId, ExprTable};
-use super::index::{AtomKind, Atoms, AffineIndex, SpaceRefinement, reshape};
+use super::expr::{ExprId, ExprTable, KernelExpr};
+use super::index::{AffineIndex, AtomKind, Atoms, SpaceRefinement, reshape};
 use ir::ops::gather::{Gather, GatherMode};
 use ir::ops::{Indexing, View};
 use ir::{Binary, Compare, DType, Graph, Op, Scalar, Semantics, Type, Value};
@@ -195,7 +195,13 @@ impl<'a> Generator<'a> {
     }
 
     /// A start index, read from memory or computed, clamped to `0..=room`.
-    fn start(&mut self, from: Value, at: &Index, room: usize, mask: Option<ExprId>) -> Result<AffineIndex, LowerFailure> {
+    fn start(
+        &mut self,
+        from: Value,
+        at: &Index,
+        room: usize,
+        mask: Option<ExprId>,
+    ) -> Result<AffineIndex, LowerFailure> {
         let raw = self.value(from, at, mask)?;
         let raw = self.exprs.cast(DType::I64, raw);
         let (lo, hi) = (
@@ -211,7 +217,13 @@ impl<'a> Generator<'a> {
         Ok(AffineIndex::atom(self.atoms.computed(e, 0, room as i64, info.vars)))
     }
 
-    fn gather(&mut self, g: &Gather, args: &[Value], index: &Index, mask: Option<ExprId>) -> Result<ExprId, LowerFailure> {
+    fn gather(
+        &mut self,
+        g: &Gather,
+        args: &[Value],
+        index: &Index,
+        mask: Option<ExprId>,
+    ) -> Result<ExprId, LowerFailure> {
         let operand = self.graph.ty(args[0]).clone();
         let dims = &g.dims;
         let (mut batch, mut window) = (Index::new(), Index::new());
@@ -390,7 +402,13 @@ impl<'a> Generator<'a> {
         Ok(self.exprs.select(inside, x, fill))
     }
 
-    fn concat(&mut self, axis: usize, args: &[Value], index: &Index, mask: Option<ExprId>) -> Result<ExprId, LowerFailure> {
+    fn concat(
+        &mut self,
+        axis: usize,
+        args: &[Value],
+        index: &Index,
+        mask: Option<ExprId>,
+    ) -> Result<ExprId, LowerFailure> {
         let (lo, hi) = self.atoms.range(&index[axis]);
         let mut bounds = Vec::with_capacity(args.len() + 1);
         let mut at = 0i64;

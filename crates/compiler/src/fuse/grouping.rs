@@ -6,7 +6,7 @@
 //! joint kernel can be written.
 
 use super::generate::{LowerFailure, ValueSource, uniform};
-use super::lower::{Group, ValueRole, Root, lower};
+use super::lower::{Group, Root, ValueRole, lower};
 use crate::target::{LoopSchedule, Target};
 use ir::ops::Indexing;
 use ir::{Graph, Node, Op, Semantics, Shape, Value};
@@ -65,10 +65,14 @@ impl std::fmt::Display for UnfusedReason {
             UnfusedReason::TooManyResults(n) => return write!(f, "a kernel has at most {n} results"),
             UnfusedReason::DomainMismatch => "they run over different elements",
             UnfusedReason::Cycle => "a step between them needs one and gives the other",
-            UnfusedReason::CheaperToRecompute => "one computes again what the other computes, so that it need not be kept",
+            UnfusedReason::CheaperToRecompute => {
+                "one computes again what the other computes, so that it need not be kept"
+            }
             UnfusedReason::NoFuse => "it is asked for by itself",
             UnfusedReason::ShortInnerLoop => "together they would run over few elements at a time",
-            UnfusedReason::LowerFailed(LowerFailure::Mismatch) => "one is needed at other elements than the one being computed",
+            UnfusedReason::LowerFailed(LowerFailure::Mismatch) => {
+                "one is needed at other elements than the one being computed"
+            }
             UnfusedReason::LowerFailed(LowerFailure::Refine(_)) => "no division of the loops fits both",
             UnfusedReason::LowerFailed(LowerFailure::NotScalar) => "an op on the way is no scalar expression",
             UnfusedReason::TooManyBuffers(n) => return write!(f, "a kernel has at most {n} buffers"),
@@ -569,10 +573,11 @@ impl Grouping<'_> {
     }
 
     fn try_lower(&self, group: &Group) -> Result<(), UnfusedReason> {
-        let lowered =
-            lower(self.graph, group, &|v| source(&self.needed, group, v), self.target).map_err(UnfusedReason::LowerFailed)?;
+        let lowered = lower(self.graph, group, &|v| source(&self.needed, group, v), self.target)
+            .map_err(UnfusedReason::LowerFailed)?;
         // Loops that are cut for another shape must leave the vector a run.
-        let regrouped = group.roots.iter().any(|r| r.role == ValueRole::Full && self.graph.ty(r.value).shape != group.domain);
+        let regrouped =
+            group.roots.iter().any(|r| r.role == ValueRole::Full && self.graph.ty(r.value).shape != group.domain);
         if regrouped && lowered.iter().any(|l| l.run < MIN_VECTOR_RUN) {
             return Err(UnfusedReason::ShortInnerLoop);
         }
@@ -686,11 +691,19 @@ fn single_value_group(graph: &Graph, v: Value, node: &Node) -> Group {
             let mut red = r.axes.to_vec();
             red.sort_unstable();
             let full = graph.ty(node.args[0]).shape.clone();
-            Group { domain: full, reduced_axes: red, roots: vec![Root { value: v, role: ValueRole::Reduce(r.kind), stored: true }] }
+            Group {
+                domain: full,
+                reduced_axes: red,
+                roots: vec![Root { value: v, role: ValueRole::Reduce(r.kind), stored: true }],
+            }
         }
         _ => {
             let full = graph.ty(v).shape.clone();
-            Group { domain: full, reduced_axes: Vec::new(), roots: vec![Root { value: v, role: ValueRole::Full, stored: true }] }
+            Group {
+                domain: full,
+                reduced_axes: Vec::new(),
+                roots: vec![Root { value: v, role: ValueRole::Full, stored: true }],
+            }
         }
     }
 }

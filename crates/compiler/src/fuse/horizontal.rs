@@ -13,7 +13,8 @@ const MAX_FUSED_KERNELS: usize = 4;
 pub(super) fn fuse_adjacent(pieces: Vec<Lowered>, buffers: usize) -> Vec<Lowered> {
     let mut all: Vec<(Lowered, usize)> = Vec::new();
     for p in pieces {
-        match all.last().and_then(|(last, n)| (*n < MAX_FUSED_KERNELS).then(|| fuse_pair(last, &p, buffers)).flatten()) {
+        match all.last().and_then(|(last, n)| (*n < MAX_FUSED_KERNELS).then(|| fuse_pair(last, &p, buffers)).flatten())
+        {
             Some(both) => {
                 let n = all.pop().map_or(1, |(_, n)| n + 1);
                 all.push((both, n));
@@ -151,7 +152,7 @@ impl RenameMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loops::{KernelBuilder, AccessMode, Size};
+    use crate::loops::{AccessMode, KernelBuilder, Size};
     use ir::{DType, Value};
 
     /// `out[row, from..] = f(x[row, at..])`, two columns of four.

@@ -158,7 +158,11 @@ impl Atoms {
 
     /// Quotient and remainder of a non-negative form. Exact where the remainder part stays below the divisor; a variable
     /// that can be divided asks to be split; anything else becomes atoms.
-    pub(crate) fn div_rem(&mut self, lin: &AffineIndex, by: i64) -> Result<(AffineIndex, AffineIndex), SpaceRefinement> {
+    pub(crate) fn div_rem(
+        &mut self,
+        lin: &AffineIndex,
+        by: i64,
+    ) -> Result<(AffineIndex, AffineIndex), SpaceRefinement> {
         if by == 1 {
             return Ok((lin.clone(), AffineIndex::default()));
         }
@@ -213,7 +217,8 @@ impl Atoms {
             (factor != 0 && k == factor * by).then(|| (q, r, part.scale(factor)))
         });
         let Some((q, r, whole)) = pair else { return lin };
-        let rest = AffineIndex { c: lin.c, terms: lin.terms.iter().copied().filter(|t| t.0 != q && t.0 != r).collect() };
+        let rest =
+            AffineIndex { c: lin.c, terms: lin.terms.iter().copied().filter(|t| t.0 != q && t.0 != r).collect() };
         self.recombine_div_rem(rest.add(&whole))
     }
 
@@ -231,7 +236,12 @@ impl Atoms {
 
 /// Index under `from`'s shape → index under `to`'s shape with the same row-major position. Axes are matched group by
 /// group, so that merged and split axes stay affine.
-pub(crate) fn reshape(atoms: &mut Atoms, index: &[AffineIndex], from: &[usize], to: &[usize]) -> Result<Vec<AffineIndex>, SpaceRefinement> {
+pub(crate) fn reshape(
+    atoms: &mut Atoms,
+    index: &[AffineIndex],
+    from: &[usize],
+    to: &[usize],
+) -> Result<Vec<AffineIndex>, SpaceRefinement> {
     if from.contains(&0) || to.contains(&0) {
         // There is no element to find.
         return Ok(vec![AffineIndex::default(); to.len()]);
@@ -291,7 +301,10 @@ mod tests {
         let flat = reshape(&mut atoms, &[a.clone(), b.clone()], &[4, 6], &[24]).unwrap();
         assert_eq!(flat, [a.scale(6).add(&b)]);
         assert_eq!(reshape(&mut atoms, &flat, &[24], &[4, 6]).unwrap(), [a.clone(), b.clone()]);
-        assert_eq!(reshape(&mut atoms, &flat, &[24], &[4, 1, 6]).unwrap(), [a.clone(), AffineIndex::default(), b.clone()]);
+        assert_eq!(
+            reshape(&mut atoms, &flat, &[24], &[4, 1, 6]).unwrap(),
+            [a.clone(), AffineIndex::default(), b.clone()]
+        );
         // [24] seen as [8, 3] from one variable of extent 24 asks for a split.
         let v = AffineIndex::atom(atoms.var(2, 24));
         assert_eq!(reshape(&mut atoms, &[v], &[24], &[8, 3]), Err(SpaceRefinement::Split { var: 2, inner: 3 }));

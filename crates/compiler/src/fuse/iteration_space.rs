@@ -1,7 +1,7 @@
 //! Iteration spaces: the loop variables of a kernel and how its axes are made of them.
 
 use super::generate::Index;
-use super::index::{Atoms, AffineIndex, SpaceRefinement};
+use super::index::{AffineIndex, Atoms, SpaceRefinement};
 use smallvec::SmallVec;
 
 /// One axis of a group's domain as a sum of parts: `start + Σ stride · var`.

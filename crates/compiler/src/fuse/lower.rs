@@ -7,10 +7,10 @@
 
 use super::emit::Emitter;
 use super::emit::interleave::{InterleavedRows, plan_interleaving};
-use super::expr::{KernelExpr, ExprId};
-use super::generate::{LowerFailure, Generator, Index, ValueSource};
+use super::expr::{ExprId, KernelExpr};
+use super::generate::{Generator, Index, LowerFailure, ValueSource};
 use super::horizontal::fuse_adjacent;
-use super::index::{AtomId, AtomKind, AffineIndex, SpaceRefinement, reshape};
+use super::index::{AffineIndex, AtomId, AtomKind, SpaceRefinement, reshape};
 use super::iteration_space::IterationSpace;
 use crate::loops::Kernel;
 use crate::target::{LoopSchedule, Target};
@@ -291,7 +291,17 @@ fn choose_loops(
     {
         let (vector, abreast, cols) = (Some(v), Some(rows), vec![column]);
         let (parallel, serial, block) = (vec![], vec![], None);
-        return Ok(LoopShape { parallel, serial, vector, block, interleaved_rows: abreast, cols, merged, extents: extent_of, work });
+        return Ok(LoopShape {
+            parallel,
+            serial,
+            vector,
+            block,
+            interleaved_rows: abreast,
+            cols,
+            merged,
+            extents: extent_of,
+            work,
+        });
     }
     let rows: Vec<usize> = alive.iter().copied().filter(|&v| !is_red(v) && Some(v) != vector).collect();
     let mut cols: Vec<usize> = alive.iter().copied().filter(|&v| is_red(v) && Some(v) != vector).collect();
@@ -383,7 +393,9 @@ pub(crate) fn lower_epilogue(
     let shape = &graph.ty(tile).shape;
     let columns: Vec<usize> = (batch + rows..shape.len()).collect();
     let width: usize = columns.iter().map(|&a| shape[a]).product();
-    if group.domain != *shape || !(group.reduced_axes.is_empty() || group.reduced_axes == columns && width <= products.max_row_columns) {
+    if group.domain != *shape
+        || !(group.reduced_axes.is_empty() || group.reduced_axes == columns && width <= products.max_row_columns)
+    {
         return Err(LowerFailure::Mismatch);
     }
     // The tile is there at the element being computed and nowhere else, like a carried value.

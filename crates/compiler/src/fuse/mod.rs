@@ -14,7 +14,9 @@ mod scan;
 mod threefry;
 
 pub(crate) use generate::{ValueSource, uniform};
-pub(crate) use grouping::{FusionPlan, FusionUnit, Unfused, in_place, is_standalone, materialized_values, source, plan_fusion};
+pub(crate) use grouping::{
+    FusionPlan, FusionUnit, Unfused, in_place, is_standalone, materialized_values, plan_fusion, source,
+};
 pub(crate) use lower::{Group, lower, lower_epilogue, lower_prologue};
 pub use lower::{Lowered, Param};
 

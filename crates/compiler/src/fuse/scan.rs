@@ -5,11 +5,11 @@
 
 use super::emit::{Bind, Emitter, Scope};
 use super::expr::ExprId;
-use super::generate::{LowerFailure, Generator, ValueSource};
+use super::generate::{Generator, LowerFailure, ValueSource};
 use super::index::AffineIndex;
 use super::iteration_space::IterationSpace;
 use super::lower::{LoopShape, Lowered, Param, divisor_near, forms, merge, var_atoms};
-use crate::loops::{self, Buf, Carried, Extent, LoopKind, AccessMode, Reg, Size, Stmt};
+use crate::loops::{self, AccessMode, Buf, Carried, Extent, LoopKind, Reg, Size, Stmt};
 use crate::target::{LoopSchedule, Target};
 use ir::ops::Scan;
 use ir::{Binary, DType, Graph, Scalar, Value};

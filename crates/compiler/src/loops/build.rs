@@ -14,7 +14,7 @@
 //! assert!(compiler::loops::verify(&kernel).is_ok());
 //! ```
 
-use super::{Atom, Buf, Buffer, Carried, Extent, Index, Kernel, Loop, LoopKind, AccessMode, Op, Reg, Size, Stmt, Var};
+use super::{AccessMode, Atom, Buf, Buffer, Carried, Extent, Index, Kernel, Loop, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, Compare, DType, Scalar, Unary};
 
 /// A list of statements under construction.

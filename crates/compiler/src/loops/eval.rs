@@ -27,8 +27,14 @@ pub fn eval_range(k: &Kernel, bufs: &mut [&mut [u8]], sizes: &[i64], begin: i64,
     arguments("buffers", k.buffers.len(), bufs.len())?;
     arguments("sizes", k.sizes as usize, sizes.len())?;
     let zero = Scalar::zero(DType::Bool);
-    let mut m =
-        Interpreter { k, bufs, sizes, regs: vec![zero; k.regs.len()], vars: vec![0; k.vars as usize], range: (begin, end) };
+    let mut m = Interpreter {
+        k,
+        bufs,
+        sizes,
+        regs: vec![zero; k.regs.len()],
+        vars: vec![0; k.vars as usize],
+        range: (begin, end),
+    };
     m.block(&k.body)
 }
 
@@ -185,7 +191,7 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loops::{KernelBuilder, AccessMode};
+    use crate::loops::{AccessMode, KernelBuilder};
     use ir::Binary;
 
     fn bytes(v: &[f32]) -> Vec<u8> {

@@ -3,7 +3,7 @@
 //! A `Let` whose operands are all defined outside a loop moves in front of it. Arithmetic has no effects, so it may
 //! move even if the loop does not run; a load moves only from a read-only buffer and out of a loop that surely runs.
 
-use super::{Atom, Extent, Index, Kernel, Loop, LoopKind, AccessMode, Op, Size, Stmt};
+use super::{AccessMode, Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt};
 
 /// The kernel with invariants moved, or `None` if nothing moves.
 pub fn hoist(k: &Kernel) -> Option<Kernel> {
@@ -12,7 +12,11 @@ pub fn hoist(k: &Kernel) -> Option<Kernel> {
         return None;
     }
     let mut out = k.clone();
-    let mut h = Hoist { k, depth: DefinitionDepths { regs: vec![0; k.regs.len()], vars: vec![0; k.vars as usize] }, runs: vec![] };
+    let mut h = Hoist {
+        k,
+        depth: DefinitionDepths { regs: vec![0; k.regs.len()], vars: vec![0; k.vars as usize] },
+        runs: vec![],
+    };
     let body = std::mem::take(&mut out.body);
     let mut pending = vec![];
     out.body = h.block(body, 0, &mut pending);

@@ -2,7 +2,7 @@
 //! defined. Code generators for GPUs choose loops and the width of indices by it, and the verifier of programs proves bounds.
 
 use super::range::IntRange;
-use super::{Atom, Buf, Extent, Index, Kernel, Loop, AccessMode, Op, Reg, Size, Stmt, Var};
+use super::{AccessMode, Atom, Buf, Extent, Index, Kernel, Loop, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, Compare, DType, Unary};
 use std::collections::BTreeMap;
 
@@ -143,7 +143,8 @@ impl<'a> IndexAnalysis<'a> {
         }
         let regs = regs.collect();
         let vars = (0..kernel.vars).map(|_| var()).collect();
-        let mut facts = IndexAnalysis { kernel, launch: given, regs, vars, accesses: Vec::new(), alias_classes: classes };
+        let mut facts =
+            IndexAnalysis { kernel, launch: given, regs, vars, accesses: Vec::new(), alias_classes: classes };
         for &(r, range) in known {
             facts.opaque(r, None);
             facts.regs[r.0 as usize].range = range;
@@ -197,7 +198,8 @@ impl<'a> IndexAnalysis<'a> {
                     let (form, range, multiple) =
                         (self.op_form(*dst, op), self.op_range(*dst, op), self.op_multiple(op));
                     let test = (self.kernel.regs[dst.0 as usize] == DType::Bool).then(|| op.clone());
-                    self.regs[dst.0 as usize] = RegInfo { form, range, multiple, enclosing_loop: loops.last().copied(), test };
+                    self.regs[dst.0 as usize] =
+                        RegInfo { form, range, multiple, enclosing_loop: loops.last().copied(), test };
                 }
                 Stmt::Store { buf, index, mask, .. } => self.site(*buf, index, (true, *mask), path, loops),
                 Stmt::Loop(l) => self.loop_(l, path, loops),
@@ -231,7 +233,8 @@ impl<'a> IndexAnalysis<'a> {
     fn opaque(&mut self, r: Reg, inside: Option<Var>) {
         let d = self.kernel.regs[r.0 as usize];
         let form = (d == DType::I64).then(|| Linear::root(IndexVar::Reg(r)));
-        self.regs[r.0 as usize] = RegInfo { form, range: IntRange::of_dtype(d), multiple: 1, enclosing_loop: inside, test: None };
+        self.regs[r.0 as usize] =
+            RegInfo { form, range: IntRange::of_dtype(d), multiple: 1, enclosing_loop: inside, test: None };
     }
 
     fn site(&mut self, buf: Buf, index: &Index, (store, mask): (bool, Option<Reg>), path: &[usize], loops: &[Var]) {

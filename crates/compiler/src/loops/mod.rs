@@ -171,7 +171,7 @@ pub struct Loop {
     /// Values carried from one iteration to the next.
     pub carried: Vec<Carried>,
     /// Statements of one iteration.
-    #[serde(deserialize_with = "crate::serial::nested")]
+    #[serde(deserialize_with = "crate::serialize::nested")]
     pub body: Vec<Stmt>,
 }
 

@@ -1,6 +1,6 @@
 //! The text of a kernel, for people and snapshots.
 
-use super::{Atom, Extent, Index, Kernel, Loop, LoopKind, AccessMode, Op, Size, Stmt};
+use super::{AccessMode, Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt};
 use std::fmt::{self, Display, Formatter};
 
 impl Display for Kernel {
@@ -137,7 +137,7 @@ impl Display for Op {
 
 #[cfg(test)]
 mod tests {
-    use crate::loops::{KernelBuilder, Extent, LoopKind, AccessMode, Size};
+    use crate::loops::{AccessMode, Extent, KernelBuilder, LoopKind, Size};
     use ir::{Binary, DType};
 
     #[test]

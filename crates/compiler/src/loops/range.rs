@@ -1,6 +1,6 @@
 //! Intervals of integers: what proves that 32 bits are enough, and that an index is inside its buffer.
 
-use ir::{Binary, DTypeKind, DType, Scalar, Unary};
+use ir::{Binary, DType, DTypeKind, Scalar, Unary};
 use smallvec::SmallVec;
 
 /// All numbers from the first to the last.

@@ -1,6 +1,6 @@
 //! The kernel verifier: the invariants listed in the module documentation of `loops`, by their numbers.
 
-use super::{Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, AccessMode, Op, Reg, Size, Stmt, Var};
+use super::{AccessMode, Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, DType};
 use thiserror::Error;
 

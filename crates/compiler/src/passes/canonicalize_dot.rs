@@ -10,7 +10,9 @@ use ir::{Builder, DType, Graph, GraphBuilder, Op, Result, Shape, Value, Values};
 pub fn canonicalize_dots(graph: &Graph, target: &MatmulTarget) -> Result<Graph> {
     let native = |d: DType| target.dtypes.contains(&d);
     super::rewrite_graph(graph, |b, node, operands| {
-        let Op::Dot(dot) = &node.op else { return super::copy_node(b, graph, node, operands, &mut |g| canonicalize_dots(g, target)) };
+        let Op::Dot(dot) = &node.op else {
+            return super::copy_node(b, graph, node, operands, &mut |g| canonicalize_dots(g, target));
+        };
         let dtype = b.ty(operands[0]).dtype;
         let sums = accumulator_dtype(dtype);
         // Integers wrap, so that narrower sums are parts of wider ones.

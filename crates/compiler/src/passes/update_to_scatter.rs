@@ -9,7 +9,11 @@ use ir::{Builder, DType, Graph, GraphBuilder, Node, Op, Shape, Value, Values};
 const MIN_SIZE_RATIO: usize = 2;
 
 /// Rewrites updates of `replaced` pairs of an input and an output.
-pub(crate) fn updates_to_scatters(graph: &Graph, replaced: &[(usize, usize)], overwrites: &dyn Fn(&Op) -> bool) -> Result<Graph> {
+pub(crate) fn updates_to_scatters(
+    graph: &Graph,
+    replaced: &[(usize, usize)],
+    overwrites: &dyn Fn(&Op) -> bool,
+) -> Result<Graph> {
     let is_replaced = |node: &Node| {
         replaced
             .iter()

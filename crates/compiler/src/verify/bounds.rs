@@ -5,9 +5,9 @@
 //! roots; a few of these in a row are enough for what the compiler writes. What is bounded is the form as a whole number: the address is
 //! equal to it modulo 2⁶⁴, so partial sums may wrap.
 
-use crate::loops::index_analysis::{IndexAnalysis, LaunchInfo, Linear, IndexVar, MemoryAccess};
+use crate::loops::index_analysis::{IndexAnalysis, IndexVar, LaunchInfo, Linear, MemoryAccess};
 use crate::loops::range::IntRange;
-use crate::loops::{self, Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, AccessMode, Op, Reg, Size, Stmt, Var};
+use crate::loops::{self, AccessMode, Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, Compare, DType, Unary};
 use std::cell::Cell;
 
@@ -98,8 +98,11 @@ impl TileArguments {
     fn ranges(&self) -> Vec<(Reg, IntRange)> {
         let Tile { batch, rows, cols, whole_rows } = self.tile;
         let first = |n: i64| IntRange::new(0, (n as i128 - 1).max(0));
-        let columns =
-            if whole_rows { (IntRange::single(0), IntRange::single(cols)) } else { (first(cols), IntRange::new(1, cols as i128)) };
+        let columns = if whole_rows {
+            (IntRange::single(0), IntRange::single(cols))
+        } else {
+            (first(cols), IntRange::new(1, cols as i128))
+        };
         let of = [first(batch), first(rows), columns.0, IntRange::new(1, rows as i128), columns.1];
         self.regs.into_iter().zip(of).collect()
     }
@@ -112,10 +115,10 @@ impl TileArguments {
         };
         let ends =
             [both(self.regs[1], self.regs[ROWS], self.tile.rows), both(self.regs[2], self.regs[COLS], self.tile.cols)];
-        let counts = self
-            .loops
-            .iter()
-            .map(|&(var, count)| Linear { offset: -1, terms: [(IndexVar::Reg(count), 1), (IndexVar::Var(var), -1)].into() });
+        let counts = self.loops.iter().map(|&(var, count)| Linear {
+            offset: -1,
+            terms: [(IndexVar::Reg(count), 1), (IndexVar::Var(var), -1)].into(),
+        });
         ends.into_iter().chain(counts).collect::<Vec<_>>().into_iter()
     }
 }
@@ -328,7 +331,12 @@ impl Prover<'_> {
             found.extend(a.inequalities());
         }
         let mut ops: Vec<Option<&Op>> = vec![None; kernel.regs.len()];
-        self.walk(&kernel.body, kernel, &mut WalkState { ops: &mut ops, counts: Vec::new(), vector: false }, &mut found);
+        self.walk(
+            &kernel.body,
+            kernel,
+            &mut WalkState { ops: &mut ops, counts: Vec::new(), vector: false },
+            &mut found,
+        );
         self.always = found;
     }
 
@@ -576,7 +584,8 @@ mod tests {
                 let terms = vec![(Atom::Var(r), Size::Arg(5)), (Atom::Var(c), Size::Const(1))];
                 let x = b.load(tile, Index { terms, ..Index::default() });
                 let row = b.index(Index { offset_args: vec![1], ..index(&[(r, 1)], 0) });
-                let at = Index { offset_args: vec![2], ..index(&[(c, 1)], 0) }.add_atom(Atom::Reg(row), Size::Const(20));
+                let at =
+                    Index { offset_args: vec![2], ..index(&[(c, 1)], 0) }.add_atom(Atom::Reg(row), Size::Const(20));
                 b.store(out, at, x);
             });
         });

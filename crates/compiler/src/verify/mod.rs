@@ -10,7 +10,7 @@
 
 mod bounds;
 
-use crate::loops::{Buffer, Kernel, AccessMode};
+use crate::loops::{AccessMode, Buffer, Kernel};
 use crate::plan::ALIGN;
 use crate::program::{
     BufferId, BufferKind, BufferRef, BufferSlice, Epilogue, KernelArg, LoopStep, Matmul, MatmulOperand, ProgramParts,
@@ -383,8 +383,10 @@ impl Verifier<'_> {
             let others =
                 args.iter().enumerate().filter(|(i, (from, t))| !(over && *i == 0 && t == ty && self.one(from, to)));
             let before = outs[..o].iter();
-            if let Some((from, _)) =
-                others.map(|(_, a)| a).chain(before).find(|(from, t)| self.may_overlap((from, t.bytes()), (to, ty.bytes())))
+            if let Some((from, _)) = others
+                .map(|(_, a)| a)
+                .chain(before)
+                .find(|(from, t)| self.may_overlap((from, t.bytes()), (to, ty.bytes())))
             {
                 return Err(format!("{to} is written, and {from} is the same memory"));
             }

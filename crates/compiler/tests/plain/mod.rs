@@ -2,7 +2,8 @@
 
 use compiler::program::Program;
 use compiler::target::{
-    CpuSchedule, EpilogueLimits, KernelLimits, MatmulTarget, PrologueLimits, RecomputePolicy, LoopSchedule, SplitReduction, Target,
+    CpuSchedule, EpilogueLimits, KernelLimits, LoopSchedule, MatmulTarget, PrologueLimits, RecomputePolicy,
+    SplitReduction, Target,
 };
 use compiler::{Backend, DeviceBuffer, Error, Executable, Result};
 use ir::ops::Composite;

@@ -343,7 +343,10 @@ fn conv(c: &Case, b: &mut Builder) -> Result<Value> {
         // The cotangent of a convolution of this stride without padding.
         "conv_transpose" => {
             let edge = vec![k as i64 - 1; spatial];
-            WindowConfig { base_dilation: vec![stride; spatial][..].into(), ..WindowConfig::strided(&vec![1; spatial], &edge) }
+            WindowConfig {
+                base_dilation: vec![stride; spatial][..].into(),
+                ..WindowConfig::strided(&vec![1; spatial], &edge)
+            }
         }
         _ => {
             let plain = WindowConfig::strided(&vec![stride; spatial], &vec![(k / 2) as i64; spatial]);

@@ -6,7 +6,7 @@
 //! The same call turns blocks of rows into columns and back ([`turn_code`]).
 
 use compiler::loops::{Op, Reg};
-use ir::{Binary, DTypeKind, Compare, DType, Scalar, Unary};
+use ir::{Binary, Compare, DType, DTypeKind, Scalar, Unary};
 
 /// Where the result is written.
 pub(crate) const OUT: usize = 192;
@@ -139,8 +139,14 @@ unsafe fn turn(area: &[u8; 256], code: u32) {
     };
     let (rows, columns) = (word(2).max(0) as usize, word(3).max(0) as usize);
     let isa = if code >> 18 & 1 == 1 { Isa::Avx512 } else { Isa::Avx2 };
-    let block =
-        crate::library::TransposeRoutine { rows, columns, outside: word(4), inside: word(5), back: code >> 17 & 1 == 1, isa };
+    let block = crate::library::TransposeRoutine {
+        rows,
+        columns,
+        outside: word(4),
+        inside: word(5),
+        back: code >> 17 & 1 == 1,
+        isa,
+    };
     // SAFETY: the caller's promise.
     unsafe { block.run((code & 31) as usize, word(0) as *const u8, word(1) as *mut u8) }
 }

@@ -1,7 +1,7 @@
 //! Measuring the accuracy of the inline functions: shared by `tests/ulp.rs`, `examples/ulp_sweep.rs` and `examples/ulp_points.rs`.
 
 use super::{Target, compile};
-use compiler::loops::{KernelBuilder, Kernel, LoopKind, AccessMode};
+use compiler::loops::{AccessMode, Kernel, KernelBuilder, LoopKind};
 use ir::{Binary, DType, Unary};
 use std::collections::BTreeMap;
 

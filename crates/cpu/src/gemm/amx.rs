@@ -7,7 +7,7 @@
 
 use super::kernel::{Kernels, MicroKernelFn, Tile};
 use super::vector::Float;
-use super::vnni_packing::{VnniFormat, PackGroupsFn};
+use super::vnni_packing::{PackGroupsFn, VnniFormat};
 use ir::DType;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -169,7 +169,8 @@ unsafe fn rows<S: Copy + Default, const PER: usize>(
                 let from = src.offset(w.min(valid - 1) as isize * along + k as isize * deep);
                 if deep == 1 && there == each {
                     // A row of a tile has 64 bytes, whatever it holds.
-                    line.cast::<[u8; 4 * TILE_SIDE]>().write_unaligned(from.cast::<[u8; 4 * TILE_SIDE]>().read_unaligned());
+                    line.cast::<[u8; 4 * TILE_SIDE]>()
+                        .write_unaligned(from.cast::<[u8; 4 * TILE_SIDE]>().read_unaligned());
                 } else if deep == 1 {
                     std::ptr::copy_nonoverlapping(from, line, there);
                 } else {
@@ -208,8 +209,8 @@ macro_rules! tiles {
         tiles!(@pack left_bf16, right_bf16, u16, 2, $pairs $(, $feature)?);
         tiles!(@pack left_i8, right_i8, u8, 4, $quads $(, $feature)?);
 
-        static BF16_GROUPS: Groups = Groups { per: 2, left: left_bf16, right: right_bf16 };
-        static I8_GROUPS: Groups = Groups { per: 4, left: left_i8, right: right_i8 };
+        static BF16_GROUPS: VnniFormat = VnniFormat { per: 2, left: left_bf16, right: right_bf16 };
+        static I8_GROUPS: VnniFormat = VnniFormat { per: 4, left: left_i8, right: right_i8 };
         pub(super) static BF16: Kernels<f32> =
             Kernels::of_tiles(TileUse { micro: product_bf16, begin: $begin, end: $end }, &BF16_GROUPS);
         pub(super) static I8: Kernels<i32> =
@@ -226,7 +227,7 @@ macro_rules! tiles {
         unsafe fn $right(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
             // SAFETY: the caller's promise is the same, with whole tiles at `dst`.
             unsafe {
-                let join: Join = $join;
+                let join: PackGroupsFn = $join;
                 join(dst, width, src, by, valid, depth);
                 fill_up(dst, width, depth.div_ceil($per));
             }
@@ -254,21 +255,22 @@ mod plain {
 
     macro_rules! emulated {
         ($t:ty, $i8:literal, $dot:expr) => {
-            impl Sums for Emulated<$t, $i8> {
+            impl Sums for EmulatedTiles<$t, $i8> {
                 type Elem = $t;
 
                 unsafe fn zero() -> Self {
-                    Emulated([[<$t>::default(); SIDE * SIDE]; 4])
+                    EmulatedTiles([[<$t>::default(); TILE_SIDE * TILE_SIDE]; 4])
                 }
 
                 unsafe fn step<const TALL: bool, const WIDE: bool>(&mut self, a: *const $t, b: *const $t) {
                     let (a, b) = (a.cast::<u32>(), b.cast::<u32>());
                     for which in (0..4).filter(|w| (TALL || w / 2 == 0) && (WIDE || w % 2 == 0)) {
-                        for at in 0..SIDE * SIDE {
-                            let (i, j) = (at / SIDE + which / 2 * SIDE, at % SIDE + which % 2 * SIDE);
-                            for k in 0..SIDE {
+                        for at in 0..TILE_SIDE * TILE_SIDE {
+                            let (i, j) =
+                                (at / TILE_SIDE + which / 2 * TILE_SIDE, at % TILE_SIDE + which % 2 * TILE_SIDE);
+                            for k in 0..TILE_SIDE {
                                 // SAFETY: the caller vouches for tiles of both operands.
-                                let (a, b) = unsafe { (*a.add(i * SIDE + k), *b.add(k * BOTH + j)) };
+                                let (a, b) = unsafe { (*a.add(i * TILE_SIDE + k), *b.add(k * TILE_PAIR + j)) };
                                 let sum = &mut self.0[which][at];
                                 *sum = Float::add(*sum, $dot(a, b));
                             }
@@ -277,18 +279,18 @@ mod plain {
                 }
 
                 unsafe fn load(&mut self, which: usize, from: *const $t, row: isize) {
-                    for (i, line) in self.0[which].chunks_exact_mut(SIDE).enumerate() {
+                    for (i, line) in self.0[which].chunks_exact_mut(TILE_SIDE).enumerate() {
                         // SAFETY: the caller vouches for the rows.
                         unsafe {
-                            std::ptr::copy_nonoverlapping(from.offset(i as isize * row), line.as_mut_ptr(), SIDE)
+                            std::ptr::copy_nonoverlapping(from.offset(i as isize * row), line.as_mut_ptr(), TILE_SIDE)
                         };
                     }
                 }
 
                 unsafe fn store(&self, which: usize, to: *mut $t, row: isize) {
-                    for (i, line) in self.0[which].chunks_exact(SIDE).enumerate() {
+                    for (i, line) in self.0[which].chunks_exact(TILE_SIDE).enumerate() {
                         // SAFETY: the caller vouches for the rows.
-                        unsafe { std::ptr::copy_nonoverlapping(line.as_ptr(), to.offset(i as isize * row), SIDE) };
+                        unsafe { std::ptr::copy_nonoverlapping(line.as_ptr(), to.offset(i as isize * row), TILE_SIDE) };
                     }
                 }
             }
@@ -307,7 +309,9 @@ mod plain {
 
     unsafe fn quads(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
         // SAFETY: the caller's promise is the same.
-        unsafe { pack_groups(dst, width, src.cast(), by, valid, depth, u32::from_le_bytes, |_, _, _, _, _, _| 0, |_, _, _| 0) }
+        unsafe {
+            pack_groups(dst, width, src.cast(), by, valid, depth, u32::from_le_bytes, |_, _, _, _, _, _| 0, |_, _, _| 0)
+        }
     }
 
     tiles!(EmulatedTiles<f32, false>, EmulatedTiles<i32, true>, (nothing, nothing), (pairs, quads));
@@ -355,7 +359,7 @@ mod x86 {
 
     macro_rules! hardware {
         ($t:ty, $i8:literal, $dot:literal) => {
-            impl Sums for Hardware<$t, $i8> {
+            impl Sums for AmxTiles<$t, $i8> {
                 type Elem = $t;
 
                 #[inline(always)]
@@ -370,7 +374,7 @@ mod x86 {
                             options(nostack, preserves_flags)
                         )
                     }
-                    Hardware(std::marker::PhantomData)
+                    AmxTiles(std::marker::PhantomData)
                 }
 
                 #[inline(always)]
@@ -381,14 +385,14 @@ mod x86 {
                             "tileloadd tmm4, [{a} + {a_row}*1]",
                             "tileloadd tmm6, [{b} + {b_row}*1]",
                             concat!($dot, " tmm0, tmm4, tmm6"),
-                            a = in(reg) a, b = in(reg) b, a_row = in(reg) 4 * SIDE, b_row = in(reg) 4 * BOTH,
+                            a = in(reg) a, b = in(reg) b, a_row = in(reg) 4 * TILE_SIDE, b_row = in(reg) 4 * TILE_PAIR,
                             options(nostack, preserves_flags)
                         );
                         if WIDE {
                             asm!(
                                 "tileloadd tmm7, [{b} + {b_row}*1]",
                                 concat!($dot, " tmm1, tmm4, tmm7"),
-                                b = in(reg) b.add(SIDE), b_row = in(reg) 4 * BOTH,
+                                b = in(reg) b.add(TILE_SIDE), b_row = in(reg) 4 * TILE_PAIR,
                                 options(nostack, preserves_flags)
                             );
                         }
@@ -396,7 +400,7 @@ mod x86 {
                             asm!(
                                 "tileloadd tmm5, [{a} + {a_row}*1]",
                                 concat!($dot, " tmm2, tmm5, tmm6"),
-                                a = in(reg) a.add(SIDE * SIDE), a_row = in(reg) 4 * SIDE,
+                                a = in(reg) a.add(TILE_SIDE * TILE_SIDE), a_row = in(reg) 4 * TILE_SIDE,
                                 options(nostack, preserves_flags)
                             );
                         }

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use ir::DType;
 
 use super::plan::GemmPlan;
-use super::problem::{MatrixLayout, GemmOutput, OutputKind};
+use super::problem::{GemmOutput, MatrixLayout, OutputKind};
 use super::vector::Float;
 #[cfg(target_arch = "x86_64")]
 use super::vector::Isa;
@@ -67,14 +67,26 @@ unsafe fn rows<T: Float>(dtype: DType, to: *mut u8, layout: &MatrixLayout, tile:
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
-unsafe fn rows_avx512<T: Float>(dtype: DType, to: *mut u8, layout: &MatrixLayout, tile: &FinishedTile<T>, accumulate: bool) {
+unsafe fn rows_avx512<T: Float>(
+    dtype: DType,
+    to: *mut u8,
+    layout: &MatrixLayout,
+    tile: &FinishedTile<T>,
+    accumulate: bool,
+) {
     // SAFETY: the caller's promise.
     unsafe { rows(dtype, to, layout, tile, accumulate) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn rows_avx2<T: Float>(dtype: DType, to: *mut u8, layout: &MatrixLayout, tile: &FinishedTile<T>, accumulate: bool) {
+unsafe fn rows_avx2<T: Float>(
+    dtype: DType,
+    to: *mut u8,
+    layout: &MatrixLayout,
+    tile: &FinishedTile<T>,
+    accumulate: bool,
+) {
     // SAFETY: the caller's promise.
     unsafe { rows(dtype, to, layout, tile, accumulate) }
 }

@@ -70,7 +70,7 @@ macro_rules! whole {
             // SAFETY: the caller vouches for `k` columns of `a` and rows of `b`, for C and for the instructions; what is asked for ahead
             // need not be there.
             unsafe {
-                ask_for::<$vector, ROWS, 2>(t);
+                prefetch_tile::<$vector, ROWS, 2>(t);
                 let mut c = [[<$vector as Vector>::splat(Default::default()); 2]; ROWS];
                 let (row, ahead_row) = ($size * t.b_k, $size * t.ahead_k);
                 asm!(

@@ -301,7 +301,7 @@ macro_rules! kernels {
             $(#[target_feature(enable = $feature)])?
             unsafe fn widened(dtype: DType, src: *const u8, stride: isize, dst: *mut $t, n: usize) {
                 // SAFETY: the caller's promise is the same.
-                unsafe { widen(dtype, src, stride, dst, n) }
+                unsafe { upcast(dtype, src, stride, dst, n) }
             }
 
             pub(crate) static KERNELS: Kernels<$t> = Kernels {

@@ -60,5 +60,8 @@ pub(crate) fn thresholds() -> Vec<crate::thresholds::Threshold> {
 #[doc(hidden)]
 pub use amx::emulate_amx as emulate_tiles;
 pub use plan::GemmPlan;
-pub use problem::{BATCH_AXES, EpilogueFn, GenerateFn, MatrixLayout, GemmOperand, GemmOutput, PlanError, GemmProblem, OperandSource, OutputKind};
+pub use problem::{
+    BATCH_AXES, EpilogueFn, GemmOperand, GemmOutput, GemmProblem, GenerateFn, MatrixLayout, OperandSource, OutputKind,
+    PlanError,
+};
 pub use vector::Isa;

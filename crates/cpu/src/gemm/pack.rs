@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use ir::DType;
 
 use super::kernel::UpcastFn;
-use super::problem::{MatrixLayout, GemmOperand, GemmProblem};
+use super::problem::{GemmOperand, GemmProblem, MatrixLayout};
 use super::vector::{Float, Vector};
 
 /// Elements of the temporary block that widened or generated operands pass through.

@@ -8,7 +8,7 @@ use ir::DType;
 use super::block::row_unit;
 use super::kernel::{HasKernels, Kernels};
 use super::pack::{TEMP, TEMP_BYTES};
-use super::problem::{BATCH_AXES, MatrixLayout, PlanError, GemmProblem, OperandSource, OutputKind};
+use super::problem::{BATCH_AXES, GemmProblem, MatrixLayout, OperandSource, OutputKind, PlanError};
 use super::small_matmul;
 use super::vector::Isa;
 use crate::thresholds::Threshold;
@@ -226,7 +226,8 @@ fn check(problem: &GemmProblem) -> Result<(), PlanError> {
 
 /// Rewrites a problem on memory into one that the kernels like better.
 fn normalise(mut p: GemmProblem) -> (GemmProblem, bool) {
-    let (OperandSource::Memory(a), OperandSource::Memory(b), OutputKind::Memory { dtype, layout: c, accumulate }) = (p.a, p.b, p.c)
+    let (OperandSource::Memory(a), OperandSource::Memory(b), OutputKind::Memory { dtype, layout: c, accumulate }) =
+        (p.a, p.b, p.c)
     else {
         return (p, false);
     };
@@ -255,7 +256,13 @@ fn normalise(mut p: GemmProblem) -> (GemmProblem, bool) {
     (p, swapped)
 }
 
-fn plan<T: HasKernels>(problem: GemmProblem, swapped: bool, threads: usize, isa: Isa, kernels: &Kernels<T>) -> GemmPlan {
+fn plan<T: HasKernels>(
+    problem: GemmProblem,
+    swapped: bool,
+    threads: usize,
+    isa: Isa,
+    kernels: &Kernels<T>,
+) -> GemmPlan {
     let GemmProblem { m, n, .. } = problem;
     let k = problem.k.div_ceil(kernels.per()).next_multiple_of(kernels.step());
     let (mr, nr) = (kernels.mr, kernels.nr);
@@ -273,7 +280,11 @@ fn plan<T: HasKernels>(problem: GemmProblem, swapped: bool, threads: usize, isa:
     // Tiles narrower than a cache line would read lines of B in parts, again and again.
     let narrow = nr * size < 64;
     let pack_a = match direct(problem.a) {
-        Some(a) => n > PACKED_A_COLUMNS && (narrow || k * size > KC_BYTES) && !(a.row == 1 && stride_is_cache_friendly(a.col, size)),
+        Some(a) => {
+            n > PACKED_A_COLUMNS
+                && (narrow || k * size > KC_BYTES)
+                && !(a.row == 1 && stride_is_cache_friendly(a.col, size))
+        }
         None => true,
     };
     let pack_b = match direct(problem.b) {

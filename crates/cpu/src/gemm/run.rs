@@ -8,7 +8,7 @@ use super::gemv;
 use super::kernel::{HasKernels, Kernels};
 use super::pack::{OperandReader, TEMP_BYTES};
 use super::plan::{GemmAlgorithm, GemmPlan, WorkSplit, late_stride};
-use super::problem::{MatrixLayout, GemmOperand, GemmOutput, GemmProblem, OperandSource, OutputKind};
+use super::problem::{GemmOperand, GemmOutput, GemmProblem, MatrixLayout, OperandSource, OutputKind};
 use super::row_panels::PackedRows;
 use crate::pool::{ThreadPool, contiguous_share};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -77,15 +77,21 @@ impl GemmPlan {
         });
     }
 
-    unsafe fn run_as<T: HasKernels>(&self, pool: &ThreadPool, a: GemmOperand, b: GemmOperand, out: GemmOutput, scratch: *mut u8) {
+    unsafe fn run_as<T: HasKernels>(
+        &self,
+        pool: &ThreadPool,
+        a: GemmOperand,
+        b: GemmOperand,
+        out: GemmOutput,
+        scratch: *mut u8,
+    ) {
         let GemmProblem { m, n, dtype, .. } = self.problem;
         let (a, b) = if self.swapped { (b, a) } else { (a, b) };
         let feed = |operand, source| {
             let layout = match (source, operand) {
                 (OperandSource::Memory(layout), GemmOperand::Memory(_)) => layout,
-                (OperandSource::Generated { .. }, GemmOperand::Generated { .. }) | (OperandSource::Packed, GemmOperand::Packed(_)) => {
-                    MatrixLayout::row_major(0)
-                }
+                (OperandSource::Generated { .. }, GemmOperand::Generated { .. })
+                | (OperandSource::Packed, GemmOperand::Packed(_)) => MatrixLayout::row_major(0),
                 _ => panic!("a matmul planned for {source:?} was given {operand:?}"),
             };
             OperandReader { operand, layout, dtype }

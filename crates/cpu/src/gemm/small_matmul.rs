@@ -1,7 +1,7 @@
 //! Products of matrices of a few elements, one by one. Packing, or tiles of which most is not there, would take far longer than that.
 
 use super::kernel::HasKernels;
-use super::problem::{MatrixLayout, GemmOperand, GemmOutput, GemmProblem, OperandSource, OutputKind};
+use super::problem::{GemmOperand, GemmOutput, GemmProblem, MatrixLayout, OperandSource, OutputKind};
 use super::run::GemmRun;
 use crate::thresholds::Threshold;
 use half::{bf16, f16};
@@ -11,8 +11,11 @@ use std::ops::Range;
 /// Rows, columns and depth of 16-bit floats, at most. Those of f32, which are multiplied where they lie, gain up to half of that.
 pub(super) const MAX_SMALL: usize = 8;
 
-pub(super) const THRESHOLDS: &[Threshold] =
-    &[Threshold::new("gemm.tiny", MAX_SMALL, "rows, columns and depth of 16-bit floats: up to here they go one by one")];
+pub(super) const THRESHOLDS: &[Threshold] = &[Threshold::new(
+    "gemm.tiny",
+    MAX_SMALL,
+    "rows, columns and depth of 16-bit floats: up to here they go one by one",
+)];
 
 /// Whether a product is one of these.
 pub(super) fn fits(p: &GemmProblem) -> bool {
@@ -87,7 +90,8 @@ impl<T: HasKernels> GemmRun<'_, T> {
 
     unsafe fn tiny_of<N: Narrow>(&self, batches: Range<usize>) {
         let p = &self.plan.problem;
-        let (GemmOperand::Memory(a), GemmOperand::Memory(b), GemmOutput::Memory(c)) = (self.a.operand, self.b.operand, self.out)
+        let (GemmOperand::Memory(a), GemmOperand::Memory(b), GemmOutput::Memory(c)) =
+            (self.a.operand, self.b.operand, self.out)
         else {
             return;
         };

@@ -465,5 +465,8 @@ fn what_cannot_be_planned() {
         "matmul takes f32, f64, bf16, f16, i32 or i8 operands, not i64"
     );
     assert_eq!(error(GemmProblem { c: target, ..f32 }), "matmul of f32 operands can't store f16");
-    assert_eq!(error(GemmProblem { a: OperandSource::Packed, ..f32 }), "only the right operand of a matmul can be packed ahead");
+    assert_eq!(
+        error(GemmProblem { a: OperandSource::Packed, ..f32 }),
+        "only the right operand of a matmul can be packed ahead"
+    );
 }

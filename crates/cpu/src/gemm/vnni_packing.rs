@@ -165,7 +165,7 @@ mod x86 {
                             _ => pack16x16::columns(dst, width, src, along, lines, steps, $flip),
                         }
                     };
-                    join::<$s, $per>(dst, width, src.cast(), strides, valid, depth, $group, adjacent, $beside)
+                    pack_groups::<$s, $per>(dst, width, src.cast(), strides, valid, depth, $group, adjacent, $beside)
                 }
             }
         )*};

@@ -2,7 +2,7 @@
 
 use super::element::{Element, Index, by_dtype, index};
 use super::rearrange::tiles::Transpose;
-use super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
@@ -379,7 +379,9 @@ fn extremum_of<T: Element, const MAX: bool>(run: &[T]) -> T {
     let (parts, rest) = run.as_chunks::<SIDE_BY_SIDE>();
     for part in parts {
         // The run is in the cache by now, where the next one can come meanwhile.
-        (0..size_of_val(part)).step_by(64).for_each(|b| prefetch_line(part.as_ptr().wrapping_add(RUN).wrapping_byte_add(b)));
+        (0..size_of_val(part))
+            .step_by(64)
+            .for_each(|b| prefetch_line(part.as_ptr().wrapping_add(RUN).wrapping_byte_add(b)));
         for (a, &e) in acc.iter_mut().zip(part) {
             *a = pick(*a, e);
         }
@@ -397,7 +399,7 @@ fn extremum_of<T: Element, const MAX: bool>(run: &[T]) -> T {
 /// Calls a function with how indices of this type are read.
 macro_rules! by_index {
     ($dtype:expr, $index:expr, $at:expr, $read:ident => $body:expr) => {{
-        let (index, at): (Index, Raw<u8>) = ($index, $at);
+        let (index, at): (Index, SharedPtr<u8>) = ($index, $at);
         match $dtype {
             DType::I32 => {
                 // SAFETY: the caller vouches for index `k`, here and below.

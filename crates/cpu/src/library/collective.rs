@@ -29,7 +29,12 @@ pub(super) fn prepare(op: &Collective, args: &[Type], outs: &[Type], cpu: &Cpu) 
         )));
     };
     communicator.mesh().set(&op.axes).map_err(|p| Error::Backend(format!("{name}: {p}")))?;
-    Ok(Some(Box::new(CollectiveRoutine { op: op.clone(), communicator, arg: args.first().cloned(), out: outs[0].clone() })))
+    Ok(Some(Box::new(CollectiveRoutine {
+        op: op.clone(),
+        communicator,
+        arg: args.first().cloned(),
+        out: outs[0].clone(),
+    })))
 }
 
 impl CollectiveRoutine {

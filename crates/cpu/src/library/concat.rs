@@ -1,7 +1,7 @@
 //! Concatenation of many parts, copied line by line. (Few parts are pieces of a kernel, which computes them where they go.)
 
 use super::memcpy::{self, StridedCopy};
-use super::{Pointers, SharedPtr, OpRoutine, in_ranges};
+use super::{OpRoutine, Pointers, SharedPtr, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;

@@ -7,7 +7,7 @@
 mod long;
 
 use super::planner::{Planner, planner};
-use super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::{Error, Result};
@@ -245,18 +245,20 @@ impl Convolve {
                     unsafe { tables.run(pool, operands(i), SharedPtr(out.at(i * length)), shared, own) };
                 }
             }
-            ConvolveStrategy::PerRow(tables) => in_ranges(pool, self.rows, self.rows * tables.points * 32, &|range, worker| {
-                // SAFETY: each worker has its own scratch, all of which `row` writes before it reads it (and complex
-                // numbers of zero bytes are valid whatever they hold), and rows of its own.
-                unsafe {
-                    let own = std::slice::from_raw_parts_mut(own.at(worker * self.each), self.each);
-                    let (z, rest) = own.split_at_mut(tables.points);
-                    for i in range {
-                        let out = std::slice::from_raw_parts_mut(out.at(i * length), length);
-                        self.row(tables, operands(i), out, z, rest);
+            ConvolveStrategy::PerRow(tables) => {
+                in_ranges(pool, self.rows, self.rows * tables.points * 32, &|range, worker| {
+                    // SAFETY: each worker has its own scratch, all of which `row` writes before it reads it (and complex
+                    // numbers of zero bytes are valid whatever they hold), and rows of its own.
+                    unsafe {
+                        let own = std::slice::from_raw_parts_mut(own.at(worker * self.each), self.each);
+                        let (z, rest) = own.split_at_mut(tables.points);
+                        for i in range {
+                            let out = std::slice::from_raw_parts_mut(out.at(i * length), length);
+                            self.row(tables, operands(i), out, z, rest);
+                        }
                     }
-                }
-            }),
+                })
+            }
         }
     }
 }

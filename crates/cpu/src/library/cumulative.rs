@@ -15,7 +15,7 @@ mod lanes16;
 
 use super::along::{AxisLines, prefetch_line};
 use super::element::{Element, FoldOp, by_dtype, by_fold};
-use super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
@@ -134,7 +134,14 @@ impl CumulativeRoutine {
     ///
     /// # Safety
     /// All elements are there to read and to write, the latter by nobody else.
-    unsafe fn scan_one_by_one(&self, (x, y): (SharedPtr<u8>, SharedPtr<u8>), first: usize, lines: usize, n: usize, states: &mut States) {
+    unsafe fn scan_one_by_one(
+        &self,
+        (x, y): (SharedPtr<u8>, SharedPtr<u8>),
+        first: usize,
+        lines: usize,
+        n: usize,
+        states: &mut States,
+    ) {
         let (apart, step) = if self.lines.inner == 1 { (n, 1) } else { (1, self.lines.inner) };
         let (first, step) = match self.reverse {
             false => (first, step as isize),
@@ -183,7 +190,9 @@ impl CumulativeRoutine {
     ) {
         debug_assert!(self.code.size == 2 && self.code.state == 8);
         // SAFETY: elements have two bytes, states are f64, and the caller vouches for the rest.
-        unsafe { walk((SharedPtr(x.0.cast()), SharedPtr(y.0.cast())), starts, len, self.reverse, states.as_mut_ptr().cast()) };
+        unsafe {
+            walk((SharedPtr(x.0.cast()), SharedPtr(y.0.cast())), starts, len, self.reverse, states.as_mut_ptr().cast())
+        };
     }
 
     /// Adjacent lines, whole.
@@ -274,7 +283,13 @@ impl CumulativeRoutine {
     ///
     /// # Safety
     /// As for `singly`; what is only folded is not written.
-    unsafe fn combine_parts(&self, write: bool, ends: (SharedPtr<u8>, SharedPtr<u8>), unit: usize, states: &mut States) {
+    unsafe fn combine_parts(
+        &self,
+        write: bool,
+        ends: (SharedPtr<u8>, SharedPtr<u8>),
+        unit: usize,
+        states: &mut States,
+    ) {
         let (each, groups) = (self.lines.n / self.parts, self.parts / TURNS);
         let starts: [usize; TURNS] = std::array::from_fn(|i| self.part(unit / groups, unit % groups * TURNS + i));
         let (x, y) = ends;

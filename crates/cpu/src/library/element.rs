@@ -140,22 +140,22 @@ macro_rules! small_floats {
             type Compared = f32;
             #[inline(always)]
             fn compared(self) -> f32 {
-                Small::to_f32(self)
+                HalfFloat::to_f32(self)
             }
             #[inline(always)]
             fn from_compared(x: f32) -> Self {
-                Small::of_f32(x)
+                HalfFloat::of_f32(x)
             }
             fn from_scalar(s: Scalar) -> Self {
                 Self::rounded(s.to_f64())
             }
             #[inline(always)]
             fn widen(self) -> f64 {
-                Small::to_f32(self) as f64
+                HalfFloat::to_f32(self) as f64
             }
             #[inline(always)]
             fn rounded(x: f64) -> Self {
-                Small::of_f64(x)
+                HalfFloat::of_f64(x)
             }
             #[inline(always)]
             fn sum(a: f64, b: f64) -> f64 {
@@ -171,7 +171,7 @@ macro_rules! small_floats {
             // An f32 has more than twice the digits: of a sum, rounding twice is rounding once.
             #[inline(always)]
             fn add(self, b: Self) -> Self {
-                Small::of_f32(Small::to_f32(self) + Small::to_f32(b))
+                HalfFloat::of_f32(HalfFloat::to_f32(self) + HalfFloat::to_f32(b))
             }
             #[inline(always)]
             fn larger(self, b: Self) -> Self {
@@ -299,7 +299,7 @@ pub(super) trait FoldOp<T: Element>: Send + Sync + 'static {
 macro_rules! folds {
     ($($name:ident, $any:literal, $joins:expr, $state:ty, ($s:ident, $x:ident) => $step:expr, $r:ident => $result:expr, $i:ident => $start:expr, ($a:ident, $b:ident) => $join:expr);*) => {$(
         pub(super) struct $name;
-        impl<T: Element> Fold<T> for $name {
+        impl<T: Element> FoldOp<T> for $name {
             type State = $state;
             const ANY_ORDER: bool = $any;
             const JOINS: bool = $joins;

@@ -13,7 +13,11 @@ pub(super) const MIN_RADIX: usize = 256;
 pub(super) const MIN_RADIX_F64: usize = 1024;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
-    Threshold::new("sort.alone", MIN_RADIX, "elements of a line without company: from here they are sorted byte by byte"),
+    Threshold::new(
+        "sort.alone",
+        MIN_RADIX,
+        "elements of a line without company: from here they are sorted byte by byte",
+    ),
     Threshold::new("sort.alone_wide", MIN_RADIX_F64, "the same of f64"),
 ];
 
@@ -38,7 +42,14 @@ pub(super) fn sort_short_line_fn(dtype: DType) -> Option<SortShortLineFn> {
 
 /// # Safety
 /// As for [`Alone`].
-unsafe fn keys<T: Element>(x: *const u8, y: *mut u8, l: &AxisLines, line: usize, descending: bool, room: *mut u8) -> bool {
+unsafe fn keys<T: Element>(
+    x: *const u8,
+    y: *mut u8,
+    l: &AxisLines,
+    line: usize,
+    descending: bool,
+    room: *mut u8,
+) -> bool {
     let base = line / l.inner * l.inner * l.n + line % l.inner;
     let (x, y) = (x.cast::<T>().wrapping_add(base), y.cast::<T>().wrapping_add(base));
     let flip = if descending { u64::MAX } else { 0 };

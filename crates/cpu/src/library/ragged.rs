@@ -3,8 +3,8 @@
 //! Rows are taken in chunks of fixed heights, for each of which there is a plan; how a group falls into chunks depends on
 //! its size alone.
 
-use super::{CpuContext, Pointers, SharedPtr, OpRoutine};
-use crate::gemm::{MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use super::{CpuContext, OpRoutine, Pointers, SharedPtr};
+use crate::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource, OutputKind};
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::Result;
@@ -73,7 +73,9 @@ pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Cpu
         RaggedMode::Rows => {
             let c = OutputKind::Memory { dtype: op.out, layout: MatrixLayout::row_major(n), accumulate: false };
             (
-                halves(ROWS).map(|r| plan(GemmProblem { c, ..GemmProblem::new(r, m, n, a.dtype) })).collect::<Option<_>>()?,
+                halves(ROWS)
+                    .map(|r| plan(GemmProblem { c, ..GemmProblem::new(r, m, n, a.dtype) }))
+                    .collect::<Option<_>>()?,
                 vec![],
             )
         }

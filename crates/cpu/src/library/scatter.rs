@@ -12,7 +12,7 @@ mod combine;
 mod geometry;
 mod places;
 
-use super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::{MIN_STEALING_THREADS, ThreadPool, contiguous_share};
 use crate::thresholds::Threshold;

@@ -6,7 +6,7 @@ use super::along::{AxisLines, arg_reduce};
 use super::element::{Element, by_dtype};
 use super::radix::{self, MIN_RADIX, MIN_RADIX_F64, SortLineFn, SortShortLineFn};
 use super::sorting_network::{self, MAX_NETWORK, Network, SIDE_BY_SIDE};
-use super::{CpuContext, Pointers, SharedPtr, OpRoutine, in_ranges};
+use super::{CpuContext, OpRoutine, Pointers, SharedPtr, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;

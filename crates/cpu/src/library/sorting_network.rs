@@ -112,7 +112,14 @@ unsafe fn inline<T: Element>(
 
 /// [`inline`] with the vectors of the machine.
 fn sort_vectorized<T: Element>(isa: Isa) -> SortLines {
-    unsafe fn plain<T: Element>(p: *const u8, l: &AxisLines, at: [usize; 2], flip: u64, by: &[(u8, u8)], room: &mut Room) {
+    unsafe fn plain<T: Element>(
+        p: *const u8,
+        l: &AxisLines,
+        at: [usize; 2],
+        flip: u64,
+        by: &[(u8, u8)],
+        room: &mut Room,
+    ) {
         // SAFETY: the caller's promise.
         unsafe { inline::<T>(p, l, at, flip, by, room) }
     }

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::node::ValueRef;
 use crate::tensor::Tensor;
-use crate::trace::{TraceCell, TraceMode, Trace, TraceState};
+use crate::trace::{Trace, TraceCell, TraceMode, TraceState};
 use ir::{GraphBuilder, Loc, Scalar, Value};
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::EventKey;
 use crate::lru::hash_of;
-use crate::node::{Node, ValueRef, NodeKind};
+use crate::node::{Node, NodeKind, ValueRef};
 use crate::profile::OpLabel;
 use crate::record::LazyBuild;
 use crate::state::EngineState;
@@ -109,7 +109,14 @@ fn add_pending(b: &mut LazyBuild<'_>, pending: &mut Pending, r: ValueRef, ct: Va
 
 /// The leaf whose gradient is retained at a value.
 fn retained(r: &ValueRef) -> Option<Arc<Leaf>> {
-    r.node.slot().backward_info.as_ref()?.retained.iter().find(|(out, _)| *out == r.out).and_then(|(_, leaf)| leaf.upgrade())
+    r.node
+        .slot()
+        .backward_info
+        .as_ref()?
+        .retained
+        .iter()
+        .find(|(out, _)| *out == r.out)
+        .and_then(|(_, leaf)| leaf.upgrade())
 }
 
 impl EngineShared {
@@ -183,7 +190,13 @@ impl EngineShared {
     }
 
     /// Records the ops of a piece's vjp. Values of the forward pass are used as they are, not computed again.
-    fn backprop_subgraph(&self, state: &mut EngineState, piece: &TapeSubgraph, ct: ValueRef, at: &Loc) -> Result<Vec<ValueRef>> {
+    fn backprop_subgraph(
+        &self,
+        state: &mut EngineState,
+        piece: &TapeSubgraph,
+        ct: ValueRef,
+        at: &Loc,
+    ) -> Result<Vec<ValueRef>> {
         let back = self.vjp(&piece.graph, piece.wrt, true).map_err(|e| match piece.relocated(piece.graph.clone()) {
             // Once more, for an error that names the user's line.
             Ok(graph) => match transform::vjp_by_rules(&graph, &(0..piece.wrt).collect::<Vec<_>>()) {

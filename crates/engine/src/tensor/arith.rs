@@ -4,7 +4,7 @@ use super::{Tensor, operand_error};
 use crate::amp;
 use crate::intern::{self, composite};
 use crate::operand::{Number, OperandRef, TensorOrScalar};
-use crate::record::{Recorder, promote_and_broadcast, number_like, one, record_elementwise};
+use crate::record::{Recorder, number_like, one, promote_and_broadcast, record_elementwise};
 use ir::composites::activation;
 use ir::ops::{Clamp, Dot, StopGradient};
 use ir::{Binary, Compare, DType, DTypeDomain, InferError, Loc, Unary, Value};

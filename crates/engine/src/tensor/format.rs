@@ -1,10 +1,10 @@
 //! Tensors as text, laid out as NumPy does: aligned columns, few digits, long axes cut.
 
-use super::{TensorKind, Tensor};
+use super::{Tensor, TensorKind};
 use crate::context;
 use crate::error::Result;
 use crate::storage_base::BaseBinding;
-use ir::{DTypeKind, DType, Literal, Loc};
+use ir::{DType, DTypeKind, Literal, Loc};
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 

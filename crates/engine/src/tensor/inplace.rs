@@ -1,11 +1,11 @@
 //! In-place ops (§4.3): pure ops whose result is stored into the destination's base.
 
-use super::{TensorKind, Lazy, Tensor, Traced};
+use super::{Lazy, Tensor, TensorKind, Traced};
 use crate::context;
 use crate::error::{Error, Result};
 use crate::node::SavedVersion;
 use crate::operand::{Number, OperandRef, TensorOrScalar};
-use crate::record::{LazyBuild, Recorder, RecordTarget, broadcast_shapes, number_like, recording_target};
+use crate::record::{LazyBuild, RecordTarget, Recorder, broadcast_shapes, number_like, recording_target};
 use crate::state_cell::LocRole;
 use ir::ops::Clamp;
 use ir::{Binary, DType, GraphBuilder, Loc, Scalar, Type, Unary, Value};
@@ -19,7 +19,14 @@ pub(crate) const DETACHED_MESSAGE: &str = "the destination is detached, so the o
 
 impl Tensor {
     /// Replaces this tensor's elements. Gives the tensor itself, or an invalid one if nothing was changed.
-    pub(super) fn mutate(&self, op: &'static str, reads: bool, others: &[&Tensor], at: &Loc, f: UpdateFn<'_>) -> Tensor {
+    pub(super) fn mutate(
+        &self,
+        op: &'static str,
+        reads: bool,
+        others: &[&Tensor],
+        at: &Loc,
+        f: UpdateFn<'_>,
+    ) -> Tensor {
         let at = &context::resolve_loc(at);
         match self.try_mutate(op, reads, others, at, f) {
             Ok(()) => self.clone(),

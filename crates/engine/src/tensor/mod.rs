@@ -2,15 +2,15 @@
 
 mod arith;
 mod basic_index;
+mod format;
 mod index;
 mod inplace;
 mod nn;
 mod operators;
-mod sort;
 mod read;
 mod reduce;
 mod shape;
-mod format;
+mod sort;
 
 pub use basic_index::{Ellipsis, Index, NewAxis, OnePick, Picks, step};
 pub use index::ScatterReduce;
@@ -21,11 +21,11 @@ use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::intern::Ty;
-use crate::node::{ValueRef, SavedVersion};
+use crate::node::{SavedVersion, ValueRef};
 use crate::record::LazyBuild;
 use crate::state::EngineState;
 use crate::storage_base::{BaseBinding, BaseId};
-use crate::trace::{TraceMode, Trace};
+use crate::trace::{Trace, TraceMode};
 use crate::view::{View, ViewMeta};
 use ir::{DType, Loc, Shape, Type};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -230,7 +230,9 @@ impl Tensor {
                 i.read.store(true, Ordering::Relaxed);
                 Err(i.error.clone())
             }
-            TensorKind::Traced(t) if !context::is_active(&t.trace) => Err(Error::InvalidTraceTensorEscape { at: at.clone() }),
+            TensorKind::Traced(t) if !context::is_active(&t.trace) => {
+                Err(Error::InvalidTraceTensorEscape { at: at.clone() })
+            }
             _ => self.check_alive(at),
         }
     }
@@ -275,7 +277,8 @@ impl Tensor {
     pub fn try_size(&self, axis: isize) -> Result<usize> {
         let at = Loc::caller();
         self.check_at(&at)?;
-        let axis = axis_of(axis, self.rank()).map_err(|p| Error::from(operand_error("size", &[self.ty()], p)).with_loc(&at))?;
+        let axis = axis_of(axis, self.rank())
+            .map_err(|p| Error::from(operand_error("size", &[self.ty()], p)).with_loc(&at))?;
         Ok(self.0.ty.shape[axis])
     }
 
@@ -394,14 +397,21 @@ impl Tensor {
     }
 
     /// Another handle on the same base.
-    pub(crate) fn alias_with(&self, ty: impl Into<Ty>, view: Option<Arc<View>>, change: impl FnOnce(&mut TensorHandle)) -> Tensor {
+    pub(crate) fn alias_with(
+        &self,
+        ty: impl Into<Ty>,
+        view: Option<Arc<View>>,
+        change: impl FnOnce(&mut TensorHandle),
+    ) -> Tensor {
         let (id, kind) = match &self.0.kind {
             TensorKind::Lazy(l) => {
                 l.engine.shared.state().base_mut(l.base).pins += 1;
                 let lazy = Lazy { engine: l.engine.clone(), base: l.base, view };
                 (l.engine.shared.handle_id(), TensorKind::Lazy(lazy))
             }
-            TensorKind::Traced(t) => (self.0.id, TensorKind::Traced(Traced { trace: t.trace.clone(), cell: t.cell, view })),
+            TensorKind::Traced(t) => {
+                (self.0.id, TensorKind::Traced(Traced { trace: t.trace.clone(), cell: t.cell, view }))
+            }
             TensorKind::Invalid(_) => return self.clone(),
         };
         let mut handle = TensorHandle::new(id, ty, kind);

@@ -1,6 +1,6 @@
 //! Reading values: the only places where a tensor becomes data.
 
-use super::{TensorKind, Tensor};
+use super::{Tensor, TensorKind};
 use crate::context;
 use crate::engine::download;
 use crate::error::{Error, Result};

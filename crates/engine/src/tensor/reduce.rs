@@ -274,7 +274,13 @@ impl Tensor {
 }
 
 /// A reduction of truth values; a number is true unless it is zero.
-fn reduce_bool(b: &mut dyn Recorder, x: Value, kind: ReduceKind, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+fn reduce_bool(
+    b: &mut dyn Recorder,
+    x: Value,
+    kind: ReduceKind,
+    axes: Option<&[isize]>,
+    keep: bool,
+) -> ir::Result<Value> {
     let zero = b.full_like(x, 0.0)?;
     let yes = b.compare(Compare::Ne, x, zero)?;
     let n = b.cast(yes, DType::I32)?;
@@ -320,7 +326,13 @@ fn rounded_variance(
 }
 
 /// The root of a variance; where that is 0 the gradient is 0 rather than infinite, as in PyTorch.
-fn std_deviation(b: &mut dyn Recorder, x: Value, axes: Option<&[isize]>, correction: usize, keep: bool) -> ir::Result<Value> {
+fn std_deviation(
+    b: &mut dyn Recorder,
+    x: Value,
+    axes: Option<&[isize]>,
+    correction: usize,
+    keep: bool,
+) -> ir::Result<Value> {
     let (whole, (x, dtype)) = (x, variance(b, x, axes, correction, keep)?);
     let (zero, one) = (b.full_like(x, 0.0)?, b.full_like(x, 1.0)?);
     let none = b.compare(Compare::Eq, x, zero)?;

@@ -1,6 +1,6 @@
 //! Views, which share their base, and ops that rearrange elements.
 
-use super::{TensorKind, Tensor, axis_of, operand_error, shape_of};
+use super::{Tensor, TensorKind, axis_of, operand_error, shape_of};
 use crate::context;
 use crate::dims::Dims;
 use crate::error::Error;

@@ -2,9 +2,9 @@
 
 use compiler::{Backend, Bindings, Executable, Options, Program};
 use cpu::Cpu;
-use gpu::cuda::{Cuda, AotTarget};
+use gpu::cuda::{AotTarget, Cuda};
 #[cfg(feature = "wgpu")]
-use gpu::wgpu::{WgpuOptions, Wgpu};
+use gpu::wgpu::{Wgpu, WgpuOptions};
 use ir::{Graph, Literal};
 use std::sync::Arc;
 

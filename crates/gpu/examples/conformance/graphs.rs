@@ -6,7 +6,7 @@ use crate::{Arguments, Slice};
 use compiler::{Backend, Options};
 use ir::{Graph, Literal, interp};
 use oracle::Rng;
-use oracle::random::{SampleOptions as Shape, exact_expressions, sample, integer_expressions};
+use oracle::random::{SampleOptions as Shape, exact_expressions, integer_expressions, sample};
 
 pub(crate) fn ops(mut device: Device, slice: Slice, report: &mut Report) {
     for (k, row) in oracle::samples::all_samples().into_iter().enumerate() {

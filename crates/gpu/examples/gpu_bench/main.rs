@@ -171,7 +171,9 @@ fn main() {
     let opened = match device.as_str() {
         "cuda" => Cuda::open(0, host).map(|c| Arc::new(c) as Arc<dyn Backend>),
         #[cfg(feature = "wgpu")]
-        "wgpu" => gpu::wgpu::Wgpu::open(gpu::wgpu::WgpuOptions::default(), host).map(|w| Arc::new(w) as Arc<dyn Backend>),
+        "wgpu" => {
+            gpu::wgpu::Wgpu::open(gpu::wgpu::WgpuOptions::default(), host).map(|w| Arc::new(w) as Arc<dyn Backend>)
+        }
         other => Err(compiler::Error::Backend(format!("no device {other}; wgpu needs the feature `wgpu`"))),
     };
     let gpu = match opened {

@@ -6,7 +6,7 @@
 //! What it does: f16 and bf16, heads of up to 256 elements (128 in backward) that are multiples of 8, any number of queries and
 //! keys, grouped heads, causal order, windows, offsets, lengths, a softcap. Masks, segments and slopes are inlined by the compiler.
 
-use super::template::{ATTENTION, ATTENTION_FED, ATTENTION_FEW, TemplateArg, TemplateLaunch, HOPPER, LaunchSequence};
+use super::template::{ATTENTION, ATTENTION_FED, ATTENTION_FEW, HOPPER, LaunchSequence, TemplateArg, TemplateLaunch};
 use crate::attention::{AttentionCall as Asked, FAR};
 use ir::ops::Composite;
 use ir::{DType, Type};
@@ -130,7 +130,8 @@ impl CudaAttention {
             return self.split_kv_routine(first, sizes);
         }
         if !self.backward {
-            let calls = vec![call(AttentionKernel::Forward, self.tq, heads, &[TemplateArg::Result(0), TemplateArg::Result(1)])];
+            let calls =
+                vec![call(AttentionKernel::Forward, self.tq, heads, &[TemplateArg::Result(0), TemplateArg::Result(1)])];
             return LaunchSequence { calls, scratch: 0 };
         }
         let [out, lse, dout, dlse] = [0, 1, 2, 3].map(|i| TemplateArg::Operand(self.operands + i));
@@ -153,7 +154,12 @@ impl CudaAttention {
             sizes: vec![rows as i64, self.dv as i64],
         };
         let dq = call(AttentionKernel::Queries, self.tq, heads, &[dout, losses, TemplateArg::Result(0)]);
-        let dkv = call(AttentionKernel::Keys, self.tk, heads / self.group, &[dout, losses, TemplateArg::Result(1), TemplateArg::Result(2)]);
+        let dkv = call(
+            AttentionKernel::Keys,
+            self.tk,
+            heads / self.group,
+            &[dout, losses, TemplateArg::Result(1), TemplateArg::Result(2)],
+        );
         // Two numbers a row.
         LaunchSequence { calls: vec![rows_call, dq, dkv], scratch: rows * 8 }
     }
@@ -272,7 +278,9 @@ impl AttentionKernel {
         match self {
             AttentionKernel::Forward => ("u16* out, f32* lse", "out, lse"),
             AttentionKernel::Queries => ("const u16* dout, const f32* rows, u16* dq", "dout, rows, dq"),
-            AttentionKernel::Keys => ("const u16* dout, const f32* rows, u16* to_k, u16* to_v", "dout, rows, to_k, to_v"),
+            AttentionKernel::Keys => {
+                ("const u16* dout, const f32* rows, u16* to_k, u16* to_v", "dout, rows, to_k, to_v")
+            }
         }
     }
 

@@ -22,6 +22,6 @@ pub use gemv::SkinnyMatmul;
 pub use print::{FLAGS, PRELUDE, function, print};
 pub use radix_sort::RadixSort;
 #[cfg(feature = "cuda")]
-pub use runtime::{Cuda, CudaBuffer, AotTarget, MemoryStats, find_library};
+pub use runtime::{AotTarget, Cuda, CudaBuffer, MemoryStats, find_library};
 pub use scan::CumulativeSum;
-pub use template::{TemplateArg, TemplateLaunch, LaunchSequence};
+pub use template::{LaunchSequence, TemplateArg, TemplateLaunch};

@@ -3,10 +3,10 @@
 //! Every operation gives the bits that `ir::scalar` says, but for functions (`exp`, `sin`, ..), whose errors are within what
 //! `docs/ir.md` allows; so the text is to be compiled with [`FLAGS`]: nothing is contracted but `Fma`.
 
-use crate::grid::{Access, Index, GridKernel, Loop, Op, ThreadBuiltin, Reg, Scope, Size, AddressSpace, Stmt};
+use crate::grid::{Access, AddressSpace, GridKernel, Index, Loop, Op, Reg, Scope, Size, Stmt, ThreadBuiltin};
 use compiler::loops;
 use ir::scalar::finite_max;
-use ir::{Binary, DTypeKind, Compare, DType, Scalar, Unary};
+use ir::{Binary, Compare, DType, DTypeKind, Scalar, Unary};
 use std::fmt::Write;
 
 /// Types, conversions and functions that kernels use; once at the head of a source.

@@ -1,7 +1,7 @@
 //! `sort` and `top_k` of long lines by the bits of their keys (`templates/radix.cu`): four passes over 32 bits, two over 16. Lines lie
 //! side by side. Others, short lines, wider keys and several of them are left to the networks of `library`.
 
-use super::template::{TemplateArg, TemplateLaunch, LaunchSequence};
+use super::template::{LaunchSequence, TemplateArg, TemplateLaunch};
 use ir::ops::{Sort, TopK};
 use ir::{DType, Op, Type};
 
@@ -69,11 +69,24 @@ impl RadixSort {
             (true, _) => 0xffff_ffffi64,
         };
         let mut calls = Vec::new();
-        let mut push = |entry: String, params: &str, body: &str, blocks: usize, args: Vec<TemplateArg>, sizes: Vec<i64>| {
+        let mut push = |entry: String,
+                        params: &str,
+                        body: &str,
+                        blocks: usize,
+                        args: Vec<TemplateArg>,
+                        sizes: Vec<i64>| {
             let text = format!(
                 "{TEXT}extern \"C\" __global__ void __launch_bounds__(256) {entry}({params}) {{\n    wait_turn();\n    {body}\n}}\n"
             );
-            calls.push(TemplateLaunch { entry_point: entry, source: text, blocks, threads: 256, dynamic_shared_bytes: 0, args, sizes });
+            calls.push(TemplateLaunch {
+                entry_point: entry,
+                source: text,
+                blocks,
+                threads: 256,
+                dynamic_shared_bytes: 0,
+                args,
+                sizes,
+            });
         };
         let (wide_n, wide_tiles) = (n as i64, tiles as i64);
         for pass in 0..bits / 8 {

@@ -1,7 +1,7 @@
 //! Running sums of long lines that lie side by side (`templates/running.cu`), in three launches, or in one where a line is a tile. Other
 //! lines, products and extrema are left to `library`.
 
-use super::template::{TemplateArg, TemplateLaunch, LaunchSequence};
+use super::template::{LaunchSequence, TemplateArg, TemplateLaunch};
 use ir::ops::{Cumulative, ReduceKind};
 use ir::{DType, Op, Type};
 
@@ -50,7 +50,15 @@ impl CumulativeSum {
                 "{TEXT}#ifndef {name}_IS_THERE\n#define {name}_IS_THERE\n{element}#endif\nextern \"C\" __global__ void \
                  __launch_bounds__(256) {entry}({params}) {{\n    wait_turn();\n    running_{what}<{of}>({args});\n}}\n"
             );
-            TemplateLaunch { entry_point: entry, source: text, blocks, threads: 256, dynamic_shared_bytes: 0, args: given, sizes }
+            TemplateLaunch {
+                entry_point: entry,
+                source: text,
+                blocks,
+                threads: 256,
+                dynamic_shared_bytes: 0,
+                args: given,
+                sizes,
+            }
         };
         let [x, totals, out] = [TemplateArg::Operand(0), TemplateArg::Scratch(0), TemplateArg::Result(0)];
         let mut calls = vec![

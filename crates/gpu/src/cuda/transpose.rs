@@ -1,6 +1,6 @@
 //! Transposes of matrices of bytes, through tiles in shared memory (`templates/turn.cu`).
 
-use super::template::{TemplateArg, TemplateLaunch, TURN};
+use super::template::{TURN, TemplateArg, TemplateLaunch};
 
 /// Rows and columns of a tile.
 const TILE: (usize, usize) = (128, 64);
@@ -16,5 +16,13 @@ pub fn transpose_launch(rows: usize, cols: usize, from: TemplateArg, to: Templat
          __shared__ u32 tile[2048];\n    wait_turn();\n    turn_block(from, to, tile, rows, cols);\n}}\n"
     );
     let blocks = rows.div_ceil(TILE.0) * cols.div_ceil(TILE.1);
-    TemplateLaunch { entry_point: entry, source: text, blocks, threads: 256, dynamic_shared_bytes: 0, args: vec![from, to], sizes: vec![rows as i64, cols as i64] }
+    TemplateLaunch {
+        entry_point: entry,
+        source: text,
+        blocks,
+        threads: 256,
+        dynamic_shared_bytes: 0,
+        args: vec![from, to],
+        sizes: vec![rows as i64, cols as i64],
+    }
 }

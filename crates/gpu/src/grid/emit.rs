@@ -4,12 +4,14 @@ mod lane;
 
 use super::rows::{CachedRow, without_unread};
 use super::shape::GridShape;
-use super::sync::{PendingEffects, MemoryEffect, touches};
+use super::sync::{MemoryEffect, PendingEffects, touches};
 use super::unroll::UnrolledIteration;
-use super::{Access, Carried, WorkFactor, GridKernel, GridLimits, Loop, Memory, Op, ThreadBuiltin, Scope, AddressSpace, Stmt};
+use super::{
+    Access, AddressSpace, Carried, GridKernel, GridLimits, Loop, Memory, Op, Scope, Stmt, ThreadBuiltin, WorkFactor,
+};
 use compiler::loops::index_analysis::IndexAnalysis;
 use compiler::loops::range::IntRange;
-use compiler::loops::{self, Buf, Extent, LoopKind, AccessMode, Reg, Size, Var};
+use compiler::loops::{self, AccessMode, Buf, Extent, LoopKind, Reg, Size, Var};
 use ir::{Binary, Compare, DType, Scalar};
 use smallvec::{SmallVec, smallvec};
 
@@ -53,7 +55,12 @@ pub(super) struct Emit<'e, 'a> {
 }
 
 impl<'e, 'a> Emit<'e, 'a> {
-    pub(super) fn new(facts: &'e IndexAnalysis<'a>, limits: &'e GridLimits, shape: GridShape<'a>, waits: bool) -> Emit<'e, 'a> {
+    pub(super) fn new(
+        facts: &'e IndexAnalysis<'a>,
+        limits: &'e GridLimits,
+        shape: GridShape<'a>,
+        waits: bool,
+    ) -> Emit<'e, 'a> {
         let k = facts.kernel;
         let none = Reg(0);
         Emit {
@@ -101,7 +108,8 @@ impl<'e, 'a> Emit<'e, 'a> {
         let work: Vec<WorkFactor> = shared.iter().map(|(_, count)| *count).collect();
         let teams = self.shape.teams;
         let sizes = &self.facts.launch.sizes;
-        let total = work.iter().fold(1i64, |n, c| n.saturating_mul(super::pieces(super::value(c.size, sizes), c.chunk)));
+        let total =
+            work.iter().fold(1i64, |n, c| n.saturating_mul(super::pieces(super::value(c.size, sizes), c.chunk)));
         let known = work.iter().all(|c| matches!(c.size, Size::Const(_)));
         let once = known && super::pieces(total, teams as i64) <= max_blocks as i64;
         // The last step of a loop goes beyond its end by at most the whole grid.

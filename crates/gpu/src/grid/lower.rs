@@ -2,7 +2,7 @@
 
 use super::emit::Emit;
 use super::shape::choose;
-use super::{GridKernel, LaunchInfo, GridLimits, AddressSpace, Stmt};
+use super::{AddressSpace, GridKernel, GridLimits, LaunchInfo, Stmt};
 use compiler::loops;
 use compiler::loops::index_analysis::IndexAnalysis;
 use ir::DType;

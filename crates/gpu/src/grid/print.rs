@@ -1,6 +1,6 @@
 //! The text of a grid, for people and snapshots.
 
-use super::{Access, Index, GridKernel, Loop, Op, ThreadBuiltin, Scope, Size, AddressSpace, Stmt};
+use super::{Access, AddressSpace, GridKernel, Index, Loop, Op, Scope, Size, Stmt, ThreadBuiltin};
 use std::fmt::{self, Display, Formatter};
 
 impl Display for GridKernel {

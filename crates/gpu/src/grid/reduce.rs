@@ -56,8 +56,10 @@ impl Emit<'_, '_> {
     }
 
     fn touch_arrays(&mut self, arrays: &[(Buf, DType)], write: bool) {
-        let touches: Vec<MemoryEffect> =
-            arrays.iter().map(|&(b, _)| MemoryEffect { class: self.class_of(b), write, who: LaneAccess::All }).collect();
+        let touches: Vec<MemoryEffect> = arrays
+            .iter()
+            .map(|&(b, _)| MemoryEffect { class: self.class_of(b), write, who: LaneAccess::All })
+            .collect();
         self.touch(&touches);
     }
 

@@ -5,7 +5,7 @@
 
 use super::LaunchInfo;
 use compiler::loops::index_analysis::IndexAnalysis;
-use compiler::loops::{Atom, Buf, Extent, Index, Kernel, AccessMode, Op, Reg, Stmt};
+use compiler::loops::{AccessMode, Atom, Buf, Extent, Index, Kernel, Op, Reg, Stmt};
 
 /// A kernel that leaves what stays alone.
 pub struct RedundantStores {
@@ -137,8 +137,11 @@ mod tests {
     /// `out[i] = i == k ? x[0] : a[i + shift]`, and whether the old element has another reader.
     fn update(shift: i64, read_again: bool) -> (Kernel, Buf, Buf) {
         let mut b = KernelBuilder::new("update");
-        let (a, x, out) =
-            (b.buffer(DType::F32, AccessMode::Read), b.buffer(DType::F32, AccessMode::Read), b.buffer(DType::F32, AccessMode::Write));
+        let (a, x, out) = (
+            b.buffer(DType::F32, AccessMode::Read),
+            b.buffer(DType::F32, AccessMode::Read),
+            b.buffer(DType::F32, AccessMode::Write),
+        );
         let copy = b.buffer(DType::F32, AccessMode::Write);
         b.for_loop(LoopKind::Vector, Size::Const(64), |b, i| {
             let at = b.let_(DType::I64, Op::Index(i.into()));

@@ -7,8 +7,8 @@
 use super::emit::{Copies, Emit};
 use super::shape::GridShape;
 use super::unroll::{ELEMENTS, UnrolledIteration};
-use super::{GridKernel, AddressSpace, Stmt};
-use compiler::loops::index_analysis::{IndexAnalysis, Linear, IndexVar};
+use super::{AddressSpace, GridKernel, Stmt};
+use compiler::loops::index_analysis::{IndexAnalysis, IndexVar, Linear};
 use compiler::loops::{self, Buf, Extent, LoopKind, Reg, Size, Var};
 use ir::{Binary, Compare, DType};
 

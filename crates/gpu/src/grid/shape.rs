@@ -1,8 +1,8 @@
 //! How a kernel is spread over blocks, teams and lanes.
 
-use super::{WorkFactor, GridLimits};
-use compiler::loops::index_analysis::{IndexAnalysis, Linear, IndexVar, MemoryAccess};
-use compiler::loops::{Atom, Buf, Extent, Loop, LoopKind, AccessMode, Op, Reg, Size, Stmt, Var};
+use super::{GridLimits, WorkFactor};
+use compiler::loops::index_analysis::{IndexAnalysis, IndexVar, Linear, MemoryAccess};
+use compiler::loops::{AccessMode, Atom, Buf, Extent, Loop, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::Binary;
 
 /// The choice.
@@ -29,7 +29,8 @@ pub(super) struct GridShape<'a> {
 impl GridShape<'_> {
     /// What is shared out, outermost first: loops by their variables, and the pieces, which have none.
     pub(super) fn shared(&self) -> Vec<(Option<Var>, WorkFactor)> {
-        let mut all: Vec<_> = self.parallel_loops.iter().map(|&(v, size)| (Some(v), WorkFactor { size, chunk: 1 })).collect();
+        let mut all: Vec<_> =
+            self.parallel_loops.iter().map(|&(v, size)| (Some(v), WorkFactor { size, chunk: 1 })).collect();
         if let Some((_, size, by)) = self.chunk {
             all.insert(all.len() - self.tiled.is_some() as usize, (None, WorkFactor { size, chunk: by }));
         }
@@ -53,7 +54,8 @@ pub(super) fn choose<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits, waits: 
     let rows = chain.iter().fold(1i64, |n, &(_, s)| n.saturating_mul(facts.size(s).max(0)));
     let vectors = vectors(row);
     let group = limits.subgroup_size.unwrap_or(1);
-    let mut shape = GridShape { parallel_loops: chain, before, row, chunk: None, tiled: None, lanes: 1, teams: 1, width: 1 };
+    let mut shape =
+        GridShape { parallel_loops: chain, before, row, chunk: None, tiled: None, lanes: 1, teams: 1, width: 1 };
     let longest = vectors.iter().map(|l| facts.vars[l.var.0 as usize].max_trip_count).max();
     let Some(longest) = longest else {
         shape.teams = teams_per_block(rows, 1, group, limits);
@@ -64,7 +66,9 @@ pub(super) fn choose<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits, waits: 
     let least = vectors.iter().map(|l| lanes_per_store_word(facts, limits, l)).max().unwrap_or(1);
     // Lanes of a row that is held have so many elements each, at once or one by one.
     let stays = waits && limits.subgroup_size.is_some() && held_by_block(&shape, longest, limits);
-    while !stays && shape.width > least && rows.saturating_mul(longest) / (shape.width as i64) < limits.saturating_threads as i64 / 4
+    while !stays
+        && shape.width > least
+        && rows.saturating_mul(longest) / (shape.width as i64) < limits.saturating_threads as i64 / 4
     {
         shape.width /= 2;
     }
@@ -93,7 +97,8 @@ pub(super) fn choose<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits, waits: 
         upto(group)
     } else if held_by_block(&shape, longest, limits) {
         // As few lanes as can hold it; or more where the device has lanes to spare: each of the few rows is done sooner.
-        let each = if rows.saturating_mul(longest) < limits.saturating_threads as i64 { FEW_ROWS } else { super::rows::HELD };
+        let each =
+            if rows.saturating_mul(longest) < limits.saturating_threads as i64 { FEW_ROWS } else { super::rows::HELD };
         (super::pieces(longest, each) as u32).next_power_of_two().clamp((2 * group).min(limits.threads), limits.threads)
     } else {
         // Where there are rows enough, several blocks share a multiprocessor: while one waits, another one loads.
@@ -106,7 +111,9 @@ pub(super) fn choose<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits, waits: 
         return shape;
     }
     shape.teams = teams_per_block(rows, shape.lanes, group, limits);
-    while shape.teams > group.div_ceil(shape.lanes) && scratch.saturating_mul(shape.teams as usize) > limits.max_shared_bytes {
+    while shape.teams > group.div_ceil(shape.lanes)
+        && scratch.saturating_mul(shape.teams as usize) > limits.max_shared_bytes
+    {
         shape.teams /= 2;
     }
     shape
@@ -126,7 +133,9 @@ fn held_by_block(shape: &GridShape<'_>, longest: i64, limits: &GridLimits) -> bo
 /// Bytes of scratch that a row has.
 fn scratch_bytes(facts: &IndexAnalysis<'_>, word: usize) -> usize {
     let bytes = |(i, b): (usize, &compiler::loops::Buffer)| match b.mode {
-        AccessMode::Scratch(0) => facts.launch.scratch.get(i).copied().unwrap_or(0).saturating_mul(b.dtype.size().max(word)),
+        AccessMode::Scratch(0) => {
+            facts.launch.scratch.get(i).copied().unwrap_or(0).saturating_mul(b.dtype.size().max(word))
+        }
         AccessMode::Scratch(n) => n.saturating_mul(b.dtype.size().max(word)),
         _ => 0,
     };
@@ -159,7 +168,9 @@ fn outer_loop_chain<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits) -> Chain
         let shared = match l.kind {
             LoopKind::Parallel => true,
             // Enough to do for everyone: what is computed once for all iterations stays so.
-            LoopKind::Serial => rows < limits.saturating_threads as i64 && l.carried.is_empty() && independent(facts, l),
+            LoopKind::Serial => {
+                rows < limits.saturating_threads as i64 && l.carried.is_empty() && independent(facts, l)
+            }
             LoopKind::Vector => false,
         };
         if !free || !shared {
@@ -226,7 +237,8 @@ fn injective(facts: &IndexAnalysis<'_>, l: &Loop, store: &MemoryAccess, form: &L
 
 /// Whether each iteration writes all of a scratch buffer that it reads, before it does.
 fn is_privatizable(facts: &IndexAnalysis<'_>, l: &Loop, buf: Buf) -> bool {
-    let mut sites: Vec<&MemoryAccess> = facts.accesses.iter().filter(|s| s.buf == buf && s.loops.contains(&l.var)).collect();
+    let mut sites: Vec<&MemoryAccess> =
+        facts.accesses.iter().filter(|s| s.buf == buf && s.loops.contains(&l.var)).collect();
     sites.sort_by(|a, b| a.path.cmp(&b.path));
     let row = |s: &MemoryAccess| {
         let f = s.form.as_ref()?;
@@ -237,7 +249,9 @@ fn is_privatizable(facts: &IndexAnalysis<'_>, l: &Loop, buf: Buf) -> bool {
     let Some(v) = row(first).filter(|_| first.store && first.mask.is_none()) else { return false };
     let direct = first.loops.ends_with(&[l.var, v]);
     let Some(n) = facts.vars[v.0 as usize].trip_count.filter(|_| direct) else { return false };
-    rest.iter().all(|s| row(s).is_some_and(|u| facts.inside(IndexVar::Var(u), l.var) && facts.vars[u.0 as usize].max_trip_count <= n))
+    rest.iter().all(|s| {
+        row(s).is_some_and(|u| facts.inside(IndexVar::Var(u), l.var) && facts.vars[u.0 as usize].max_trip_count <= n)
+    })
 }
 
 /// All vector loops.
@@ -290,7 +304,8 @@ struct StridedLoop {
 
 /// The one with the most accesses, if there is any.
 fn best_strided_loop(facts: &IndexAnalysis<'_>, shape: &GridShape<'_>, along: Var) -> Option<StridedLoop> {
-    let stride = |s: &MemoryAccess, r: IndexVar| s.form.as_ref().and_then(|f| f.terms.get(&r)).map_or(0, |n| n.unsigned_abs());
+    let stride =
+        |s: &MemoryAccess, r: IndexVar| s.form.as_ref().and_then(|f| f.terms.get(&r)).map_or(0, |n| n.unsigned_abs());
     let size = |s: &MemoryAccess| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
     let jumps = |s: &&MemoryAccess| s.loops.contains(&along) && stride(s, IndexVar::Var(along)) > 1;
     let mut found: Option<(usize, StridedLoop)> = None;
@@ -370,7 +385,8 @@ fn width(facts: &IndexAnalysis<'_>, limits: &GridLimits, l: &Loop) -> usize {
     const MOST: usize = 8;
     let Some(n) = facts.vars[l.var.0 as usize].trip_count else { return 1 };
     let inside = |s: &&MemoryAccess| s.loops.contains(&l.var);
-    let along = |s: &MemoryAccess| s.form.as_ref().and_then(|f| f.terms.get(&IndexVar::Var(l.var))).copied().unwrap_or(0);
+    let along =
+        |s: &MemoryAccess| s.form.as_ref().and_then(|f| f.terms.get(&IndexVar::Var(l.var))).copied().unwrap_or(0);
     let size = |s: &MemoryAccess| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
     let widest = facts.accesses.iter().filter(inside).filter(|s| along(s) != 0).map(size).max();
     let Some(widest) = widest else { return 1 };
@@ -395,11 +411,13 @@ fn lanes_per_store_word(facts: &IndexAnalysis<'_>, limits: &GridLimits, l: &Loop
 fn can_vectorize(facts: &IndexAnalysis<'_>, l: &Loop, width: usize, jumping: bool) -> bool {
     let Some(n) = facts.vars[l.var.0 as usize].trip_count else { return false };
     let inside = |s: &&MemoryAccess| s.loops.contains(&l.var);
-    let along = |s: &MemoryAccess| s.form.as_ref().and_then(|f| f.terms.get(&IndexVar::Var(l.var))).copied().unwrap_or(0);
+    let along =
+        |s: &MemoryAccess| s.form.as_ref().and_then(|f| f.terms.get(&IndexVar::Var(l.var))).copied().unwrap_or(0);
     let size = |s: &MemoryAccess| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
     let fits = facts.accesses.iter().filter(inside).all(|s| {
         let Some(f) = &s.form else { return false };
-        let steady = |r: &IndexVar| *r == IndexVar::Var(l.var) || matches!(r, IndexVar::Var(_)) || !facts.inside(*r, l.var);
+        let steady =
+            |r: &IndexVar| *r == IndexVar::Var(l.var) || matches!(r, IndexVar::Var(_)) || !facts.inside(*r, l.var);
         if !f.terms.keys().all(steady) {
             return false;
         }

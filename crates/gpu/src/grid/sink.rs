@@ -4,7 +4,7 @@
 //! computed. Masks of indices (the ends of rows) are true almost everywhere, and what stands before them stays there, so that
 //! many loads are under way at once.
 
-use super::{Buf, Index, GridKernel, Op, Reg, Stmt};
+use super::{Buf, GridKernel, Index, Op, Reg, Stmt};
 
 /// Moves what only masked stores need behind their masks. `written` says whether memory is stored to.
 pub(super) fn sink(kernel: &mut GridKernel, written: &dyn Fn(Buf) -> bool) {

@@ -4,7 +4,7 @@
 //! since the last barrier; before anything that doesn't go with that stands a barrier.
 
 use super::shape::same_size;
-use compiler::loops::index_analysis::{IndexAnalysis, Linear, IndexVar};
+use compiler::loops::index_analysis::{IndexAnalysis, IndexVar, Linear};
 use compiler::loops::{Buf, Extent, Loop, Op, Stmt, Var};
 
 /// What a team does to memory.
@@ -82,7 +82,12 @@ impl PendingEffects {
     }
 
     /// This, and what the end of a loop's body leaves to its next iteration.
-    pub(super) fn with_back_edge(&self, end: &PendingEffects, facts: &IndexAnalysis<'_>, of: Option<Var>) -> PendingEffects {
+    pub(super) fn with_back_edge(
+        &self,
+        end: &PendingEffects,
+        facts: &IndexAnalysis<'_>,
+        of: Option<Var>,
+    ) -> PendingEffects {
         let mut all = self.clone();
         for t in &end.0 {
             let t = t.clone().seen_later(facts, of);
@@ -102,7 +107,8 @@ impl PendingEffects {
 /// What one statement outside of loops, or a whole vector loop, touches.
 pub(super) fn touches(facts: &IndexAnalysis<'_>, s: &Stmt, width: usize) -> Vec<MemoryEffect> {
     let mut out = Vec::new();
-    let read = |buf: Buf| MemoryEffect { class: facts.alias_classes[buf.0 as usize], write: false, who: LaneAccess::All };
+    let read =
+        |buf: Buf| MemoryEffect { class: facts.alias_classes[buf.0 as usize], write: false, who: LaneAccess::All };
     match s {
         Stmt::Let { op: Op::Load { buf, .. }, .. } => out.push(read(*buf)),
         Stmt::Let { .. } => {}

@@ -129,8 +129,9 @@ impl Emit<'_, '_> {
             phis.push((0..copies).map(|_| self.reg(d)).collect());
         }
         self.open_block();
-        let turns: Vec<UnrolledIteration> =
-            (0..times).map(|u| UnrolledIteration { own: smallvec![self.plus(var, int, u)], at: None, mask: None }).collect();
+        let turns: Vec<UnrolledIteration> = (0..times)
+            .map(|u| UnrolledIteration { own: smallvec![self.plus(var, int, u)], at: None, mask: None })
+            .collect();
         let nexts = self.unrolled_iterations(l, &turns, true, phis.clone());
         let body = self.close_block();
         let mut carried = Vec::new();

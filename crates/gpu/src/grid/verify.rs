@@ -1,7 +1,7 @@
 //! The verifier of grids: the invariants listed in the module documentation of `grid`.
 
 use super::lower::waits;
-use super::{Access, Buf, Index, GridKernel, Loop, Op, Reg, Size, AddressSpace, Stmt};
+use super::{Access, AddressSpace, Buf, GridKernel, Index, Loop, Op, Reg, Size, Stmt};
 use compiler::loops;
 use ir::DType;
 

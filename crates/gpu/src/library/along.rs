@@ -3,7 +3,7 @@
 use super::op_expansion::affine;
 use super::scatter::{Sources, scatter_from};
 use super::sort::AxisLines;
-use super::{DeviceCaps, OpValue, OpExpansion};
+use super::{DeviceCaps, OpExpansion, OpValue};
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{PutAlong, Scatter, ScatterKind, SliceDims, TakeAlong};
 use ir::{Compare, DType, Scalar, Type};

@@ -5,7 +5,7 @@
 use super::cumulative::carry;
 use super::op_expansion::affine;
 use super::sort::AxisLines;
-use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
+use super::{DeviceCaps, KernelWriter, OpExpansion, OpValue};
 use compiler::loops::{Reg, Var};
 use ir::ops::ArgReduce;
 use ir::{Binary, Compare, DType, Scalar, Type};
@@ -63,7 +63,15 @@ struct Search {
 
 impl Search {
     /// The extremum of each piece of each line: its place, and its value if that is asked for.
-    fn run(&self, parts: &mut OpExpansion, from: ArgExtremum, each: usize, pieces: usize, value: Option<OpValue>, place: OpValue) {
+    fn run(
+        &self,
+        parts: &mut OpExpansion,
+        from: ArgExtremum,
+        each: usize,
+        pieces: usize,
+        value: Option<OpValue>,
+        place: OpValue,
+    ) {
         match self.lines.stride {
             1 => self.teams(parts, from, each, pieces, value, place),
             _ => self.lanes(parts, from, each, pieces, value, place),

@@ -4,7 +4,7 @@
 use super::cumulative::carry;
 use super::op_expansion::affine;
 use super::window::{Element, Walk, is_empty_walk, load, source, strides};
-use super::{DeviceCaps, OpValue, OpExpansion};
+use super::{DeviceCaps, OpExpansion, OpValue};
 use compiler::program::Matmul;
 use ir::ops::Conv;
 use ir::{Binary, DType, Scalar, Type};

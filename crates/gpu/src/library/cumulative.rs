@@ -4,7 +4,7 @@
 
 use super::op_expansion::affine;
 use super::sort::AxisLines;
-use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
+use super::{DeviceCaps, KernelWriter, OpExpansion, OpValue};
 use compiler::loops::{Carried, Extent, Loop, LoopKind, Reg, Size, Stmt, Var};
 use ir::ops::{Cumulative, ReduceKind};
 use ir::{Binary, Compare, DType, Scalar, Type};
@@ -51,7 +51,13 @@ impl Run {
     }
 
     /// A serial loop of `n` that carries one value from `init`.
-    fn carry_loop(&self, w: &mut KernelWriter, n: usize, init: Reg, body: impl FnOnce(&mut KernelWriter, Var, Reg) -> Reg) -> Reg {
+    fn carry_loop(
+        &self,
+        w: &mut KernelWriter,
+        n: usize,
+        init: Reg,
+        body: impl FnOnce(&mut KernelWriter, Var, Reg) -> Reg,
+    ) -> Reg {
         carry(w, n, &[init], |w, v, phi| vec![body(w, v, phi[0])])[0]
     }
 

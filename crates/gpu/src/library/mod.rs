@@ -14,7 +14,7 @@ mod scatter;
 mod sort;
 mod window;
 
-pub(crate) use op_expansion::{OpValue, OpExpansion, KernelWriter};
+pub(crate) use op_expansion::{KernelWriter, OpExpansion, OpValue};
 
 use crate::grid::GridLimits;
 use compiler::UncheckedProgram;
@@ -138,7 +138,13 @@ impl Expander<'_> {
                     TripCount::While { test, flag } => TripCount::While { test: self.steps(test), flag },
                     other => other,
                 };
-                out.push(Step::Loop(Box::new(LoopStep { depth: level, trip_count: trip, reverse, body: self.steps(body), copies_after: after })));
+                out.push(Step::Loop(Box::new(LoopStep {
+                    depth: level,
+                    trip_count: trip,
+                    reverse,
+                    body: self.steps(body),
+                    copies_after: after,
+                })));
             }
             Step::Branch { index, branches } => {
                 let branches = branches.into_iter().map(|b| self.steps(b)).collect();
@@ -149,7 +155,13 @@ impl Expander<'_> {
     }
 
     /// Gives the parts of an op their memory.
-    fn place(&mut self, parts: OpExpansion, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)], out: &mut Vec<Step>) {
+    fn place(
+        &mut self,
+        parts: OpExpansion,
+        args: &[(BufferSlice, Type)],
+        outs: &[(BufferSlice, Type)],
+        out: &mut Vec<Step>,
+    ) {
         let mut at = self.base;
         let mut temps = Vec::with_capacity(parts.temps.len());
         for ty in &parts.temps {
@@ -162,9 +174,11 @@ impl Expander<'_> {
         let place = |m: OpValue| match m {
             OpValue::Arg(i) => args[i].0.clone(),
             OpValue::Out(i) => outs[i].0.clone(),
-            OpValue::Temp(i) => {
-                BufferSlice { buffer: compiler::program::BufferRef::Fixed(temps[i]), offset: 0, strides: SmallVec::new() }
-            }
+            OpValue::Temp(i) => BufferSlice {
+                buffer: compiler::program::BufferRef::Fixed(temps[i]),
+                offset: 0,
+                strides: SmallVec::new(),
+            },
         };
         parts.steps(&place, out);
     }

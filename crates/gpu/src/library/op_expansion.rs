@@ -1,6 +1,8 @@
 //! What a library op becomes, and how its kernels are written.
 
-use compiler::loops::{Atom, Buf, KernelBuilder, Carried, Extent, Index, Kernel, Loop, LoopKind, AccessMode, Reg, Size, Stmt, Var};
+use compiler::loops::{
+    AccessMode, Atom, Buf, Carried, Extent, Index, Kernel, KernelBuilder, Loop, LoopKind, Reg, Size, Stmt, Var,
+};
 use compiler::program::{BufferSlice, KernelArg, Matmul, MatmulOperand, Step};
 use ir::{Binary, Compare, DType, Scalar, Type};
 use std::ops::{Deref, DerefMut};

@@ -3,7 +3,7 @@
 
 use super::cumulative::{carry, carry_bounded};
 use super::op_expansion::affine;
-use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
+use super::{DeviceCaps, KernelWriter, OpExpansion, OpValue};
 use compiler::loops::{Extent, Reg, Size};
 use ir::ops::{RaggedDot, RaggedMode};
 use ir::{Binary, Compare, DType, Scalar, Type};

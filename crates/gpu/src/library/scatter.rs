@@ -7,7 +7,7 @@ use super::cumulative::{accumulator, carry, carry_bounded};
 use super::op_expansion::affine;
 use super::sort::{AxisLines, argsort_lines};
 use super::window::strides;
-use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
+use super::{DeviceCaps, KernelWriter, OpExpansion, OpValue};
 use compiler::loops::{Extent, Reg, Size};
 use ir::ops::Scatter;
 use ir::ops::scatter::ScatterMode;
@@ -154,7 +154,15 @@ impl Sizes<'_> {
     }
 
     /// Where each slice, or each element, goes; -1 for those that go nowhere.
-    fn targets(&self, parts: &mut OpExpansion, to: OpValue, entries: usize, disjoint: bool, updates: &Type, wide: DType) {
+    fn targets(
+        &self,
+        parts: &mut OpExpansion,
+        to: OpValue,
+        entries: usize,
+        disjoint: bool,
+        updates: &Type,
+        wide: DType,
+    ) {
         parts.rows("where updates go", entries, |w, flat| {
             let ids = w.read(self.from.ids, self.indices.dtype);
             let to = w.write(to, DType::I32);

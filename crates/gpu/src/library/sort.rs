@@ -6,10 +6,10 @@
 //! being anywhere. Chunks are sorted, and finished after each merge, in memory that the threads of a block share.
 
 use super::op_expansion::affine;
-use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
+use super::{DeviceCaps, KernelWriter, OpExpansion, OpValue};
 use compiler::loops::{Buf, Extent, LoopKind, Reg, Size};
 use ir::ops::{Sort, TopK};
-use ir::{Binary, DTypeKind, Compare, DType, Scalar, Type};
+use ir::{Binary, Compare, DType, DTypeKind, Scalar, Type};
 
 /// Elements of a chunk at most.
 const CHUNK: usize = 4096;
@@ -72,7 +72,14 @@ pub(super) fn top_k(parts: &mut OpExpansion, op: &TopK, args: &[Type], means: &D
 }
 
 /// The first `take` elements of each line, in order.
-fn fetch(parts: &mut OpExpansion, (from, to): (OpValue, OpValue), dtype: DType, order: OpValue, lines: AxisLines, take: usize) {
+fn fetch(
+    parts: &mut OpExpansion,
+    (from, to): (OpValue, OpValue),
+    dtype: DType,
+    order: OpValue,
+    lines: AxisLines,
+    take: usize,
+) {
     parts.rows("fetch in order", lines.count, |w, line| {
         let (order, x, y) = (w.read(order, DType::I32), w.read(from, dtype), w.write(to, dtype));
         let line = w.var_value(line);
@@ -397,7 +404,14 @@ fn compare_distant(
 }
 
 /// Compares elements that are less than a chunk apart, down to neighbours.
-fn finish_chunks(parts: &mut OpExpansion, by: &SortOrder<'_>, lines: AxisLines, chunk: usize, order: OpValue, kept: &[OpValue]) {
+fn finish_chunks(
+    parts: &mut OpExpansion,
+    by: &SortOrder<'_>,
+    lines: AxisLines,
+    chunk: usize,
+    order: OpValue,
+    kept: &[OpValue],
+) {
     parts.rows("merge chunks", lines.count * lines.length.div_ceil(chunk), |w, number| {
         let places = w.change(order, DType::I32);
         let keys: Vec<Buf> = kept.iter().zip(by.types).map(|(m, d)| w.change(*m, *d)).collect();

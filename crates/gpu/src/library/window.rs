@@ -3,9 +3,9 @@
 
 use super::cumulative::{accumulator, carry};
 use super::op_expansion::affine;
-use super::{DeviceCaps, OpValue, OpExpansion, KernelWriter};
+use super::{DeviceCaps, KernelWriter, OpExpansion, OpValue};
 use compiler::loops::Reg;
-use ir::ops::{ReduceWindow, WindowGather, WindowScatter, WindowConfig};
+use ir::ops::{ReduceWindow, WindowConfig, WindowGather, WindowScatter};
 use ir::{Binary, Compare, DType, Scalar, Type};
 
 pub(super) fn strides(shape: &[usize]) -> Vec<i64> {
@@ -17,7 +17,14 @@ pub(super) fn strides(shape: &[usize]) -> Vec<i64> {
 }
 
 /// Where element `k` of window `o` is in a base along one axis, and whether it is there.
-pub(super) fn source(w: &mut KernelWriter, windows: &WindowConfig, a: usize, size: usize, o: Reg, k: Reg) -> (Reg, Option<Reg>) {
+pub(super) fn source(
+    w: &mut KernelWriter,
+    windows: &WindowConfig,
+    a: usize,
+    size: usize,
+    o: Reg,
+    k: Reg,
+) -> (Reg, Option<Reg>) {
     let (s, d) = (windows.strides[a] as i64, windows.window_dilation[a] as i64);
     let place = w.sum(&[(o, s), (k, d)], -windows.low[a]);
     if windows.low[a] <= 0 && windows.high[a] <= 0 && windows.base_dilation[a] == 1 {
@@ -120,7 +127,13 @@ pub(super) fn is_empty_walk(shapes: &[&[usize]]) -> Option<()> {
     (!shapes.iter().any(|s| s.contains(&0) || s.is_empty())).then_some(())
 }
 
-pub(super) fn reduce(parts: &mut OpExpansion, op: &ReduceWindow, x: &Type, out: &Type, means: &DeviceCaps) -> Option<()> {
+pub(super) fn reduce(
+    parts: &mut OpExpansion,
+    op: &ReduceWindow,
+    x: &Type,
+    out: &Type,
+    means: &DeviceCaps,
+) -> Option<()> {
     is_empty_walk(&[&x.shape, &out.shape, &op.window])?;
     let f = op.kind.combine();
     let acc = accumulator(x.dtype, f, means)?;

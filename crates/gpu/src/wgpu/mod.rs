@@ -21,7 +21,7 @@ pub use print::{Binding, ShaderSource, print};
 #[cfg(target_arch = "wasm32")]
 pub use runtime::browser;
 #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
-pub use runtime::{WgpuOptions, Template, Trial, adapters, templates};
+pub use runtime::{Template, Trial, WgpuOptions, adapters, templates};
 #[cfg(any(feature = "wgpu", target_arch = "wasm32"))]
 pub use runtime::{Usage, Wgpu, WgpuBuffer};
 pub use target::target;

@@ -7,12 +7,12 @@
 
 use super::functions::needed;
 use super::values::{
-    bitcast, bools, cast, compare, constant, decoded, encoded, integer, ones, rounded, ty, opaque_constant, wrapped,
+    bitcast, bools, cast, compare, constant, decoded, encoded, integer, ones, opaque_constant, rounded, ty, wrapped,
 };
-use crate::grid::{Access, Index, GridKernel, Loop, Op, ThreadBuiltin, Reg, Scope, Size, AddressSpace, Stmt};
+use crate::grid::{Access, AddressSpace, GridKernel, Index, Loop, Op, Reg, Scope, Size, Stmt, ThreadBuiltin};
 use compiler::loops;
 use ir::scalar::finite_max;
-use ir::{Binary, DTypeKind, DType, Scalar, Unary};
+use ir::{Binary, DType, DTypeKind, Scalar, Unary};
 use std::fmt::Write;
 
 /// A kernel's text: one compute shader with the entry point `main`.
@@ -137,8 +137,9 @@ impl Printer<'_> {
             let word = if self.atomic[i] { "atomic<u32>" } else { "u32" };
             let _ = writeln!(self.out, "@group(0) @binding({i}) var<storage, {access}> g{i}: array<{word}>;");
         }
-        let params = self.params.iter().zip(&k.memory).filter(|(_, m)| !matches!(m.space, AddressSpace::Shared(_))).count()
-            + k.sizes as usize;
+        let params =
+            self.params.iter().zip(&k.memory).filter(|(_, m)| !matches!(m.space, AddressSpace::Shared(_))).count()
+                + k.sizes as usize;
         if params > 0 {
             let rows = params.div_ceil(4);
             let _ = writeln!(self.out, "struct Params {{ v: array<vec4<u32>, {rows}> }}");

@@ -1,6 +1,6 @@
 //! What programs for WebGPU look like.
 
-use compiler::target::{KernelLimits, MatmulTarget, RecomputePolicy, LoopSchedule, SplitReduction, Target};
+use compiler::target::{KernelLimits, LoopSchedule, MatmulTarget, RecomputePolicy, SplitReduction, Target};
 use ir::DType;
 
 /// Types without an f64 or 64-bit integers: WGSL has neither.

@@ -5,7 +5,7 @@
 //! made of bools and integers, and signs go through `hidden` and `negated`, with a 0 (`nothing`) that only the launch decides.
 
 use crate::grid::Reg;
-use ir::{DTypeKind, Compare, DType, Scalar};
+use ir::{Compare, DType, DTypeKind, Scalar};
 
 /// The type of a register.
 pub(super) fn ty(d: DType) -> &'static str {

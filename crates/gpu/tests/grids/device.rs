@@ -1,6 +1,6 @@
 //! A device that programs are compiled for and never run on.
 
-use compiler::target::{KernelLimits, MatmulTarget, LoopSchedule, SplitReduction, Target};
+use compiler::target::{KernelLimits, LoopSchedule, MatmulTarget, SplitReduction, Target};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Program, Result};
 use ir::Type;
 use ir::ops::Composite;

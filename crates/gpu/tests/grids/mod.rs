@@ -6,10 +6,10 @@ pub(crate) mod device;
 pub(crate) mod lanes;
 pub(crate) mod rows;
 
-use compiler::loops::{self, Extent, Index, Kernel, AccessMode, Op, Size, Stmt};
+use compiler::loops::{self, AccessMode, Extent, Index, Kernel, Op, Size, Stmt};
 use compiler::program::{BufferKind, BufferRef, BufferSlice, KernelArg, Program, Step, TripCount};
 use compiler::{Backend, Options};
-use gpu::grid::{self, Launch, LaunchInfo, GridLimits, View};
+use gpu::grid::{self, GridLimits, Launch, LaunchInfo, View};
 use ir::{DType, Graph, Scalar, Type};
 use oracle::{FillKind, Rng};
 
@@ -254,15 +254,17 @@ pub(crate) fn agrees(case: &Case, rng: &mut Rng, seen: &mut Seen) -> Result<(), 
     let got = own(&regions);
     seen.add(&g, &given);
     let same = |want: &[Vec<u8>]| {
-        k.buffers.iter().enumerate().filter(|(_, b)| matches!(b.mode, AccessMode::Write | AccessMode::ReadWrite)).find_map(
-            |(i, b)| {
+        k.buffers
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| matches!(b.mode, AccessMode::Write | AccessMode::ReadWrite))
+            .find_map(|(i, b)| {
                 let n = b.dtype.size();
                 let differs = |(x, y): &(&[u8], &[u8])| x != y && !(is_nan(b.dtype, x) && is_nan(b.dtype, y));
                 let at = got[i].chunks_exact(n).zip(want[i].chunks_exact(n)).position(|p| differs(&p))?;
                 let show = |v: &[u8]| scalar(b.dtype, &v[at * n..at * n + n]);
                 Some(format!("b{i}[{at}]: {:?}, expected {:?}", show(&got[i]), show(&want[i])))
-            },
-        )
+            })
     };
     if let Some(wrong) = same(&model) {
         return Err(format!("{limits:?}\n{wrong}\n{g}\n{k}"));

@@ -3,7 +3,7 @@
 //! through, the numbers.
 
 use super::{Arg, Case};
-use compiler::loops::{Buf, KernelBuilder, Extent, Index, LoopKind, AccessMode, Reg, Size, Var};
+use compiler::loops::{AccessMode, Buf, Extent, Index, KernelBuilder, LoopKind, Reg, Size, Var};
 use gpu::grid::{LaunchInfo, View};
 use ir::{Binary, DType};
 use oracle::Rng;
@@ -61,7 +61,8 @@ impl Writer<'_> {
         };
         let v = self.b.var();
         let reduces = whole.is_none() && self.rng.bernoulli(0.4);
-        let target = whole.or_else(|| (!reduces || self.rng.bernoulli(0.5)).then(|| *self.rng.pick(&self.rows.clone())));
+        let target =
+            whole.or_else(|| (!reduces || self.rng.bernoulli(0.5)).then(|| *self.rng.pick(&self.rows.clone())));
         let across = whole.is_none() && !self.straight && self.rng.bernoulli(0.3);
         let op = *self.rng.pick(&[Binary::Add, Binary::Max, Binary::Min]);
         let init = self.value();

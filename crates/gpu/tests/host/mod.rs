@@ -1,6 +1,6 @@
 //! Routines as programs of the host: their text compiled by the host's C++ compiler, with headers of CUDA's and Hopper's words.
 
-use gpu::cuda::{TemplateArg, TemplateLaunch, PRELUDE, LaunchSequence};
+use gpu::cuda::{LaunchSequence, PRELUDE, TemplateArg, TemplateLaunch};
 use ir::{Builder, Graph, GraphBuilder, Literal, Op, Type};
 use std::fmt::Write as _;
 use std::io::Write as _;

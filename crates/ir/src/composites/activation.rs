@@ -1,6 +1,6 @@
 //! Activations and gated activations. Backward computes from the inputs alone.
 
-use super::{CompositeBuilder, ParamList, Params, BatchRole, composite, operand_mismatch, arity_mismatch};
+use super::{BatchRole, CompositeBuilder, ParamList, Params, arity_mismatch, composite, operand_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::error::{Error, Result};

@@ -1,6 +1,6 @@
 //! Convolution of two signals along the last axis, which a backend may take through a Fourier transform.
 
-use super::{CompositeBuilder, BatchRole, composite, operand_mismatch, arity_mismatch};
+use super::{BatchRole, CompositeBuilder, arity_mismatch, composite, operand_mismatch};
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::Result;

@@ -1,6 +1,6 @@
 //! Dropout by random bits that come as an operand, so that the graph stays pure and backward drops the same places.
 
-use super::{CompositeBuilder, BatchRole, composite, float_param, operand_mismatch, arity_mismatch};
+use super::{BatchRole, CompositeBuilder, arity_mismatch, composite, float_param, operand_mismatch};
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::{Error, Result};

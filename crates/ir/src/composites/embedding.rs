@@ -1,7 +1,7 @@
 //! Rows of a table by integer ids.
 
 use super::rows::broadcast_along_row;
-use super::{CompositeBuilder, BatchRole, composite, operand_mismatch, arity_mismatch};
+use super::{BatchRole, CompositeBuilder, arity_mismatch, composite, operand_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::error::Result;

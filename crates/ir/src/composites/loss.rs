@@ -2,7 +2,7 @@
 
 use super::rows::{broadcast_along_row, last_axis, row_mean, row_sum};
 use super::softmax::{LogSumExp, exp_normalized, row_logsumexp};
-use super::{CompositeBuilder, BatchRole, composite, float_param, operand_mismatch, arity_mismatch};
+use super::{BatchRole, CompositeBuilder, arity_mismatch, composite, float_param, operand_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
@@ -62,7 +62,8 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropyOptions)
     }
     let classes = logits.shape[axis];
     let acc = logits.dtype.accumulator();
-    let rows = LabelMasks { options, classes, dtype: LabelMasks::integers(labels.dtype, classes, options.ignore_index) };
+    let rows =
+        LabelMasks { options, classes, dtype: LabelMasks::integers(labels.dtype, classes, options.ignore_index) };
 
     let mut b = Builder::new();
     let (xv, lv) = (b.graph.input(logits.clone()), b.graph.input(labels.clone()));

@@ -1,7 +1,7 @@
 //! Normalisations over the last axis.
 
-use super::rows::{broadcast_along_row, last_axis, broadcast_over_rows, row_mean, sum_rows};
-use super::{CompositeBuilder, BatchRole, composite, float_param, operand_mismatch, arity_mismatch};
+use super::rows::{broadcast_along_row, broadcast_over_rows, last_axis, row_mean, sum_rows};
+use super::{BatchRole, CompositeBuilder, arity_mismatch, composite, float_param, operand_mismatch};
 use crate::build::{Builder, GraphBuilder};
 use crate::error::Result;
 use crate::graph::Value;

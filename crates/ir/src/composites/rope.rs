@@ -1,7 +1,7 @@
 //! Rotary position embedding.
 
 use super::rows::last_axis;
-use super::{CompositeBuilder, Params, BatchRole, composite, operand_mismatch, arity_mismatch};
+use super::{BatchRole, CompositeBuilder, Params, arity_mismatch, composite, operand_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::error::{Error, Result};

@@ -4,7 +4,7 @@
 //! -inf alone has no softmax (NaN, as in PyTorch and JAX), but its log-sum-exp is -inf, with gradient 0.
 
 use super::rows::{broadcast_along_row, last_axis, row_max, row_sum};
-use super::{CompositeBuilder, BatchRole, composite, arity_mismatch};
+use super::{BatchRole, CompositeBuilder, arity_mismatch, composite};
 use crate::build::{Builder, GraphBuilder};
 use crate::error::Result;
 use crate::graph::{Graph, Value};

@@ -70,7 +70,7 @@ pub struct Collective {
     pub axes: Vec<MeshAxis>,
 }
 
-use CollectiveKind::{AllToAll, AllGather as AllGather, AxisIndex, Max, Min, ShardSlice, Permute, Sum, ReduceScatter, PVary};
+use CollectiveKind::{AllGather, AllToAll, AxisIndex, Max, Min, PVary, Permute, ReduceScatter, ShardSlice, Sum};
 
 impl Collective {
     /// A collective.

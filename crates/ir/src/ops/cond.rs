@@ -29,7 +29,12 @@ impl Cond {
     }
 
     /// Values and tangents from one op.
-    fn value_and_jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn value_and_jvp(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        dx: &[Option<Value>],
+    ) -> Result<(Vec<Value>, Tangents)> {
         let active: Vec<bool> = dx[1..].iter().map(Option::is_some).collect();
         // A result that has a tangent in one branch has one, perhaps zero, in all.
         let n = self.branches[0].outputs().len();
@@ -194,7 +199,8 @@ impl Rules for Cond {
             .collect();
         let unknown_types: Vec<Type> = unknown_args.iter().map(|&i| args[i].clone()).collect();
         let now = divided.iter().map(|d| d.known_branch(&slots)).collect::<Result<Vec<_>>>()?;
-        let later = divided.iter().map(|d| d.unknown_branch(&kept, &slots, &unknown_types)).collect::<Result<Vec<_>>>()?;
+        let later =
+            divided.iter().map(|d| d.unknown_branch(&kept, &slots, &unknown_types)).collect::<Result<Vec<_>>>()?;
         let n_early = n - late.len();
         let rest_args: Vec<ResidualArg> = std::iter::once(ResidualArg::Arg(0))
             .chain(kept.iter().map(|(k, _)| ResidualArg::Arg(known_args[k + 1])))
@@ -236,7 +242,8 @@ impl Rules for Cond {
             }
             branches.push(b.finish(&outs));
         }
-        let operands: Vec<Value> = args.iter().filter_map(TransposeArg::known).chain(ct.iter().flatten().copied()).collect();
+        let operands: Vec<Value> =
+            args.iter().filter_map(TransposeArg::known).chain(ct.iter().flatten().copied()).collect();
         let results = cx.emit(Cond::new(branches).into(), &operands)?;
         for (k, &v) in true_indices(&gives).zip(&results) {
             grads[targets[k]] = Some(v);

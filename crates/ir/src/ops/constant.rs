@@ -11,7 +11,7 @@ macro_rules! leaf_rules {
         no_tangent!();
         split_whole!();
 
-        fn transpose(&self, _: &mut dyn GraphTransforms, _: &[Arg], _: &[Option<Value>]) -> Result<Tangents> {
+        fn transpose(&self, _: &mut dyn GraphTransforms, _: &[TransposeArg], _: &[Option<Value>]) -> Result<Tangents> {
             Ok(Vec::new())
         }
 
@@ -19,11 +19,11 @@ macro_rules! leaf_rules {
             Ok(vec![(cx.one(self.clone().into(), x)?, false)])
         }
 
-        fn saves(&self) -> SavedForBackward {
-            SavedForBackward::nothing()
+        fn saved_for_backward(&self) -> SavedForBackward {
+            SavedForBackward::none()
         }
 
-        fn precision(&self) -> AutocastRule {
+        fn autocast_rule(&self) -> AutocastRule {
             AutocastRule::Fp32
         }
     };

@@ -59,7 +59,8 @@ pub(crate) fn transpose_body(
     let linear: Vec<bool> = args.iter().map(TransposeArg::is_linear).collect();
     let has: Vec<bool> = ct.iter().map(Option::is_some).collect();
     let (graph, gives) = cx.transpose_of(body, &linear, &has)?;
-    let operands: Vec<Value> = args.iter().filter_map(TransposeArg::known).chain(ct.iter().flatten().copied()).collect();
+    let operands: Vec<Value> =
+        args.iter().filter_map(TransposeArg::known).chain(ct.iter().flatten().copied()).collect();
     let results = cx.emit(wrap(graph), &operands)?;
     let mut out = vec![None; args.len()];
     let mut results = results.into_iter();
@@ -118,7 +119,12 @@ impl Call {
     }
 
     /// Values and tangents from one op.
-    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn value_and_jvp(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        dx: &[Option<Value>],
+    ) -> Result<(Vec<Value>, Tangents)> {
         value_and_jvp_body(&self.body, cx, x, dx, |g| Call::new(g).into())
     }
 }

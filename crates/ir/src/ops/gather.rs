@@ -4,7 +4,7 @@
 //! that count from the end add the size first).
 
 use super::*;
-use crate::dtype::{DTypeKind, DType};
+use crate::dtype::{DType, DTypeKind};
 use crate::scalar::Scalar;
 
 /// What a slice outside of the operand gives.

@@ -334,7 +334,7 @@ pub(crate) fn not_linear<T>(op: &impl Rules) -> Result<T> {
 /// The usual `split`: all or nothing.
 macro_rules! split_whole {
     () => {
-        fn split(&self, _: &mut dyn GraphTransforms, _: &[Type], _: &[bool]) -> Result<PartialEval> {
+        fn partial_eval(&self, _: &mut dyn GraphTransforms, _: &[Type], _: &[bool]) -> Result<PartialEval> {
             Ok(PartialEval::Atomic)
         }
     };
@@ -343,7 +343,7 @@ macro_rules! split_whole {
 /// The `transpose` of an op that is not linear.
 macro_rules! never_linear {
     () => {
-        fn transpose(&self, _: &mut dyn GraphTransforms, _: &[Arg], _: &[Option<Value>]) -> Result<Tangents> {
+        fn transpose(&self, _: &mut dyn GraphTransforms, _: &[TransposeArg], _: &[Option<Value>]) -> Result<Tangents> {
             not_linear(self)
         }
     };
@@ -358,7 +358,7 @@ macro_rules! no_tangent {
     };
 }
 
-/// Both jvp rules of an op with a body, from its function `both`.
+/// Both jvp rules of an op with a body, from its function `value_and_jvp`.
 macro_rules! jvp_of_body {
     () => {
         fn jvp(
@@ -368,7 +368,7 @@ macro_rules! jvp_of_body {
             dx: &[Option<Value>],
             _: &[Value],
         ) -> Result<Tangents> {
-            Ok(self.both(cx, x, dx)?.1)
+            Ok(self.value_and_jvp(cx, x, dx)?.1)
         }
 
         fn jvp_with_values(
@@ -377,7 +377,7 @@ macro_rules! jvp_of_body {
             x: &[Value],
             dx: &[Option<Value>],
         ) -> Result<Option<(Vec<Value>, Tangents)>> {
-            self.both(cx, x, dx).map(Some)
+            self.value_and_jvp(cx, x, dx).map(Some)
         }
     };
 }
@@ -434,7 +434,7 @@ pub use ragged_dot::{RaggedDot, RaggedMode};
 pub use reduce::{Reduce, ReduceKind};
 pub use reduce_window::ReduceWindow;
 pub use remat::{Remat, RematPolicy};
-pub use scan::{ScanCheckpoint, Scan};
+pub use scan::{Scan, ScanCheckpoint};
 pub use scatter::{Scatter, ScatterKind, ScatterMode};
 pub use shard_map::ShardMap;
 pub use slice_dims::SliceDims;
@@ -580,7 +580,12 @@ impl Op {
     }
 
     /// [`Rules::transpose`].
-    pub fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
+    pub fn transpose(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        args: &[TransposeArg],
+        ct: &[Option<Value>],
+    ) -> Result<Tangents> {
         rule!(self, op => op.transpose(cx, args, ct))
     }
 

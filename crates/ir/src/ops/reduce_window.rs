@@ -105,8 +105,11 @@ impl Rules for ReduceWindow {
     }
 
     fn batch(&self, cx: &mut dyn GraphTransforms, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
-        let wide =
-            ReduceWindow { kind: self.kind, window: with_front(&self.window), windows: self.windows.with_leading_axis() };
+        let wide = ReduceWindow {
+            kind: self.kind,
+            window: with_front(&self.window),
+            windows: self.windows.with_leading_axis(),
+        };
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
 

@@ -1,6 +1,6 @@
 //! `remat`: a function whose inside is computed again in backward, but for what its policy keeps.
 
-use super::control::{batch_body, value_and_jvp_body, infer_body, known_indices, known_then_unknown};
+use super::control::{batch_body, infer_body, known_indices, known_then_unknown, value_and_jvp_body};
 use super::*;
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder, PartialEvalGraphs};
@@ -87,7 +87,12 @@ impl Remat {
     }
 
     /// Values and tangents from one op.
-    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn value_and_jvp(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        dx: &[Option<Value>],
+    ) -> Result<(Vec<Value>, Tangents)> {
         value_and_jvp_body(&self.body, cx, x, dx, |g| self.again(g))
     }
 }
@@ -188,7 +193,8 @@ impl Rules for Remat {
             back_args.push(b.graph.input(cx.ty(*c)));
         }
         let outs = b.inline(&back, &back_args)?;
-        let operands: Vec<Value> = args.iter().filter_map(TransposeArg::known).chain(cts.iter().flatten().copied()).collect();
+        let operands: Vec<Value> =
+            args.iter().filter_map(TransposeArg::known).chain(cts.iter().flatten().copied()).collect();
         let mut results = cx.emit(self.again(b.finish(&outs)), &operands)?.into_iter();
         let mut grads = vec![None; args.len()];
         for (i, &g) in linear.into_iter().zip(&gives) {

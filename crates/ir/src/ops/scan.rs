@@ -182,7 +182,12 @@ impl Scan {
     }
 
     /// Values and tangents from one op.
-    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn value_and_jvp(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        dx: &[Option<Value>],
+    ) -> Result<(Vec<Value>, Tangents)> {
         let first = self.first();
         let (nc, nk) = (self.consts, self.carries);
         let count_operand = self.bounded.then(|| x[0]);

@@ -274,7 +274,9 @@ impl Rules for Scatter {
                 }
             }
             ScatterKind::Mul => match (&args[0], &args[2]) {
-                (TransposeArg::Linear(_), TransposeArg::Known(u)) => cts[0] = Some(cx.one(self.clone().into(), &[c, indices, *u])?),
+                (TransposeArg::Linear(_), TransposeArg::Known(u)) => {
+                    cts[0] = Some(cx.one(self.clone().into(), &[c, indices, *u])?)
+                }
                 _ => return not_linear(self),
             },
             ScatterKind::Min | ScatterKind::Max => return not_linear(self),

@@ -3,7 +3,7 @@
 use super::elementwise::batch_map;
 use super::*;
 use crate::build::{Builder, GraphBuilder};
-use crate::dtype::{DTypeKind, DType};
+use crate::dtype::{DType, DTypeKind};
 use crate::scalar::Scalar;
 use std::cmp::Ordering;
 

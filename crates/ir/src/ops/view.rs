@@ -4,8 +4,8 @@ use super::*;
 
 macro_rules! saves_nothing {
     () => {
-        fn saves(&self) -> SavedForBackward {
-            SavedForBackward::nothing()
+        fn saved_for_backward(&self) -> SavedForBackward {
+            SavedForBackward::none()
         }
     };
 }

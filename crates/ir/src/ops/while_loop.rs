@@ -4,7 +4,7 @@
 //! `body` maps `body_consts.., carries..` to new carries, which are the results. The number of iterations is not known
 //! before it runs, so nothing can be stored for each of them: forward mode only.
 
-use super::scan::{true_indices, permute_interface};
+use super::scan::{permute_interface, true_indices};
 use super::*;
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
@@ -45,7 +45,12 @@ impl While {
     }
 
     /// Values and tangents from one op.
-    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn value_and_jvp(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        dx: &[Option<Value>],
+    ) -> Result<(Vec<Value>, Tangents)> {
         let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
         let d_body: Vec<bool> = dx[nc..nc + nb].iter().map(Option::is_some).collect();
         let mut carry: Vec<bool> = dx[nc + nb..].iter().map(Option::is_some).collect();

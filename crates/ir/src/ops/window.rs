@@ -131,8 +131,11 @@ impl WindowConfig {
 
     /// The windows over the base in which the results are the window, and that give the window's shape.
     pub(crate) fn for_window(&self, base: &[usize], window: &[usize], count: &[usize]) -> Result<WindowConfig> {
-        let mut back =
-            WindowConfig { strides: self.window_dilation.clone(), window_dilation: self.strides.clone(), ..self.clone() };
+        let mut back = WindowConfig {
+            strides: self.window_dilation.clone(),
+            window_dilation: self.strides.clone(),
+            ..self.clone()
+        };
         for i in 0..base.len() {
             let k = spread(window[i], self.window_dilation[i]);
             let (from, to) = (spread(base[i], self.base_dilation[i]), spread(count[i], self.strides[i]));

@@ -28,7 +28,7 @@ macro_rules! window_op {
             /// Size of a window along each axis.
             pub window: Shape,
             /// How windows slide.
-            pub windows: Windows,
+            pub windows: WindowConfig,
         }
 
         impl $op {
@@ -36,7 +36,7 @@ macro_rules! window_op {
                 $op {
                     max: self.max,
                     window: with_front(&self.window),
-                    windows: self.windows.with_front(),
+                    windows: self.windows.with_leading_axis(),
                 }
             }
 
@@ -56,7 +56,7 @@ macro_rules! window_op {
                     Ok($op {
                         max,
                         window: attrs.usizes("window")?,
-                        windows: Windows::parse(attrs)?,
+                        windows: WindowConfig::parse(attrs)?,
                     })
                 })())
             }
@@ -69,7 +69,7 @@ macro_rules! window_op {
                     let mut best: Option<usize> = None;
                     self.windows.visit(&keys.ty().shape, &self.window, o, |place, _| {
                         let at = offset(place, &strides);
-                        if best.is_none_or(|b| beats(self.max, keys.get(at), keys.get(b))) {
+                        if best.is_none_or(|b| is_better(self.max, keys.get(at), keys.get(b))) {
                             best = Some(at);
                         }
                     });

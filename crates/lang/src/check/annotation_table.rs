@@ -128,8 +128,8 @@ impl AnnotationRow {
     }
 }
 
-use ArgumentKind::{Condition, Dtype, Finite, Flag, Int, Label, Names, Number, Pair, Fraction, Text, Word};
 use AnnotationTarget::{Backward, Declaration, Input, Item, Output, Parameter, Result, Step};
+use ArgumentKind::{Condition, Dtype, Finite, Flag, Fraction, Int, Label, Names, Number, Pair, Text, Word};
 
 /// The fusions of §7.5.1.
 pub(super) const FUSION_PATTERNS: &[&str] =

@@ -1,10 +1,10 @@
 //! Annotations (§7): each at a place where it has an effect, with arguments it knows and values it can use (E008, E013,
 //! E025). What it can't have here is refused, or warned about where leaving it out changes no number (L102).
 
-use super::annotation_table::{self as table, FUSION_PATTERNS, ArgumentKind, AnnotationTarget, RECIPE, AnnotationRow};
+use super::annotation_table::{self as table, AnnotationRow, AnnotationTarget, ArgumentKind, FUSION_PATTERNS, RECIPE};
 use super::primitives;
 use crate::ast::{Annotation, Arg, Expr, ExprKind, Flow, Item, LetItem, RecipeDecl, SectionKind, StepKind};
-use crate::consteval::{EvalErrorKind, NameResolver, Ternary, ConstValue, eval};
+use crate::consteval::{ConstValue, EvalErrorKind, NameResolver, Ternary, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use crate::suggest::closest;
@@ -35,7 +35,12 @@ fn no_effect(span: Span, message: impl Into<String>, label: impl Into<String>) -
 }
 
 /// Checks the annotations of one place; `names` gives constants their values, as far as they are known.
-pub(crate) fn check(annotations: &[Annotation], place: AnnotationTarget, names: &dyn NameResolver, found: &mut Vec<Diagnostic>) {
+pub(crate) fn check(
+    annotations: &[Annotation],
+    place: AnnotationTarget,
+    names: &dyn NameResolver,
+    found: &mut Vec<Diagnostic>,
+) {
     for (index, annotation) in annotations.iter().enumerate() {
         let name = &annotation.name.name;
         let repeats = table::find(name).is_some_and(|row| row.repeatable);
@@ -60,16 +65,22 @@ pub(crate) fn check(annotations: &[Annotation], place: AnnotationTarget, names: 
 fn check_one(annotation: &Annotation, place: AnnotationTarget, names: &dyn NameResolver, found: &mut Vec<Diagnostic>) {
     let name = &annotation.name.name;
     let Some(row) = table::find(name) else {
-        let mut unknown =
-            invalid_argument(annotation.name.span, format!("unknown annotation `@{name}`"), "no annotation has this name");
+        let mut unknown = invalid_argument(
+            annotation.name.span,
+            format!("unknown annotation `@{name}`"),
+            "no annotation has this name",
+        );
         if let Some(close) = closest(name, table::annotation_rows().iter().map(|row| row.name)) {
             unknown = unknown.with_hint(format!("did you mean `@{close}`?"));
         }
         return found.push(unknown);
     };
     if !row.targets.contains(&place) {
-        let mut misplaced = invalid_argument(annotation.span, format!("`@{name}` cannot stand on {}", place.words()), "misplaced");
-        if row.targets.contains(&AnnotationTarget::Output) && matches!(place, AnnotationTarget::Step | AnnotationTarget::Item) {
+        let mut misplaced =
+            invalid_argument(annotation.span, format!("`@{name}` cannot stand on {}", place.words()), "misplaced");
+        if row.targets.contains(&AnnotationTarget::Output)
+            && matches!(place, AnnotationTarget::Step | AnnotationTarget::Item)
+        {
             misplaced = misplaced.with_hint(match place {
                 AnnotationTarget::Step => "end the statement here, and put it behind the destination",
                 _ => "put it behind the closing parenthesis",
@@ -122,7 +133,8 @@ fn check_one(annotation: &Annotation, place: AnnotationTarget, names: &dyn NameR
 }
 
 fn unknown_argument(row: &AnnotationRow, key: &crate::ast::Ident) -> Diagnostic {
-    let unknown = invalid_argument(key.span, format!("`@{}` has no argument `{}`", row.name, key.name), "unknown argument");
+    let unknown =
+        invalid_argument(key.span, format!("`@{}` has no argument `{}`", row.name, key.name), "unknown argument");
     let keys: Vec<&str> = row.keys().collect();
     match closest(&key.name, keys.iter().copied()) {
         Some(close) => unknown.with_hint(format!("did you mean `{close}`?")),
@@ -145,7 +157,14 @@ fn example(key: &str, kind: ArgumentKind) -> String {
 }
 
 /// Whether a value is one that the argument can use.
-fn check_value(name: &str, key: &str, kind: ArgumentKind, value: &Expr, names: &dyn NameResolver, found: &mut Vec<Diagnostic>) {
+fn check_value(
+    name: &str,
+    key: &str,
+    kind: ArgumentKind,
+    value: &Expr,
+    names: &dyn NameResolver,
+    found: &mut Vec<Diagnostic>,
+) {
     let inner = value.peel();
     let word = match &inner.kind {
         ExprKind::Name(word) | ExprKind::Str(word) => Some(word.as_str()),
@@ -164,7 +183,11 @@ fn check_value(name: &str, key: &str, kind: ArgumentKind, value: &Expr, names: &
         ArgumentKind::Dtype if !word.is_some_and(table::is_dtype) => found.push(unknown(crate::ast::DTYPE_NAMES)),
         ArgumentKind::Word(_) | ArgumentKind::Dtype => {}
         ArgumentKind::Label if word.is_none() && inner.as_path().is_none() => {
-            found.push(invalid_argument(value.span, format!("`{key}` is a name"), "expected a name, or words in quotes"));
+            found.push(invalid_argument(
+                value.span,
+                format!("`{key}` is a name"),
+                "expected a name, or words in quotes",
+            ));
         }
         ArgumentKind::Text if !matches!(inner.kind, ExprKind::Str(_)) => {
             found.push(invalid_argument(value.span, format!("`{key}` is for people"), "expected words in quotes"));
@@ -188,10 +211,18 @@ fn check_value(name: &str, key: &str, kind: ArgumentKind, value: &Expr, names: &
             };
             let size = |item: &Expr| eval(item, names).is_ok_and(|v| v.as_int().is_none_or(|n| n > 0));
             if sizes.len() != 2 || !sizes.iter().all(size) {
-                found.push(invalid_argument(value.span, format!("`{key}` is two sizes"), "expected something like `(32, 32)`"));
+                found.push(invalid_argument(
+                    value.span,
+                    format!("`{key}` is two sizes"),
+                    "expected something like `(32, 32)`",
+                ));
             }
         }
-        ArgumentKind::Int(_) | ArgumentKind::Number(..) | ArgumentKind::Finite | ArgumentKind::Fraction | ArgumentKind::Flag => {
+        ArgumentKind::Int(_)
+        | ArgumentKind::Number(..)
+        | ArgumentKind::Finite
+        | ArgumentKind::Fraction
+        | ArgumentKind::Flag => {
             number(key, kind, value, names, found);
         }
     }
@@ -238,8 +269,8 @@ fn number(key: &str, kind: ArgumentKind, value: &Expr, names: &dyn NameResolver,
             )
         }
         ArgumentKind::Fraction => {
-            let fits =
-                matches!(constant, ConstValue::Int(_) | ConstValue::Float(_)) && real.is_none_or(|x| (0.0..1.0).contains(&x));
+            let fits = matches!(constant, ConstValue::Int(_) | ConstValue::Float(_))
+                && real.is_none_or(|x| (0.0..1.0).contains(&x));
             (fits, "a share from 0 to below 1".to_string())
         }
         _ => {
@@ -286,7 +317,8 @@ fn condition(value: &Expr, names: &dyn NameResolver, found: &mut Vec<Diagnostic>
     };
     if let Some((name, what)) = unknown(expr, names) {
         let span = if std::ptr::eq(expr, value) { find_name(value, name).unwrap_or(value.span) } else { value.span };
-        let mut finding = Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).with_label("not known here");
+        let mut finding =
+            Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).with_label("not known here");
         if what == "no question" {
             let close = closest(name, TENSOR_PREDICATES.iter().copied());
             finding = finding.with_hint(match close {
@@ -326,7 +358,13 @@ pub(crate) fn parse_condition(text: &str) -> Option<Expr> {
 }
 
 /// What arguments mean together, and what this machine can't do.
-fn check_combination(annotation: &Annotation, args: &[Arg], place: AnnotationTarget, names: &dyn NameResolver, found: &mut Vec<Diagnostic>) {
+fn check_combination(
+    annotation: &Annotation,
+    args: &[Arg],
+    place: AnnotationTarget,
+    names: &dyn NameResolver,
+    found: &mut Vec<Diagnostic>,
+) {
     let name = annotation.name.name.as_str();
     let Some(row) = table::find(name) else { return };
     let get = |key: &str| {
@@ -389,8 +427,11 @@ fn check_combination(annotation: &Annotation, args: &[Arg], place: AnnotationTar
         }
         "gradient" => {
             if args.is_empty() {
-                let nothing = invalid_argument(annotation.span, "`@gradient` says nothing", "neither mode, scale nor clip");
-                found.push(nothing.with_hint("write `@gradient(skip)`, `@gradient(scale=0.5)` or `@gradient(clip=1.0)`"));
+                let nothing =
+                    invalid_argument(annotation.span, "`@gradient` says nothing", "neither mode, scale nor clip");
+                found.push(
+                    nothing.with_hint("write `@gradient(skip)`, `@gradient(scale=0.5)` or `@gradient(clip=1.0)`"),
+                );
             }
             match word("mode") {
                 Some("skip") => stray(&["scale", "clip"], "nothing is left of a skipped gradient", found),
@@ -444,8 +485,12 @@ fn check_combination(annotation: &Annotation, args: &[Arg], place: AnnotationTar
             }
         }
         "partition" if place != AnnotationTarget::Output => found.push(
-            no_effect(annotation.span, "`@partition` has no effect here", "results are in stages, not what leads to them")
-                .with_hint("write it behind the result: `x -> blocks[0:4]() -> y @partition(0)`"),
+            no_effect(
+                annotation.span,
+                "`@partition` has no effect here",
+                "results are in stages, not what leads to them",
+            )
+            .with_hint("write it behind the result: `x -> blocks[0:4]() -> y @partition(0)`"),
         ),
         "partition" => {
             for key in ["micro_batch", "recompute"] {
@@ -464,16 +509,22 @@ fn check_combination(annotation: &Annotation, args: &[Arg], place: AnnotationTar
         "comm" if place == AnnotationTarget::Backward => {
             if let Some(op) = get("op").filter(|_| word("op") != Some("all_reduce")) {
                 let gradients = invalid_argument(op.span, "gradients are summed", "expected `all_reduce`");
-                return found.push(gradients.with_hint("write `@comm(all_reduce, group=\"dp\", bucket_size=25_000_000)`"));
+                return found
+                    .push(gradients.with_hint("write `@comm(all_reduce, group=\"dp\", bucket_size=25_000_000)`"));
             }
             if let Some(group) = get("group").filter(|_| !matches!(word("group"), Some("dp" | "default"))) {
-                let other = invalid_argument(group.span, "gradients are summed over ranks that share a batch", "expected `dp`");
+                let other =
+                    invalid_argument(group.span, "gradients are summed over ranks that share a batch", "expected `dp`");
                 return found.push(other.with_hint("write `group=\"dp\"`; sums over others follow from `@shard`"));
             }
             if get("bucket_size").is_none() && flag("async") != Some(false) {
                 found.push(
-                    no_effect(annotation.span, "gradients are summed anyway", "neither `bucket_size` nor `async=false`")
-                        .with_hint("remove it, or say how much goes together: `bucket_size=25_000_000`"),
+                    no_effect(
+                        annotation.span,
+                        "gradients are summed anyway",
+                        "neither `bucket_size` nor `async=false`",
+                    )
+                    .with_hint("remove it, or say how much goes together: `bucket_size=25_000_000`"),
                 );
             }
         }
@@ -481,13 +532,18 @@ fn check_combination(annotation: &Annotation, args: &[Arg], place: AnnotationTar
             stray(&["bucket_size"], "gradients alone go in buckets: write it in a backward graph", found);
             if word("group") == Some("pp") {
                 let at = get("group").map_or(annotation.span, |value| value.span);
-                let stages = invalid_argument(at, "stages of a pipeline share no tensor", "not a group that talks here");
+                let stages =
+                    invalid_argument(at, "stages of a pipeline share no tensor", "not a group that talks here");
                 return found.push(stages.with_hint("leave it out: stages tell each other what `@partition` says"));
             }
             if matches!(word("op"), Some("send" | "recv")) {
                 found.push(
-                    no_effect(annotation.span, "stages send by themselves", "what goes where follows from `@partition`")
-                        .with_hint("remove it, and mark the stages: `-> x @partition(0)`"),
+                    no_effect(
+                        annotation.span,
+                        "stages send by themselves",
+                        "what goes where follows from `@partition`",
+                    )
+                    .with_hint("remove it, and mark the stages: `-> x @partition(0)`"),
                 );
             }
         }
@@ -521,13 +577,19 @@ fn check_combination(annotation: &Annotation, args: &[Arg], place: AnnotationTar
         if let Some(policy) = get("policy") {
             for key in ["compute", "output"] {
                 if let Some(value) = get(key) {
-                    let both = invalid_argument(value.span, format!("`policy` decides `{key}` already"), "one of the two");
+                    let both =
+                        invalid_argument(value.span, format!("`policy` decides `{key}` already"), "one of the two");
                     found.push(both.with_secondary(policy.span, "the other"));
                 }
             }
         }
         if let Some(sum) = get("accumulate").filter(|_| word("accumulate") != Some("fp32")) {
-            found.push(not_supported(sum.span, "sums are taken in fp32", "another format is not supported yet", "write fp32"));
+            found.push(not_supported(
+                sum.span,
+                "sums are taken in fp32",
+                "another format is not supported yet",
+                "write fp32",
+            ));
         }
         if args.is_empty() {
             found.push(invalid_argument(
@@ -636,8 +698,11 @@ pub(super) fn check_recipe(recipe: &RecipeDecl, found: &mut Vec<Diagnostic>) {
     for (key, value) in &recipe.entries {
         let Some((known, kind)) = RECIPE.iter().find(|(name, _)| *name == key.name) else {
             let names: Vec<&str> = RECIPE.iter().map(|(name, _)| *name).collect();
-            let unknown =
-                invalid_argument(key.span, format!("a recipe has no `{}`", key.name), format!("known are {}", names.join(", ")));
+            let unknown = invalid_argument(
+                key.span,
+                format!("a recipe has no `{}`", key.name),
+                format!("known are {}", names.join(", ")),
+            );
             found.push(match closest(&key.name, names.iter().copied()) {
                 Some(close) => unknown.with_hint(format!("did you mean `{close}`?")),
                 None => unknown,
@@ -646,7 +711,8 @@ pub(super) fn check_recipe(recipe: &RecipeDecl, found: &mut Vec<Diagnostic>) {
         };
         if let Some((_, first)) = seen.iter().find(|(other, _)| *other == key.name) {
             found.push(
-                invalid_argument(key.span, format!("`{}` is given twice", key.name), "second one").with_secondary(*first, "first one"),
+                invalid_argument(key.span, format!("`{}` is given twice", key.name), "second one")
+                    .with_secondary(*first, "first one"),
             );
         }
         seen.push((&key.name, key.span));

@@ -1,7 +1,7 @@
 //! Contracts of a written backward graph (§5.12): complete, in shape, and reading only what was saved.
 
 use super::annotations;
-use super::graph::{Definition, GraphEntry, GraphChecker, OpenCondition};
+use super::graph::{Definition, GraphChecker, GraphEntry, OpenCondition};
 use super::types::{TensorType, float_bits, is_integer};
 use crate::ast::{IoTensor, TypeKind};
 use crate::diagnostic::{Code, Diagnostic};
@@ -26,10 +26,9 @@ pub(super) fn check(
     checker.annotations.clear();
     // Parameters are visible, and so are inputs without gradients; all else is read as `saved.x`.
     for (name, defined) in &forward {
-        let skipped =
-            view.forward.inputs.iter().any(|input| {
-                io_name(input, "in") == *name && annotations::has_argument(&input.annotations, "gradient", "skip")
-            });
+        let skipped = view.forward.inputs.iter().any(|input| {
+            io_name(input, "in") == *name && annotations::has_argument(&input.annotations, "gradient", "skip")
+        });
         if checker.params.contains(name) || skipped {
             checker.entries.insert(name.clone(), defined.clone());
         }

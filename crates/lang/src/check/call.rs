@@ -3,10 +3,10 @@
 //! Tensors bind to inputs and then to parameters in order, constants to attributes or to the module's parameters in
 //! order; sizes that are not given follow from the tensors.
 
-use super::graph::{GraphEntry, GraphChecker, ModuleInstance, OpenCondition};
+use super::graph::{GraphChecker, GraphEntry, ModuleInstance, OpenCondition};
 use super::primitives::{self, Primitive};
 use super::rules::CheckedOperand;
-use super::signature::{SolvedSignature, SignatureMismatch};
+use super::signature::{SignatureMismatch, SolvedSignature};
 use super::types::{TensorType, float_bits, promoted};
 use crate::ast::{Arg, Call, DeclKind, Expr, ExprKind, IndexItem};
 use crate::consteval::ConstValue;
@@ -154,7 +154,11 @@ impl GraphChecker<'_> {
     }
 
     /// The results of a call; `None` if they are not followed.
-    pub(super) fn call(&mut self, call: &Call, inputs: Vec<CheckedOperand>) -> Result<Option<Vec<TensorType>>, OpenCondition> {
+    pub(super) fn call(
+        &mut self,
+        call: &Call,
+        inputs: Vec<CheckedOperand>,
+    ) -> Result<Option<Vec<TensorType>>, OpenCondition> {
         let target = self.resolve_callee(call);
         let args = call.args.as_deref().unwrap_or_default();
         match target {
@@ -252,7 +256,12 @@ impl GraphChecker<'_> {
         let value = match &expr.kind {
             // Sizes, unless something in it is plainly none.
             ExprKind::List(items) if !items.iter().any(|item| matches!(item.peel().kind, ExprKind::Float(_))) => {
-                ConstValue::List(items.iter().map(|item| self.scope.dim(item).map_or(ConstValue::Unknown, ConstValue::Int)).collect())
+                ConstValue::List(
+                    items
+                        .iter()
+                        .map(|item| self.scope.dim(item).map_or(ConstValue::Unknown, ConstValue::Int))
+                        .collect(),
+                )
             }
             _ => self.scope.constant(expr),
         };
@@ -336,7 +345,8 @@ impl GraphChecker<'_> {
 
     pub(super) fn too_many(&mut self, call: &Call, span: Span) {
         let name = call.callee.path.to_string();
-        self.diagnostics
-            .push(Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).with_label("one too many"));
+        self.diagnostics.push(
+            Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).with_label("one too many"),
+        );
     }
 }

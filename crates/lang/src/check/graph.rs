@@ -5,8 +5,8 @@ use super::annotations;
 use super::rules::CheckedOperand;
 use super::scope::ConstantScope;
 use super::types::{Shape, TensorType};
-use crate::ast::{Annotation, Call, Expr, ExprKind, Flow, Path, FlowSource, Statement, FlowStep, StepKind};
-use crate::consteval::{Ternary, ConstValue};
+use crate::ast::{Annotation, Call, Expr, ExprKind, Flow, FlowSource, FlowStep, Path, Statement, StepKind};
+use crate::consteval::{ConstValue, Ternary};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::{Dim, ExactDivision};
 use crate::resolve::{ItemRef, ModuleProgram};
@@ -128,7 +128,8 @@ impl<'a> GraphChecker<'a> {
     }
 
     pub(super) fn undefined(&mut self, span: Span, name: &str, what: &str) {
-        let mut found = Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).with_label("not defined here");
+        let mut found =
+            Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).with_label("not defined here");
         let known: Vec<&str> = self.entries.keys().map(|s| &**s).collect();
         if let Some(close) = closest(name, known) {
             found = found.with_hint(format!("did you mean `{close}`?"));
@@ -177,7 +178,8 @@ impl<'a> GraphChecker<'a> {
             let before = waiting.len();
             let mut blocked = Vec::new();
             for (flow, replay) in waiting {
-                let ready = names_read(flow).iter().all(|(name, _)| !made.contains(name) || self.entries.contains_key(name));
+                let ready =
+                    names_read(flow).iter().all(|(name, _)| !made.contains(name) || self.entries.contains_key(name));
                 if ready {
                     self.flow(flow)?;
                 } else {
@@ -372,7 +374,11 @@ impl<'a> GraphChecker<'a> {
         }
     }
 
-    fn step(&mut self, step: &FlowStep, operands: Option<Vec<CheckedOperand>>) -> Result<Option<Vec<CheckedOperand>>, OpenCondition> {
+    fn step(
+        &mut self,
+        step: &FlowStep,
+        operands: Option<Vec<CheckedOperand>>,
+    ) -> Result<Option<Vec<CheckedOperand>>, OpenCondition> {
         match &step.kind {
             StepKind::Call(call) => {
                 let Some(operands) = operands else {

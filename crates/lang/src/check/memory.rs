@@ -1,7 +1,7 @@
 //! What the forward pass keeps for the backward pass: save and recompute lists, `@memory` (§7.2).
 
 use super::annotations;
-use super::graph::{GraphEntry, GraphChecker};
+use super::graph::{GraphChecker, GraphEntry};
 use super::primitives;
 use crate::ast::{NameList, NamePattern};
 use crate::diagnostic::{Code, Diagnostic};
@@ -62,7 +62,8 @@ fn saved_tensors(checker: &GraphChecker<'_>, list: Option<&NameList>, mode: &str
         .filter(|name| is_tensor(checker, name) && !checker.params.contains(*name))
         .filter(|name| {
             let notes = checker.annotations.get(*name).map_or(&[][..], |notes| notes);
-            annotations::has_argument(notes, "memory", mode) || (listed(name) && !annotations::has_argument(notes, "memory", other))
+            annotations::has_argument(notes, "memory", mode)
+                || (listed(name) && !annotations::has_argument(notes, "memory", other))
         })
         .cloned()
         .collect()

@@ -23,7 +23,7 @@ mod signature;
 mod types;
 mod weights;
 
-pub use annotation_table::{ArgumentKind as ArgumentKind, AnnotationTarget, AnnotationRow as AnnotationRow, annotation_rows as annotation_rows};
+pub use annotation_table::{AnnotationRow, AnnotationTarget, ArgumentKind, annotation_rows};
 pub(crate) use annotations::{check as check_annotations, parse_condition};
 pub(crate) use graph::names_read as graph_uses;
 pub(crate) use reachability::{calls, flatten};
@@ -31,7 +31,7 @@ pub use types::{Shape, TensorType};
 
 use crate::diagnostic::{Code, Diagnostic, sort_and_dedup};
 use crate::dims::ExactDivision;
-use crate::resolve::{ItemRef, ModuleView, ModuleProgram};
+use crate::resolve::{ItemRef, ModuleProgram, ModuleView};
 use std::collections::BTreeMap;
 
 /// What checking found.

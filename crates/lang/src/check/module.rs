@@ -2,7 +2,7 @@
 
 use super::annotation_table::AnnotationTarget;
 use super::annotations;
-use super::graph::{GraphEntry, GraphChecker, ModuleInstance, OpenCondition};
+use super::graph::{GraphChecker, GraphEntry, ModuleInstance, OpenCondition};
 use super::scope::ConstantScope;
 use super::types::TensorType;
 use super::{ModuleVariant, backward, memory};
@@ -10,10 +10,10 @@ use crate::ast::{
     Annotation, DeclKind, DimExpr, Expr, LetItem, Param, ParamEntry, Section, SectionKind, TypeExpr, TypeKind,
     WeightPart,
 };
-use crate::consteval::{Ternary, ConstValue, eval};
+use crate::consteval::{ConstValue, Ternary, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::{Dim, Symbol};
-use crate::resolve::{Entity, ModuleView, ModuleProgram};
+use crate::resolve::{Entity, ModuleProgram, ModuleView};
 use crate::span::Span;
 use crate::suggest::closest;
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,9 +189,14 @@ impl GraphChecker<'_> {
             TypeKind::Optional(inner) => return self.check_kind(name, inner, value, span),
             TypeKind::Named { path, args } => match (path.to_string().as_str(), args, value) {
                 (_, _, ConstValue::Unknown) => return true,
-                ("int", None, ConstValue::Int(_)) | ("float", None, ConstValue::Float(_) | ConstValue::Int(_)) => return true,
-                ("bool", None, ConstValue::Bool(_)) | ("string", None, ConstValue::Str(_) | ConstValue::Identifier(_)) => return true,
-                ("dtype", None, ConstValue::Identifier(word)) if crate::ast::DTYPE_NAMES.contains(&word.as_str()) => return true,
+                ("int", None, ConstValue::Int(_)) | ("float", None, ConstValue::Float(_) | ConstValue::Int(_)) => {
+                    return true;
+                }
+                ("bool", None, ConstValue::Bool(_))
+                | ("string", None, ConstValue::Str(_) | ConstValue::Identifier(_)) => return true,
+                ("dtype", None, ConstValue::Identifier(word)) if crate::ast::DTYPE_NAMES.contains(&word.as_str()) => {
+                    return true;
+                }
                 ("enum", Some(words), ConstValue::Identifier(word) | ConstValue::Str(word)) => {
                     if words.iter().any(|arg| arg.value.as_name() == Some(word)) {
                         return true;
@@ -214,7 +219,10 @@ impl GraphChecker<'_> {
             _ => return true,
         };
         self.diagnostics.push(Diagnostic::new(Code::E003, span, format!("`{name}` must be {expected}")).with_label(
-            format!("this is {}", if let ConstValue::Identifier(w) = value { format!("`{w}`") } else { value.kind().to_string() }),
+            format!(
+                "this is {}",
+                if let ConstValue::Identifier(w) = value { format!("`{w}`") } else { value.kind().to_string() }
+            ),
         ));
         false
     }
@@ -265,8 +273,9 @@ impl GraphChecker<'_> {
             TypeKind::Tensor { dtype, .. } => dtype.as_ref().map(|name| name.name.clone()),
             _ => None,
         };
-        let few =
-            |name: &Option<String>| name.as_deref().is_some_and(|name| transform::LowPrecision::from_name(name).is_some());
+        let few = |name: &Option<String>| {
+            name.as_deref().is_some_and(|name| transform::LowPrecision::from_name(name).is_some())
+        };
         let declared_few = declared.as_deref().is_some_and(crate::lower::is_low_precision_dtype);
         if let Some(note) = notes.iter().find(|note| note.name.name == "scaling")
             && !(few(&stored) || stored.is_none() && declared_few)
@@ -350,7 +359,8 @@ impl GraphChecker<'_> {
             }
         } else if !elided && inner.is_some() {
             self.diagnostics.push(
-                Diagnostic::new(Code::E003, entry.ty.span, format!("`{path}` is a module")).with_label("write `[...]` here"),
+                Diagnostic::new(Code::E003, entry.ty.span, format!("`{path}` is a module"))
+                    .with_label("write `[...]` here"),
             );
         }
         if let Some(inner) = inner {
@@ -446,7 +456,8 @@ impl GraphChecker<'_> {
             let said = annotations::dtype(&tensor.annotations);
             let explicit = said.is_some() || annotations::has(&tensor.annotations, "scaling");
             declared.dtype = said.or(declared.dtype);
-            if let Some(GraphEntry::Tensor(TensorType { shape: Some(have), .. })) = self.entries.get(&name).map(|d| &d.entry)
+            if let Some(GraphEntry::Tensor(TensorType { shape: Some(have), .. })) =
+                self.entries.get(&name).map(|d| &d.entry)
                 && let Some(want) = &mut declared.shape
             {
                 for (dim, found) in want.dims.iter_mut().zip(&have.dims) {

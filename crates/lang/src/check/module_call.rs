@@ -2,7 +2,7 @@
 //! that are not given follow from the tensors.
 
 use super::call::CallArgument;
-use super::graph::{GraphEntry, GraphChecker, ModuleInstance, OpenCondition};
+use super::graph::{GraphChecker, GraphEntry, ModuleInstance, OpenCondition};
 use super::rules::CheckedOperand;
 use super::scope::ConstantScope;
 use super::signature::SolvedSignature;
@@ -28,7 +28,12 @@ impl GraphChecker<'_> {
     }
 
     /// The parameters given to an instance between its parentheses (E003, E012, L007).
-    pub(super) fn instance_arguments(&mut self, item: ItemRef, args: &[Arg], span: Span) -> BTreeMap<String, ConstValue> {
+    pub(super) fn instance_arguments(
+        &mut self,
+        item: ItemRef,
+        args: &[Arg],
+        span: Span,
+    ) -> BTreeMap<String, ConstValue> {
         let Some(view) = ModuleView::new(self.program, item) else {
             return BTreeMap::new();
         };
@@ -117,7 +122,9 @@ impl GraphChecker<'_> {
         let mut inner = GraphChecker::new(self.program, instance.item.file, scope);
         let entry = inner.param_entry(entry).unwrap_or(GraphEntry::Tensor(TensorType::default()));
         Some(match entry {
-            GraphEntry::Tensor(ty) if mentions(&ty, id) => GraphEntry::Tensor(TensorType { shape: None, dtype: ty.dtype }),
+            GraphEntry::Tensor(ty) if mentions(&ty, id) => {
+                GraphEntry::Tensor(TensorType { shape: None, dtype: ty.dtype })
+            }
             other => other,
         })
     }
@@ -200,7 +207,8 @@ impl GraphChecker<'_> {
             let Some(slot) = scope.tensor(&entry.ty) else { continue };
             if let Err(misfit) = signature.unify_slot(&slot, &operand.ty) {
                 let hint = format!("parameter `{name}` should be {}", misfit.expected);
-                let operands: Vec<CheckedOperand> = inputs.iter().chain(weights.iter().map(|(_, o)| o)).cloned().collect();
+                let operands: Vec<CheckedOperand> =
+                    inputs.iter().chain(weights.iter().map(|(_, o)| o)).cloned().collect();
                 self.shape_error(call.span, misfit, &operands, Some(hint));
                 return Ok(None);
             }

@@ -1,6 +1,6 @@
 //! Tensors as they are written in a graph: names, parameters of instances, saved tensors, indices.
 
-use super::graph::{GraphEntry, GraphChecker};
+use super::graph::{GraphChecker, GraphEntry};
 use super::rules::CheckedOperand;
 use super::types::{Shape, TensorType};
 use crate::ast::{Expr, ExprKind, IndexItem, Path};
@@ -59,7 +59,9 @@ impl GraphChecker<'_> {
                 let message = format!("`saved.{name}` is not available");
                 let found = Diagnostic::new(Code::E006, span, message);
                 self.diagnostics.push(if self.in_backward {
-                    found.with_label("the forward pass does not save it").with_hint(format!("add `{name}` to the save list"))
+                    found
+                        .with_label("the forward pass does not save it")
+                        .with_hint(format!("add `{name}` to the save list"))
                 } else {
                     found.with_label("only the backward pass reads saved tensors").with_hint(format!("write `{name}`"))
                 });
@@ -76,7 +78,9 @@ impl GraphChecker<'_> {
         let mut entry = self.entries.get(&path.parts[0].name)?.entry.clone();
         for part in &path.parts[1..] {
             entry = match entry {
-                GraphEntry::Instance(instance) | GraphEntry::Instances(instance, _) => self.member(&instance, &part.name)?,
+                GraphEntry::Instance(instance) | GraphEntry::Instances(instance, _) => {
+                    self.member(&instance, &part.name)?
+                }
                 _ => return None,
             };
         }
@@ -118,7 +122,9 @@ impl GraphChecker<'_> {
                     let mut bound = |expr: &Option<Expr>, default: Dim| match expr {
                         None => Some(default),
                         Some(expr) => match self.scope.constant(expr) {
-                            ConstValue::Int(dim) if dim.as_constant().is_some_and(|n| n < 0) => Some(size.clone() + dim),
+                            ConstValue::Int(dim) if dim.as_constant().is_some_and(|n| n < 0) => {
+                                Some(size.clone() + dim)
+                            }
                             ConstValue::Int(dim) => Some(dim),
                             _ => None,
                         },

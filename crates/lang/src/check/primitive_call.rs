@@ -5,7 +5,7 @@ use super::graph::{GraphChecker, OpenCondition};
 use super::primitives::{Primitive, ShapeRule};
 use super::rules::{self, Attributes, CheckedOperand};
 use super::scope::ConstantScope;
-use super::signature::{SolvedSignature, SignatureMismatch};
+use super::signature::{SignatureMismatch, SolvedSignature};
 use super::types::{Shape, TensorType, is_integer};
 use crate::ast::{Arg, Call, DTYPE_NAMES, IoTensor, Param, TypeExpr, TypeKind};
 use crate::consteval::{ConstValue, eval};

@@ -1,9 +1,9 @@
 //! What a statement or a module leads to: primitives that run, tensors that get a name, modules inside.
 
-use super::graph::{GraphEntry, GraphChecker};
+use super::graph::{GraphChecker, GraphEntry};
 use super::primitives;
-use crate::ast::{Call, Flow, Path, FlowSource, Statement, StepKind, TypeExpr, TypeKind};
-use crate::resolve::{Entity, ItemRef, ModuleView, ModuleProgram};
+use crate::ast::{Call, Flow, FlowSource, Path, Statement, StepKind, TypeExpr, TypeKind};
+use crate::resolve::{Entity, ItemRef, ModuleProgram, ModuleView};
 use std::collections::BTreeSet;
 
 /// What was found on the way.

@@ -3,7 +3,7 @@
 use super::reachability::{calls, module_of};
 use crate::ast::{ParamEntry, Statement, TypeKind};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::resolve::{Entity, ItemRef, ModuleView, ModuleProgram};
+use crate::resolve::{Entity, ItemRef, ModuleProgram, ModuleView};
 use crate::span::Span;
 
 pub(super) fn check(program: &ModuleProgram, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {

@@ -2,7 +2,7 @@
 
 use super::primitives::ShapeRule;
 use super::types::{Shape, TensorType, is_integer, promoted};
-use crate::consteval::{Ternary, ConstValue};
+use crate::consteval::{ConstValue, Ternary};
 use crate::dims::{Dim, ExactDivision};
 use crate::span::Span;
 use std::cell::RefCell;
@@ -58,7 +58,12 @@ fn results(
         {
             Some("fp32".to_string())
         }
-        ShapeRule::Broadcast | ShapeRule::Divide | ShapeRule::Matmul | ShapeRule::BatchedMatmul | ShapeRule::GroupedGemm | ShapeRule::Concat
+        ShapeRule::Broadcast
+        | ShapeRule::Divide
+        | ShapeRule::Matmul
+        | ShapeRule::BatchedMatmul
+        | ShapeRule::GroupedGemm
+        | ShapeRule::Concat
             if inputs.iter().any(|input| !input.ty.dtype.as_deref().is_some_and(is_integer)) =>
         {
             // A number beside tensors takes their dtype.
@@ -83,7 +88,9 @@ fn results(
         return Ok(vec![TensorType { shape: None, dtype: dtype.clone() }; count.max(1)]);
     };
     match (rule, &shapes[..]) {
-        (ShapeRule::Matmul | ShapeRule::BatchedMatmul, _) if attributes.get("transpose") == Some(&ConstValue::Unknown) => {
+        (ShapeRule::Matmul | ShapeRule::BatchedMatmul, _)
+            if attributes.get("transpose") == Some(&ConstValue::Unknown) =>
+        {
             Ok(vec![TensorType::default()])
         }
         (ShapeRule::Matmul, [a, b]) => {
@@ -170,7 +177,9 @@ impl SizeComparison {
     }
 
     fn same_shape(&self, a: &Shape, b: &Shape) -> bool {
-        a.variadic == b.variadic && a.dims.len() == b.dims.len() && a.dims.iter().zip(&b.dims).all(|(a, b)| self.same_size(a, b))
+        a.variadic == b.variadic
+            && a.dims.len() == b.dims.len()
+            && a.dims.iter().zip(&b.dims).all(|(a, b)| self.same_size(a, b))
     }
 }
 

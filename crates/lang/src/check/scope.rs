@@ -2,7 +2,7 @@
 
 use super::types::{Shape, TensorType};
 use crate::ast::{DimExpr, Expr, ExprKind, IoTensor, LetItem, Param, TypeExpr, TypeKind};
-use crate::consteval::{EvalError, EvalErrorKind, INDEX, INTRINSICS, NameResolver, Ternary, ConstValue, eval};
+use crate::consteval::{ConstValue, EvalError, EvalErrorKind, INDEX, INTRINSICS, NameResolver, Ternary, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::{Dim, Symbol};
 use crate::resolve::ModuleView;

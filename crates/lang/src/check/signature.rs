@@ -111,7 +111,9 @@ impl SolvedSignature {
     /// A slot's shape for messages: known sizes put in, unknown ones by their name.
     fn show(&self, shape: &Shape) -> String {
         let lead = shape.variadic.as_ref().map(|pack| match self.variadic_shapes.get(pack) {
-            Some(bound) if bound.variadic.is_none() => bound.dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", "),
+            Some(bound) if bound.variadic.is_none() => {
+                bound.dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ")
+            }
             _ => "*".to_string(),
         });
         let dims = shape.dims.iter().map(|dim| self.unifier.apply(dim).to_string());

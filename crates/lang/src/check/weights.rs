@@ -5,7 +5,7 @@ use crate::ast::{
     WeightPart, WeightPath, WeightSpec,
 };
 use crate::diagnostic::{Code, Diagnostic};
-use crate::resolve::{ModuleView, ModuleProgram};
+use crate::resolve::{ModuleProgram, ModuleView};
 use crate::span::Span;
 use crate::suggest::closest;
 use crate::template;

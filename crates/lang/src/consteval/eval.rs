@@ -1,6 +1,6 @@
 //! Evaluation. Every failure names the part of the expression that caused it.
 
-use super::value::{Ternary, ConstValue};
+use super::value::{ConstValue, Ternary};
 use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
 use crate::dims::Dim;
 use crate::span::Span;
@@ -81,7 +81,9 @@ pub fn eval(expr: &Expr, names: &dyn NameResolver) -> EvalResult {
         ExprKind::Bool(value) => Ok(ConstValue::bool(*value)),
         ExprKind::None => Ok(ConstValue::None),
         ExprKind::Name(name) => match names.value(name) {
-            Some(ConstValue::Bool(Ternary::Undecided(condition))) => Ok(ConstValue::Bool(decide_condition(condition, names))),
+            Some(ConstValue::Bool(Ternary::Undecided(condition))) => {
+                Ok(ConstValue::Bool(decide_condition(condition, names)))
+            }
             Some(value) => Ok(value),
             None if names.is_tensor(name) => fail(EvalErrorKind::Runtime(name.clone())),
             None => fail(EvalErrorKind::Undefined(name.clone())),
@@ -331,7 +333,9 @@ fn compare(op: CompareOp, a: &ConstValue, b: &ConstValue, names: &dyn NameResolv
         (ConstValue::Int(x), ConstValue::Int(y)) => {
             Ok((x.clone() - y.clone()).as_constant().map_or_else(open, |difference| test(Some(difference.cmp(&0)))))
         }
-        (ConstValue::Float(x), ConstValue::Float(y)) => Ok(x.zip(*y).map_or_else(open, |(x, y)| test(x.partial_cmp(&y)))),
+        (ConstValue::Float(x), ConstValue::Float(y)) => {
+            Ok(x.zip(*y).map_or_else(open, |(x, y)| test(x.partial_cmp(&y))))
+        }
         (ConstValue::Int(x), ConstValue::Float(y)) => {
             Ok(x.as_constant().zip(*y).map_or_else(open, |(x, y)| test((x as f64).partial_cmp(&y))))
         }
@@ -342,7 +346,11 @@ fn compare(op: CompareOp, a: &ConstValue, b: &ConstValue, names: &dyn NameResolv
         (ConstValue::None, _) | (_, ConstValue::None) if equality => same(false),
         (ConstValue::Bool(Ternary::Known(x)), ConstValue::Bool(Ternary::Known(y))) if equality => same(x == y),
         (ConstValue::Bool(_), ConstValue::Bool(_)) if equality => Ok(open()),
-        (ConstValue::Str(x) | ConstValue::Identifier(x), ConstValue::Str(y) | ConstValue::Identifier(y)) if equality => same(x == y),
+        (ConstValue::Str(x) | ConstValue::Identifier(x), ConstValue::Str(y) | ConstValue::Identifier(y))
+            if equality =>
+        {
+            same(x == y)
+        }
         (ConstValue::List(x), ConstValue::List(y)) if equality => same(x == y),
         _ => Err(format!("`{}` cannot compare {} with {}", op.symbol(), a.kind(), b.kind())),
     }
@@ -363,7 +371,9 @@ fn intrinsic(name: &str, values: Vec<ConstValue>) -> Result<ConstValue, EvalErro
         ("len", [ConstValue::List(items)]) => Ok(ConstValue::int(items.len() as i64)),
         ("len", [ConstValue::None]) => Ok(ConstValue::int(0)),
         ("contains", [ConstValue::None, _]) => Ok(ConstValue::bool(false)),
-        ("contains", [ConstValue::List(items), ConstValue::Int(x)]) if !items.is_empty() && x.as_constant().is_none() => {
+        ("contains", [ConstValue::List(items), ConstValue::Int(x)])
+            if !items.is_empty() && x.as_constant().is_none() =>
+        {
             Ok(ConstValue::Unknown)
         }
         ("contains", [ConstValue::List(items), x]) => Ok(ConstValue::bool(items.contains(x))),

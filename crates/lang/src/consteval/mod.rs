@@ -5,4 +5,4 @@ mod value;
 
 pub use eval::{EvalError, EvalErrorKind, NameResolver, eval};
 pub(crate) use eval::{INDEX, INTRINSICS, truth};
-pub use value::{Ternary, ConstValue};
+pub use value::{ConstValue, Ternary};

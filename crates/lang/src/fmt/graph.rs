@@ -3,7 +3,7 @@
 use super::WIDTH;
 use super::doc::Doc;
 use super::printer::Printer;
-use crate::ast::{Call, Dest, DestItem, Flow, FlowSource, Statement, FlowStep, StepKind};
+use crate::ast::{Call, Dest, DestItem, Flow, FlowSource, FlowStep, Statement, StepKind};
 use crate::span::Span;
 
 /// What stands between two arrows, or one annotation at the end.

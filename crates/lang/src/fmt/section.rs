@@ -3,8 +3,9 @@
 use super::doc::Doc;
 use super::printer::Printer;
 use crate::ast::{
-    ConfigEntry, ConfigValue, DocString, Expr, Ident, KernelImpl, IoSpec, IoTensor, LetItem, NameList, ParamEntry, Pass,
-    PassItem, PassItemKind, Pattern, Section, SectionKind, StrLit, WeightMapping, WeightPart, WeightPath, WeightSpec,
+    ConfigEntry, ConfigValue, DocString, Expr, Ident, IoSpec, IoTensor, KernelImpl, LetItem, NameList, ParamEntry,
+    Pass, PassItem, PassItemKind, Pattern, Section, SectionKind, StrLit, WeightMapping, WeightPart, WeightPath,
+    WeightSpec,
 };
 use crate::span::Span;
 

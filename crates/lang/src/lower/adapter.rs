@@ -7,7 +7,7 @@ use super::annotations::{AnnotationArgs, words};
 use super::dropout::dropout;
 use super::frame::{FrameEntry, ModuleFrame};
 use super::hooks::{LayerIndex, Observation};
-use super::{ParamInit, Lowerer, Parameter, Result, fail, op_error, unsupported};
+use super::{Lowerer, ParamInit, Parameter, Result, fail, op_error, unsupported};
 use crate::ast::{Annotation, Flow, FlowSource, Statement, StepKind};
 use crate::consteval::ConstValue as Const;
 use crate::diagnostic::Code;
@@ -107,7 +107,9 @@ impl Lowerer<'_> {
         let fault = |e: ir::Error| op_error(&e, note.span, "@adapter");
         let scale = alpha / rank;
         let x = match (x, key.as_ref().and_then(|key| frame.entries.get(key))) {
-            (Some(x), Some(FrameEntry::Tensor(key))) => Some(self.apply_dropout(x, *key, share, number, count).map_err(fault)?),
+            (Some(x), Some(FrameEntry::Tensor(key))) => {
+                Some(self.apply_dropout(x, *key, share, number, count).map_err(fault)?)
+            }
             (x, _) => x,
         };
         match (lora, x) {
@@ -161,7 +163,13 @@ impl Lowerer<'_> {
     }
 
     /// The parts that `targets` names: results of the `split` that the projection goes to.
-    fn adapter_targets(&self, note: &Annotation, name: &str, width: usize, frame: &ModuleFrame) -> Result<Vec<OutputSlice>> {
+    fn adapter_targets(
+        &self,
+        note: &Annotation,
+        name: &str,
+        width: usize,
+        frame: &ModuleFrame,
+    ) -> Result<Vec<OutputSlice>> {
         let targets = note.argument("targets").map(words).unwrap_or_default();
         if targets.is_empty() {
             return Ok(vec![OutputSlice { name: String::new(), start: 0, size: width }]);
@@ -232,7 +240,12 @@ impl Lowerer<'_> {
     }
 
     /// Declares what annotations bring into a module, once it is known.
-    pub(super) fn declare_adapters(&mut self, path: &str, frame: &mut ModuleFrame, stacked: Option<usize>) -> Result<()> {
+    pub(super) fn declare_adapters(
+        &mut self,
+        path: &str,
+        frame: &mut ModuleFrame,
+        stacked: Option<usize>,
+    ) -> Result<()> {
         let own: Vec<_> = self.adapters.iter().flatten().filter(|a| a.owner == path).cloned().collect();
         let wide = |ty: Type| stacked.map_or_else(|| ty.clone(), |count| ty.batched(count));
         for declared in own {

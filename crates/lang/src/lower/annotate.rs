@@ -6,10 +6,10 @@ use super::assertion::ConditionResult;
 use super::frame::{FrameEntry, ModuleFrame};
 use super::graph::LoweredOperand;
 use super::hooks::{LayerIndex, Observation, ObservationKind, capture};
-use super::{Fusion, Lowerer, Result, GradReductionOptions, fail, op_error, unsupported};
+use super::{Fusion, GradReductionOptions, Lowerer, Result, fail, op_error, unsupported};
 use crate::ast::{Annotation, Flow, StepKind};
 use crate::check::{AnnotationTarget, check_annotations};
-use crate::consteval::{NameResolver, Ternary, ConstValue as Const};
+use crate::consteval::{ConstValue as Const, NameResolver, Ternary};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
@@ -38,7 +38,12 @@ impl NameResolver for FrameNames<'_> {
 
 impl Lowerer<'_> {
     /// Annotations whose arguments depend on parameters are checked again, now that those have values.
-    pub(super) fn recheck_annotations(&self, notes: &[Annotation], place: AnnotationTarget, frame: &ModuleFrame) -> Result<()> {
+    pub(super) fn recheck_annotations(
+        &self,
+        notes: &[Annotation],
+        place: AnnotationTarget,
+        frame: &ModuleFrame,
+    ) -> Result<()> {
         if notes.is_empty() {
             return Ok(());
         }
@@ -127,7 +132,8 @@ impl Lowerer<'_> {
                     let size = note.argument("bucket_size").map(|expr| frame.size(expr)).transpose()?;
                     let GradReductionOptions { bucket_bytes: bucket, synchronous: waits } = self.summing;
                     let bucket = [bucket, size].into_iter().flatten().min();
-                    self.summing = GradReductionOptions { bucket_bytes: bucket, synchronous: waits || !flag(note, "async") };
+                    self.summing =
+                        GradReductionOptions { bucket_bytes: bucket, synchronous: waits || !flag(note, "async") };
                     None
                 }
                 "comm" => note.word("op").filter(|op| op != "send" && op != "recv").map(|op| {
@@ -153,7 +159,13 @@ impl Lowerer<'_> {
     }
 
     /// What only looks at a result: it must have its name by then.
-    pub(super) fn record_observers(&mut self, name: &str, value: Value, notes: &[&Annotation], frame: &ModuleFrame) -> Result<()> {
+    pub(super) fn record_observers(
+        &mut self,
+        name: &str,
+        value: Value,
+        notes: &[&Annotation],
+        frame: &ModuleFrame,
+    ) -> Result<()> {
         for note in notes {
             match note.name.name.as_str() {
                 "probe" if self.options.probes => self.record_probe(note, name, value, frame)?,
@@ -213,7 +225,12 @@ impl Lowerer<'_> {
                 _ => None,
             };
             let tap = Observation { kind: shown, path: site.path, layer, ty };
-            self.adapters_found.push(DeclaredAdapter { owner, params: Vec::new(), key: None, gradient_probe: Some((entry, tap)) });
+            self.adapters_found.push(DeclaredAdapter {
+                owner,
+                params: Vec::new(),
+                key: None,
+                gradient_probe: Some((entry, tap)),
+            });
             return Ok(value);
         }
         let Some(FrameEntry::Tensor(tap)) = frame.entries.get(&entry) else { return Ok(value) };
@@ -388,7 +405,13 @@ impl Lowerer<'_> {
     }
 
     /// Notes for whoever reads the result: traces, and which statements are to be one kernel.
-    pub(super) fn record_trace(&mut self, flow: &Flow, before: &[LoweredOperand], after: &[LoweredOperand], frame: &ModuleFrame) {
+    pub(super) fn record_trace(
+        &mut self,
+        flow: &Flow,
+        before: &[LoweredOperand],
+        after: &[LoweredOperand],
+        frame: &ModuleFrame,
+    ) {
         let view = frame.item.and_then(|item| ModuleView::new(self.program, item));
         let whole = view.and_then(|view| view.forward.graph).map(|graph| graph.span);
         let notes: Vec<&Annotation> =

@@ -17,7 +17,8 @@ impl AnnotationArgs for Annotation {
     fn argument(&self, key: &str) -> Option<&Expr> {
         let args = self.args.as_deref()?;
         let named = args.iter().find(|arg| arg.name.as_ref().is_some_and(|name| name.name == key));
-        let first = || args.first().filter(|arg| arg.name.is_none() && POSITIONAL_ARGUMENTS.contains(&(&*self.name.name, key)));
+        let first =
+            || args.first().filter(|arg| arg.name.is_none() && POSITIONAL_ARGUMENTS.contains(&(&*self.name.name, key)));
         named.or_else(first).map(|arg| &arg.value)
     }
 }

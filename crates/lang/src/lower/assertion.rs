@@ -4,7 +4,7 @@ use super::frame::ModuleFrame;
 use super::graph::LoweredOperand;
 use super::{Lowerer, Result, fail, op_error, unsupported};
 use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
-use crate::consteval::{Ternary, ConstValue as Const};
+use crate::consteval::{ConstValue as Const, Ternary};
 use crate::diagnostic::Code;
 use ir::ops::ReduceKind;
 use ir::{Binary, Compare, GraphBuilder, Unary, Value};
@@ -69,7 +69,9 @@ impl Lowerer<'_> {
         match &expr.kind {
             ExprKind::Paren(inner) => self.term(inner, frame),
             ExprKind::Unary(UnaryOp::Not | UnaryOp::Bang, inner) => match self.term(inner, frame)? {
-                ConditionTerm::Known(Const::Bool(Ternary::Known(value))) => Ok(ConditionTerm::Known(Const::bool(!value))),
+                ConditionTerm::Known(Const::Bool(Ternary::Known(value))) => {
+                    Ok(ConditionTerm::Known(Const::bool(!value)))
+                }
                 ConditionTerm::Known(_) => fail(Code::E003, inner.span, "expected a condition", ""),
                 ConditionTerm::Tensor(value) => self.build_op(expr, |b| b.unary(Unary::Not, value)),
             },
@@ -126,7 +128,13 @@ impl Lowerer<'_> {
     }
 
     /// `has_nan(x)`, `all(x >= 0)` and the like.
-    fn tensor_predicate(&mut self, expr: &Expr, callee: &Expr, args: &[Arg], frame: &ModuleFrame) -> Result<ConditionTerm> {
+    fn tensor_predicate(
+        &mut self,
+        expr: &Expr,
+        callee: &Expr,
+        args: &[Arg],
+        frame: &ModuleFrame,
+    ) -> Result<ConditionTerm> {
         let name = callee.as_name().unwrap_or("");
         let [arg] = args else { return frame.constant(expr).map(ConditionTerm::Known) };
         if !matches!(name, "has_nan" | "has_inf" | "has_nan_or_inf" | "is_finite" | "all" | "any") {
@@ -159,7 +167,14 @@ impl Lowerer<'_> {
         })
     }
 
-    fn compare_terms(&mut self, op: CompareOp, a: ConditionTerm, c: ConditionTerm, expr: &Expr, frame: &ModuleFrame) -> Result<ConditionTerm> {
+    fn compare_terms(
+        &mut self,
+        op: CompareOp,
+        a: ConditionTerm,
+        c: ConditionTerm,
+        expr: &Expr,
+        frame: &ModuleFrame,
+    ) -> Result<ConditionTerm> {
         let op_of = match op {
             CompareOp::Eq => Compare::Eq,
             CompareOp::Ne => Compare::Ne,
@@ -224,7 +239,11 @@ impl Lowerer<'_> {
         }
     }
 
-    fn build_op(&mut self, expr: &Expr, part: impl FnOnce(&mut ir::Builder) -> ir::Result<Value>) -> Result<ConditionTerm> {
+    fn build_op(
+        &mut self,
+        expr: &Expr,
+        part: impl FnOnce(&mut ir::Builder) -> ir::Result<Value>,
+    ) -> Result<ConditionTerm> {
         part(&mut self.b).map(ConditionTerm::Tensor).map_err(|e| op_error(&e, expr.span, "@assert"))
     }
 }

@@ -5,7 +5,7 @@
 //! forward in a way that no written backward knows: there it is derived.
 
 use super::checkpoint::{RecomputeRegion, substitute_tensors};
-use super::frame::{FrameEntry, ModuleFrame, LoweredInstance, io_name};
+use super::frame::{FrameEntry, LoweredInstance, ModuleFrame, io_name};
 use super::graph::LoweredOperand;
 use super::hooks::ObservedValues;
 use super::{Lowerer, Result, fail, op_error, unsupported};
@@ -41,7 +41,8 @@ impl Lowerer<'_> {
         let bound = self.operands(view, frame, inputs);
         let saved = saved_names(view);
 
-        let (outer, changed, around) = (self.suspend_builder(), self.changed, self.region.replace(RecomputeRegion::save_all()));
+        let (outer, changed, around) =
+            (self.suspend_builder(), self.changed, self.region.replace(RecomputeRegion::save_all()));
         let adapters = self.adapters_found.len();
         let forward = self.forward_graph(view, frame, &bound, &saved);
         self.region = around;
@@ -243,7 +244,9 @@ impl Lowerer<'_> {
             given.push(operand.tensor(call.span)?);
         }
         let item = match &asked {
-            BackwardTarget::Entry(_, FrameEntry::Instance(instance) | FrameEntry::Stack(_, instance)) => Some(instance.item),
+            BackwardTarget::Entry(_, FrameEntry::Instance(instance) | FrameEntry::Stack(_, instance)) => {
+                Some(instance.item)
+            }
             BackwardTarget::Entry(_, FrameEntry::Array(all)) => all.first().map(|instance| instance.item),
             BackwardTarget::Module(item) => Some(*item),
             BackwardTarget::Entry(..) => None,
@@ -252,7 +255,9 @@ impl Lowerer<'_> {
             Some(view) if view.forward.graph.is_some() => view.forward.outputs.len(),
             _ => 1,
         };
-        if let (BackwardTarget::Entry(array, FrameEntry::Array(_) | FrameEntry::Stack(..)), true) = (&asked, given.len() == outputs) {
+        if let (BackwardTarget::Entry(array, FrameEntry::Array(_) | FrameEntry::Stack(..)), true) =
+            (&asked, given.len() == outputs)
+        {
             for name in self.stacked_on(array, frame) {
                 if let Some(FrameEntry::Tensor(value)) = frame.entries.get(&format!("saved.{name}")) {
                     given.push(*value);

@@ -1,7 +1,7 @@
 //! Calls: tensors bind to inputs and parameters, constants to attributes and to a module's own parameters.
 
 use super::declare::header;
-use super::frame::{FrameEntry, ModuleFrame, LoweredInstance};
+use super::frame::{FrameEntry, LoweredInstance, ModuleFrame};
 use super::graph::LoweredOperand;
 use super::primitives::PrimitiveCall;
 use super::{Lowerer, Result, fail, primitives, unsupported};
@@ -23,7 +23,12 @@ enum LoweredArgument {
 
 impl Lowerer<'_> {
     /// The results of a call.
-    pub(super) fn call(&mut self, call: &Call, operands: Vec<LoweredOperand>, frame: &mut ModuleFrame) -> Result<Vec<Value>> {
+    pub(super) fn call(
+        &mut self,
+        call: &Call,
+        operands: Vec<LoweredOperand>,
+        frame: &mut ModuleFrame,
+    ) -> Result<Vec<Value>> {
         let path = &call.callee.path;
         let args = call.args.as_deref().unwrap_or_default();
         match self.entry(path, frame) {
@@ -72,7 +77,12 @@ impl Lowerer<'_> {
     }
 
     /// `blocks[0:8]` or `blocks[i]`.
-    fn select_blocks(&mut self, call: &Call, all: &[Rc<LoweredInstance>], frame: &ModuleFrame) -> Result<Vec<Rc<LoweredInstance>>> {
+    fn select_blocks(
+        &mut self,
+        call: &Call,
+        all: &[Rc<LoweredInstance>],
+        frame: &ModuleFrame,
+    ) -> Result<Vec<Rc<LoweredInstance>>> {
         let (start, end) = self.block_range(call, all.len(), frame)?;
         Ok(all[start..end].to_vec())
     }
@@ -301,8 +311,9 @@ impl Lowerer<'_> {
                         _ => like,
                     };
                     let scalar = ir::GraphBuilder::scalar(&mut self.b, like, number);
-                    inputs
-                        .push(LoweredOperand::Tensor(scalar.map_err(|e| super::op_error(&e, arg.value.span, primitive.name))?));
+                    inputs.push(LoweredOperand::Tensor(
+                        scalar.map_err(|e| super::op_error(&e, arg.value.span, primitive.name))?,
+                    ));
                 }
                 LoweredArgument::Constant(value) => {
                     let Some(name) = attribute_names.get(next) else {
@@ -397,7 +408,9 @@ impl Lowerer<'_> {
         };
         let counts: Vec<bool> = (0..p.operands.len()).map(|slot| !kept(slot)).collect();
         let floats = p.operands.iter().zip(&counts).filter_map(|(operand, counts)| match operand {
-            Some(LoweredOperand::Tensor(value)) if *counts => Some(self.b.graph.ty(*value).dtype).filter(|d| d.is_float()),
+            Some(LoweredOperand::Tensor(value)) if *counts => {
+                Some(self.b.graph.ty(*value).dtype).filter(|d| d.is_float())
+            }
             _ => None,
         });
         let Some(widest) = floats.reduce(wider_dtype) else { return Ok(()) };

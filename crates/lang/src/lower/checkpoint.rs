@@ -4,7 +4,7 @@
 //! results that are to be saved get that name, the others don't. The order of precedence is §7.2.0's.
 
 use super::annotations::{AnnotationArgs, find, words};
-use super::frame::{FrameEntry, ModuleFrame, LoweredInstance};
+use super::frame::{FrameEntry, LoweredInstance, ModuleFrame};
 use super::graph::LoweredOperand;
 use super::{Lowerer, Result, op_error};
 use crate::ast::{Annotation, Flow, NamePattern, Statement};
@@ -115,7 +115,13 @@ impl Lowerer<'_> {
     }
 
     /// The name of a kept value, where it matters.
-    pub(super) fn mark_saved(&mut self, name: &str, notes: &[&Annotation], value: Value, frame: &ModuleFrame) -> Result<Value> {
+    pub(super) fn mark_saved(
+        &mut self,
+        name: &str,
+        notes: &[&Annotation],
+        value: Value,
+        frame: &ModuleFrame,
+    ) -> Result<Value> {
         match &self.region {
             Some(region) if frame.lists.is_saved(name, notes, region) => {
                 let at = notes.first().map_or(Span::default(), |note| note.span);

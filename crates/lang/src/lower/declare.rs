@@ -2,15 +2,15 @@
 
 use super::annotate::FrameNames;
 use super::annotations::{AnnotationArgs, find};
-use super::frame::{FrameEntry, ModuleFrame, LoweredInstance};
+use super::frame::{FrameEntry, LoweredInstance, ModuleFrame};
 use super::paths::{PathMatch, fill_placeholders, match_path};
 use super::quantized_types::is_low_precision_dtype;
-use super::recipe::{TensorFormat, PrecisionRecipe};
+use super::recipe::{PrecisionRecipe, TensorFormat};
 use super::rope_table::RopeTable;
 use super::{Lowerer, MAX_MODULES, Parameter, Result, Shard, fail, op_error, too_large, unsupported};
 use crate::ast::{Annotation, Arg, Ident, Param, ParamEntry, TypeExpr, TypeKind};
 use crate::check::AnnotationTarget;
-use crate::consteval::{INDEX, NameResolver, ConstValue as Const};
+use crate::consteval::{ConstValue as Const, INDEX, NameResolver};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
@@ -36,7 +36,13 @@ pub(super) struct ParameterDefaults {
 impl Default for ParameterDefaults {
     fn default() -> ParameterDefaults {
         let like = Parameter::new(String::new(), Type::new(DType::F32, &[]));
-        ParameterDefaults { template: like, stacked: None, stored: None, by_recipe: false, outer_annotations: Rc::default() }
+        ParameterDefaults {
+            template: like,
+            stacked: None,
+            stored: None,
+            by_recipe: false,
+            outer_annotations: Rc::default(),
+        }
     }
 }
 
@@ -59,14 +65,22 @@ impl OuterAnnotation {
         match own.map_or(PathMatch::No, |own| match_path(&self.entry.path, own, &self.frame)) {
             PathMatch::No => Ok(false),
             PathMatch::Yes(_) => Ok(true),
-            PathMatch::OneOfStacked => unsupported(self.entry.path.span, "one layer of its own where blocks run as a scan"),
+            PathMatch::OneOfStacked => {
+                unsupported(self.entry.path.span, "one layer of its own where blocks run as a scan")
+            }
         }
     }
 }
 
 impl ParameterDefaults {
     /// With what annotations say: `@trainable` takes back an outer `@frozen`.
-    fn with(&self, l: &Lowerer<'_>, notes: &[&Annotation], declared: Option<&Ident>, frame: &ModuleFrame) -> Result<ParameterDefaults> {
+    fn with(
+        &self,
+        l: &Lowerer<'_>,
+        notes: &[&Annotation],
+        declared: Option<&Ident>,
+        frame: &ModuleFrame,
+    ) -> Result<ParameterDefaults> {
         let mut traits = self.clone();
         if let Some(stored) = l.storage(notes, declared, &FrameNames(frame))? {
             (traits.stored, traits.by_recipe) = (Some(stored), false);
@@ -125,7 +139,11 @@ impl Lowerer<'_> {
         if !said.is_empty() {
             let mut all: Vec<OuterAnnotation> = Vec::new();
             for old in traits.outer_annotations.iter() {
-                all.push(OuterAnnotation { owner: old.owner.clone(), entry: old.entry.clone(), frame: old.frame.clone() });
+                all.push(OuterAnnotation {
+                    owner: old.owner.clone(),
+                    entry: old.entry.clone(),
+                    frame: old.frame.clone(),
+                });
             }
             all.extend(said);
             traits.outer_annotations = Rc::new(all);
@@ -149,10 +167,21 @@ impl Lowerer<'_> {
         }
         self.declare_adapters(prefix, &mut frame, traits.stacked)?;
         self.depth -= 1;
-        Ok(LoweredInstance { item: view.item, given: frame.constants, entries: frame.entries, path: prefix.to_string() })
+        Ok(LoweredInstance {
+            item: view.item,
+            given: frame.constants,
+            entries: frame.entries,
+            path: prefix.to_string(),
+        })
     }
 
-    fn declare_entry(&mut self, entry: &ParamEntry, frame: &ModuleFrame, path: &str, traits: &ParameterDefaults) -> Result<FrameEntry> {
+    fn declare_entry(
+        &mut self,
+        entry: &ParamEntry,
+        frame: &ModuleFrame,
+        path: &str,
+        traits: &ParameterDefaults,
+    ) -> Result<FrameEntry> {
         if let Some(condition) = &entry.condition
             && !frame.condition(condition)?
         {
@@ -208,7 +237,13 @@ impl Lowerer<'_> {
         })
     }
 
-    fn declare_type(&mut self, ty: &TypeExpr, frame: &ModuleFrame, path: &str, traits: &ParameterDefaults) -> Result<FrameEntry> {
+    fn declare_type(
+        &mut self,
+        ty: &TypeExpr,
+        frame: &ModuleFrame,
+        path: &str,
+        traits: &ParameterDefaults,
+    ) -> Result<FrameEntry> {
         match &ty.kind {
             TypeKind::Tensor { dtype, .. } => {
                 let dtype = match dtype {
@@ -244,7 +279,14 @@ impl Lowerer<'_> {
                 let trainable = traits.template.trainable && stored.is_float();
                 let like = traits.template.clone();
                 let stacked = traits.stacked.is_some();
-                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), trainable, stacked, rounding: few, ..like });
+                self.params.push(Parameter {
+                    path: path.to_string(),
+                    ty: ty.clone(),
+                    trainable,
+                    stacked,
+                    rounding: few,
+                    ..like
+                });
                 let value = self.b.graph.input(ty.clone());
                 self.made.insert(path.to_string(), (value, ty));
                 self.read(value, dtype, few, stacked, span)
@@ -322,7 +364,14 @@ impl Lowerer<'_> {
     }
 
     /// A parameter as it is read.
-    fn read(&mut self, value: Value, dtype: DType, few: Option<Rounding>, stacked: bool, span: Span) -> Result<FrameEntry> {
+    fn read(
+        &mut self,
+        value: Value,
+        dtype: DType,
+        few: Option<Rounding>,
+        stacked: bool,
+        span: Span,
+    ) -> Result<FrameEntry> {
         let Some(few) = few else {
             return (self.b.cast(value, dtype)).map(FrameEntry::Tensor).map_err(|e| op_error(&e, span, "@dtype"));
         };
@@ -348,7 +397,13 @@ impl Lowerer<'_> {
     }
 
     /// The constants that arguments give to a module's parameters.
-    fn given(&self, view: &ModuleView<'_>, args: &[Arg], frame: &ModuleFrame, at: Span) -> Result<BTreeMap<String, Const>> {
+    fn given(
+        &self,
+        view: &ModuleView<'_>,
+        args: &[Arg],
+        frame: &ModuleFrame,
+        at: Span,
+    ) -> Result<BTreeMap<String, Const>> {
         let header = header(view);
         let mut given = BTreeMap::new();
         for (index, arg) in args.iter().enumerate() {

@@ -4,7 +4,7 @@ use super::checkpoint::SaveLists;
 use super::rope_table::RopeTable;
 use super::{Result, constraints, fail};
 use crate::ast::{DimExpr, Expr, IoTensor, LetItem, Param, TypeExpr, TypeKind};
-use crate::consteval::{EvalErrorKind, NameResolver, Ternary, ConstValue as Const, eval};
+use crate::consteval::{ConstValue as Const, EvalErrorKind, NameResolver, Ternary, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ItemRef, ModuleView};
 use crate::span::Span;

@@ -4,14 +4,15 @@ use super::annotate::FrameNames;
 use super::annotations::{AnnotationArgs, find};
 use super::checkpoint::{SaveLists, requested_region};
 use super::declare::declared_dtype;
-use super::frame::{FrameEntry, ModuleFrame, LoweredInstance, io_name};
+use super::frame::{FrameEntry, LoweredInstance, ModuleFrame, io_name};
 use super::quantized_types::{check_scaling_alone, is_low_precision_dtype};
-use super::recipe::{TensorFormat, PrecisionRecipe};
+use super::recipe::{PrecisionRecipe, TensorFormat};
 use super::rope_table::RopeTable;
 use super::sequence::SequenceDependence;
 use super::{Lowerer, MAX_STATEMENTS, Result, fail, op_error, too_large, unsupported};
 use crate::ast::{
-    Annotation, Call, Expr, ExprKind, Flow, IndexItem, IoTensor, Path, Pattern, FlowSource, Statement, FlowStep, StepKind,
+    Annotation, Call, Expr, ExprKind, Flow, FlowSource, FlowStep, IndexItem, IoTensor, Path, Pattern, Statement,
+    StepKind,
 };
 use crate::check::{AnnotationTarget, graph_uses};
 use crate::diagnostic::{Code, Diagnostic};
@@ -44,7 +45,9 @@ impl LoweredOperand {
             LoweredOperand::Tensor(value) => Ok(*value),
             LoweredOperand::Table(_) => unsupported(span, "a table of rotations outside of `rope`"),
             LoweredOperand::Gradients => unsupported(span, "reading the gradients of a module's parameters"),
-            LoweredOperand::Absent(name) => fail(Code::E003, span, format!("`{name}` is None here"), "a tensor is needed"),
+            LoweredOperand::Absent(name) => {
+                fail(Code::E003, span, format!("`{name}` is None here"), "a tensor is needed")
+            }
             LoweredOperand::Experts(_) => {
                 fail(Code::E003, span, "an array of modules is not a tensor", "call one, or a stack")
             }
@@ -168,12 +171,16 @@ impl Lowerer<'_> {
     fn cast_to_declared(&mut self, slot: &IoTensor, value: Value, frame: &ModuleFrame) -> Result<Value> {
         let notes: Vec<&Annotation> = slot.annotations.iter().collect();
         if let Some(note) = find(&notes, "dtype") {
-            check_scaling_alone(&notes, note.word("type").is_some_and(|name| LowPrecision::from_name(&name).is_some()))?;
+            check_scaling_alone(
+                &notes,
+                note.word("type").is_some_and(|name| LowPrecision::from_name(&name).is_some()),
+            )?;
             return self.convert_dtype(value, &notes, frame);
         }
         let name = slot.ty.as_ref().and_then(declared_dtype);
-        let few =
-            name.filter(|name| is_low_precision_dtype(&name.name)).and_then(|name| Some((LowPrecision::from_name(&name.name)?, name)));
+        let few = name
+            .filter(|name| is_low_precision_dtype(&name.name))
+            .and_then(|name| Some((LowPrecision::from_name(&name.name)?, name)));
         check_scaling_alone(&notes, few.is_some())?;
         if let Some((few, name)) = few {
             if self.format_of(value) == Some(few) || !self.b.graph.ty(value).dtype.is_float() {
@@ -304,7 +311,8 @@ impl Lowerer<'_> {
         self.profile = (find(&notes, "profile").and_then(|note| note.word("name"))).or(self.profile.take());
         self.at(flow.span);
         let before = operands.clone();
-        let results = match requested_region(&notes).filter(|_| self.options.decode.is_none() && self.region.is_none()) {
+        let results = match requested_region(&notes).filter(|_| self.options.decode.is_none() && self.region.is_none())
+        {
             Some(region) if is_stack(flow) => {
                 self.checkpoint_blocks = Some(region);
                 let results = self.steps(flow, operands, frame);
@@ -337,7 +345,11 @@ impl Lowerer<'_> {
             let Some(operand) = operands.get(index) else {
                 return fail(Code::E003, item.span, "more names than results", "nothing is left for this");
             };
-            self.recheck_annotations(&item.annotations, if self.in_backward { AnnotationTarget::Backward } else { AnnotationTarget::Item }, frame)?;
+            self.recheck_annotations(
+                &item.annotations,
+                if self.in_backward { AnnotationTarget::Backward } else { AnnotationTarget::Item },
+                frame,
+            )?;
             let own: Vec<&Annotation> = item.annotations.iter().collect();
             let said = find(&own, "dtype").and_then(|note| note.word("type"));
             check_scaling_alone(&own, said.is_some_and(|name| LowPrecision::from_name(&name).is_some()))?;
@@ -388,7 +400,13 @@ impl Lowerer<'_> {
     }
 
     /// A statement that is to compute in few bits has something that can.
-    fn check_precision_used(&self, own: &PrecisionRecipe, (.., before): OuterPrecision, notes: &[&Annotation], span: Span) -> Result<()> {
+    fn check_precision_used(
+        &self,
+        own: &PrecisionRecipe,
+        (.., before): OuterPrecision,
+        notes: &[&Annotation],
+        span: Span,
+    ) -> Result<()> {
         if own.operand_rounding.is_none() || self.rounded > before {
             return Ok(());
         }
@@ -401,7 +419,13 @@ impl Lowerer<'_> {
     }
 
     /// A result in a format; one of a recipe leaves what is quantised alone.
-    fn given_format(&mut self, operand: &mut LoweredOperand, format: TensorFormat, said: bool, span: Span) -> Result<()> {
+    fn given_format(
+        &mut self,
+        operand: &mut LoweredOperand,
+        format: TensorFormat,
+        said: bool,
+        span: Span,
+    ) -> Result<()> {
         let LoweredOperand::Tensor(value) = operand else { return Ok(()) };
         if !self.b.graph.ty(*value).dtype.is_float() || !said && self.format_of(*value).is_some() {
             return Ok(());
@@ -424,7 +448,12 @@ impl Lowerer<'_> {
     }
 
     /// The steps of a flow, each on the results of the one before.
-    fn steps(&mut self, flow: &Flow, mut operands: Vec<LoweredOperand>, frame: &mut ModuleFrame) -> Result<Vec<LoweredOperand>> {
+    fn steps(
+        &mut self,
+        flow: &Flow,
+        mut operands: Vec<LoweredOperand>,
+        frame: &mut ModuleFrame,
+    ) -> Result<Vec<LoweredOperand>> {
         for (index, step) in flow.steps.iter().enumerate() {
             let concat = matches!(&step.kind, StepKind::Call(call) if call.callee.path.to_string() == "concat");
             if index > 0 && !concat {
@@ -435,7 +464,12 @@ impl Lowerer<'_> {
         Ok(operands)
     }
 
-    fn step(&mut self, step: &FlowStep, operands: Vec<LoweredOperand>, frame: &mut ModuleFrame) -> Result<Vec<LoweredOperand>> {
+    fn step(
+        &mut self,
+        step: &FlowStep,
+        operands: Vec<LoweredOperand>,
+        frame: &mut ModuleFrame,
+    ) -> Result<Vec<LoweredOperand>> {
         if step.annotations.is_empty() {
             return self.step_in_precision(step, operands, frame);
         }
@@ -473,7 +507,12 @@ impl Lowerer<'_> {
         Ok(results)
     }
 
-    fn step_in_precision(&mut self, step: &FlowStep, operands: Vec<LoweredOperand>, frame: &mut ModuleFrame) -> Result<Vec<LoweredOperand>> {
+    fn step_in_precision(
+        &mut self,
+        step: &FlowStep,
+        operands: Vec<LoweredOperand>,
+        frame: &mut ModuleFrame,
+    ) -> Result<Vec<LoweredOperand>> {
         let results = match &step.kind {
             StepKind::Call(call) => self.call_operands(call, operands, frame)?,
             StepKind::Shape(dims) => {
@@ -491,7 +530,12 @@ impl Lowerer<'_> {
         Ok(results)
     }
 
-    fn call_operands(&mut self, call: &Call, operands: Vec<LoweredOperand>, frame: &mut ModuleFrame) -> Result<Vec<LoweredOperand>> {
+    fn call_operands(
+        &mut self,
+        call: &Call,
+        operands: Vec<LoweredOperand>,
+        frame: &mut ModuleFrame,
+    ) -> Result<Vec<LoweredOperand>> {
         if let Some(results) = self.backward_call(call, &operands, frame)? {
             return Ok(results);
         }
@@ -515,7 +559,9 @@ impl Lowerer<'_> {
             // `(d_y, saved.x, mlp) -> mlp.backward()` names the module once more.
             Some(FrameEntry::Instance(_)) if self.in_backward => Ok(LoweredOperand::Gradients),
             Some(FrameEntry::Array(experts)) => Ok(LoweredOperand::Experts(experts)),
-            Some(FrameEntry::Instance(_) | FrameEntry::Stack(..)) => unsupported(expr.span, "a module given as a tensor"),
+            Some(FrameEntry::Instance(_) | FrameEntry::Stack(..)) => {
+                unsupported(expr.span, "a module given as a tensor")
+            }
             None => fail(Code::E002, expr.span, format!("no tensor named `{path}`"), "not defined here"),
         }
     }
@@ -643,7 +689,12 @@ impl Lowerer<'_> {
         Ok(vec![x])
     }
 
-    fn flatten<'s>(&mut self, statements: &'s [Statement], frame: &ModuleFrame, flows: &mut Vec<&'s Flow>) -> Result<()> {
+    fn flatten<'s>(
+        &mut self,
+        statements: &'s [Statement],
+        frame: &ModuleFrame,
+        flows: &mut Vec<&'s Flow>,
+    ) -> Result<()> {
         for statement in statements {
             match statement {
                 Statement::Flow(flow) => flows.push(flow),

@@ -165,7 +165,8 @@ impl Lowerer<'_> {
                     let message = format!("a hook at `{point}` wants to change an observed tensor");
                     let label = "declared for observers";
                     let hint = format!("declare it as `@hook({point}, mode=modify)`");
-                    let found = super::Diagnostic::new(super::Code::E008, note.span, message).with_label(label).with_hint(hint);
+                    let found =
+                        super::Diagnostic::new(super::Code::E008, note.span, message).with_label(label).with_hint(hint);
                     return Err(Box::new(found));
                 }
                 HookAction::Rewrite(rewrite) => {
@@ -186,7 +187,10 @@ impl Lowerer<'_> {
     }
 
     /// A graph's outputs for onlookers, added to its others while it is made; afterwards they are values outside.
-    pub(super) fn with_observed<T>(&mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, ObservedValues)> {
+    pub(super) fn with_observed<T>(
+        &mut self,
+        part: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<(T, ObservedValues)> {
         let outer = std::mem::take(&mut self.observed);
         let result = part(self);
         let seen = std::mem::replace(&mut self.observed, outer);

@@ -32,13 +32,13 @@ mod stack;
 use crate::ast::{Expr, LetItem, Param, WeightPath, WeightSpec};
 use crate::consteval::ConstValue as Const;
 use crate::diagnostic::{Code, Diagnostic};
-use crate::resolve::{ItemRef, ModuleView, ModuleProgram};
+use crate::resolve::{ItemRef, ModuleProgram, ModuleView};
 use crate::span::Span;
 use checkpoint::RecomputeRegion;
 use frame::ModuleFrame;
 use ir::{Builder, DType, Graph, GraphBuilder, Loc, Type, Value};
 use rope_table::RopeTable;
-use sequence::{SequenceDependence, SequenceAnalysis};
+use sequence::{SequenceAnalysis, SequenceDependence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -237,11 +237,11 @@ pub struct GradReductionOptions {
 
 pub(crate) use declare::accepts_word;
 pub use dropout::dropout;
-pub use hooks::{HookRegistry, LayerIndex, Observation, RewriteFn, ObservationKind, HookSite};
+pub use hooks::{HookRegistry, HookSite, LayerIndex, Observation, ObservationKind, RewriteFn};
 pub use primitives::mean_cross_entropy;
 pub(crate) use quantized_types::is_low_precision_dtype;
-pub use recipe::{TensorFormat, POLICIES, PrecisionRecipe};
 pub(crate) use recipe::{NoNames, STRATEGIES};
+pub use recipe::{POLICIES, PrecisionRecipe, TensorFormat};
 pub use sizes::{check_given, constant, input_types};
 
 /// What a model's graph says about the sequences that it takes.

@@ -57,7 +57,11 @@ pub(super) fn match_path(path: &WeightPath, name: &str, names: &dyn NameResolver
 }
 
 /// The name that a path is with its placeholders filled in; `None` if one is not bound.
-pub(super) fn fill_placeholders(path: &WeightPath, bound: &PlaceholderValues, names: &dyn NameResolver) -> Option<String> {
+pub(super) fn fill_placeholders(
+    path: &WeightPath,
+    bound: &PlaceholderValues,
+    names: &dyn NameResolver,
+) -> Option<String> {
     let mut text = String::new();
     for (index, part) in path.parts.iter().enumerate() {
         match part {

@@ -4,7 +4,7 @@
 use super::annotations::{AnnotationArgs, find};
 use super::graph::LoweredOperand;
 use super::primitives::PrimitiveCall;
-use super::recipe::{TensorFormat, PrecisionRecipe, OperandRole, ScalingStrategy, parse_format, stored};
+use super::recipe::{OperandRole, PrecisionRecipe, ScalingStrategy, TensorFormat, parse_format, stored};
 use super::{Lowerer, Result, fail, op_error, unsupported};
 use crate::ast::{Annotation, Flow, Ident, StepKind};
 use crate::consteval::NameResolver;
@@ -12,7 +12,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use ir::ops::{Dot, Name, RaggedDot};
 use ir::{DType, GraphBuilder, Op, Type, Value};
-use transform::{KEEP_PRECISION, MatmulRounding, LowPrecision, Rounding, Scaling};
+use transform::{KEEP_PRECISION, LowPrecision, MatmulRounding, Rounding, Scaling};
 
 /// Names of quantised values begin so.
 const QUANTIZED_PREFIX: &str = "quantized ";
@@ -37,7 +37,12 @@ const SUMS: &[&str] = &[
 
 impl Lowerer<'_> {
     /// What annotations of a statement or an operation say of its precision. `scales` says whether `@scaling` is about products.
-    pub(super) fn precision(&self, notes: &[&Annotation], names: &dyn NameResolver, scales: bool) -> Result<PrecisionRecipe> {
+    pub(super) fn precision(
+        &self,
+        notes: &[&Annotation],
+        names: &dyn NameResolver,
+        scales: bool,
+    ) -> Result<PrecisionRecipe> {
         let mut own = PrecisionRecipe::default();
         if let Some(note) = find(notes, "precision") {
             let format = |key: &str| -> Result<Option<TensorFormat>> {
@@ -46,7 +51,8 @@ impl Lowerer<'_> {
                     Some((name, span)) => parse_format(&name, span).map(Some),
                 }
             };
-            if note.argument("accumulate").is_some() && format("accumulate")? != Some(TensorFormat::Native(DType::F32)) {
+            if note.argument("accumulate").is_some() && format("accumulate")? != Some(TensorFormat::Native(DType::F32))
+            {
                 return unsupported(note.span, "a sum in another format than fp32");
             }
             own = match note.word("policy") {
@@ -67,7 +73,12 @@ impl Lowerer<'_> {
                         );
                     }
                     let few = compute.and_then(TensorFormat::rounding).map(MatmulRounding::new);
-                    PrecisionRecipe { compute: compute.and_then(TensorFormat::native_dtype), operand_rounding: few, output: format("output")?, ..own }
+                    PrecisionRecipe {
+                        compute: compute.and_then(TensorFormat::native_dtype),
+                        operand_rounding: few,
+                        output: format("output")?,
+                        ..own
+                    }
                 }
             };
         }
@@ -78,7 +89,14 @@ impl Lowerer<'_> {
         }
         let usual = if self.in_backward { LowPrecision::E5M2 } else { LowPrecision::E4M3 };
         let few = own.operand_rounding.or(self.few).or(self.whole).unwrap_or(MatmulRounding::new(Rounding::new(usual)));
-        let on = |how: Rounding, role: OperandRole| ScalingStrategy::rounding_with_scales(Some(&scale), Rounding { delayed_scaling: None, ..how }, role, note.span);
+        let on = |how: Rounding, role: OperandRole| {
+            ScalingStrategy::rounding_with_scales(
+                Some(&scale),
+                Rounding { delayed_scaling: None, ..how },
+                role,
+                note.span,
+            )
+        };
         own.operand_rounding = Some(MatmulRounding {
             lhs: on(few.lhs, OperandRole::Activation)?,
             rhs: on(few.rhs, OperandRole::Weight)?,
@@ -101,7 +119,9 @@ impl Lowerer<'_> {
             let found =
                 Diagnostic::new(Code::L001, note.span, "delayed scaling in a written backward is not supported yet")
                     .with_label("its history would be lost")
-                    .with_hint("write `dynamic`, or leave the backward out: the policy fp8_hybrid rounds gradients itself");
+                    .with_hint(
+                        "write `dynamic`, or leave the backward out: the policy fp8_hybrid rounds gradients itself",
+                    );
             return Err(Box::new(found));
         }
         Ok(Some((note, scale)))
@@ -128,7 +148,12 @@ impl Lowerer<'_> {
         span: Span,
     ) -> Result<Rounding> {
         let scale = self.scale(notes, names)?;
-        ScalingStrategy::rounding_with_scales(scale.as_ref().map(|(_, scale)| scale), Rounding::new(few), OperandRole::Standalone, span)
+        ScalingStrategy::rounding_with_scales(
+            scale.as_ref().map(|(_, scale)| scale),
+            Rounding::new(few),
+            OperandRole::Standalone,
+            span,
+        )
     }
 
     /// How a parameter is stored, where annotations say so.
@@ -142,8 +167,9 @@ impl Lowerer<'_> {
             Some(note) => note.word("type").map(|name| (name, note.span)),
             None => find(notes, "precision").and_then(|note| Some((note.word("storage")?, note.span))),
         };
-        let said =
-            said.or_else(|| declared.filter(|name| is_low_precision_dtype(&name.name)).map(|name| (name.name.clone(), name.span)));
+        let said = said.or_else(|| {
+            declared.filter(|name| is_low_precision_dtype(&name.name)).map(|name| (name.name.clone(), name.span))
+        });
         let scale = self.scale(notes, names)?;
         let Some((name, span)) = said else {
             return match scale {
@@ -152,7 +178,9 @@ impl Lowerer<'_> {
             };
         };
         Ok(Some(match (parse_format(&name, span)?, scale) {
-            (TensorFormat::LowPrecision(plain), scale) => TensorFormat::LowPrecision(stored(plain, scale.as_ref().map(|(_, scale)| scale), span)?),
+            (TensorFormat::LowPrecision(plain), scale) => {
+                TensorFormat::LowPrecision(stored(plain, scale.as_ref().map(|(_, scale)| scale), span)?)
+            }
             (TensorFormat::Native(_), Some((note, _))) => return not_quantized(note),
             (wide, None) => wide,
         }))
@@ -388,9 +416,16 @@ impl Lowerer<'_> {
     pub(super) fn quantize(&mut self, p: &PrimitiveCall, x: Value) -> Result<Vec<Value>> {
         let name = p.text("dtype").unwrap_or("fp8_e4m3");
         match parse_format(name, p.span)? {
-            TensorFormat::Native(dtype) => self.b.cast(x, dtype).map(|y| vec![y]).map_err(|e| op_error(&e, p.span, "quantize")),
+            TensorFormat::Native(dtype) => {
+                self.b.cast(x, dtype).map(|y| vec![y]).map_err(|e| op_error(&e, p.span, "quantize"))
+            }
             TensorFormat::LowPrecision(plain) => {
-                let how = ScalingStrategy::rounding_with_scales(self.quantizing.as_ref(), plain, OperandRole::Standalone, p.span)?;
+                let how = ScalingStrategy::rounding_with_scales(
+                    self.quantizing.as_ref(),
+                    plain,
+                    OperandRole::Standalone,
+                    p.span,
+                )?;
                 self.note_emulated(p.span, &format!("rounded to {}, and kept in f32", how.describe()));
                 Ok(vec![self.quantize_value(x, &how, p.span)?])
             }

@@ -2,12 +2,12 @@
 
 use super::{Result, fail};
 use crate::ast::{Expr, ExprKind, RecipeDecl as Declared};
-use crate::consteval::{NameResolver, Ternary, ConstValue as Const, eval};
+use crate::consteval::{ConstValue as Const, NameResolver, Ternary, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use crate::suggest::closest;
 use ir::DType;
-use transform::{DelayedScaling, MatmulRounding, LowPrecision, Rounding, Scaling};
+use transform::{DelayedScaling, LowPrecision, MatmulRounding, Rounding, Scaling};
 
 /// The policies of `@precision`.
 pub const POLICIES: &[&str] = &["fp32", "bf16", "fp16", "fp8_hybrid", "fp8_pure", "fp4"];
@@ -62,15 +62,25 @@ impl PrecisionRecipe {
     /// A policy by its name; for one operation its results have the dtype that §7.4.2 says.
     pub fn policy(name: &str) -> Option<PrecisionRecipe> {
         let (e4m3, e5m2) = (Rounding::new(LowPrecision::E4M3), Rounding::new(LowPrecision::E5M2));
-        let wide = |dtype| PrecisionRecipe { compute: Some(dtype), output: Some(TensorFormat::Native(dtype)), ..PrecisionRecipe::default() };
-        let few = |few, output| PrecisionRecipe { operand_rounding: Some(few), output: Some(output), ..PrecisionRecipe::default() };
+        let wide = |dtype| PrecisionRecipe {
+            compute: Some(dtype),
+            output: Some(TensorFormat::Native(dtype)),
+            ..PrecisionRecipe::default()
+        };
+        let few = |few, output| PrecisionRecipe {
+            operand_rounding: Some(few),
+            output: Some(output),
+            ..PrecisionRecipe::default()
+        };
         let bf16 = TensorFormat::Native(DType::BF16);
         Some(match name {
             "fp32" => wide(DType::F32),
             "bf16" => wide(DType::BF16),
             "fp16" => wide(DType::F16),
             "fp8_hybrid" => few(MatmulRounding::new(e4m3).with_cotangent_rounding(e5m2), bf16),
-            "fp8_pure" => few(MatmulRounding::new(e4m3).with_cotangent_rounding(e4m3), TensorFormat::LowPrecision(e4m3)),
+            "fp8_pure" => {
+                few(MatmulRounding::new(e4m3).with_cotangent_rounding(e4m3), TensorFormat::LowPrecision(e4m3))
+            }
             "fp4" => few(MatmulRounding::new(Rounding::new(LowPrecision::E2M1)), bf16),
             _ => return None,
         })
@@ -80,9 +90,11 @@ impl PrecisionRecipe {
     pub fn model_policy(name: &str) -> Option<PrecisionRecipe> {
         let policy = PrecisionRecipe::policy(name)?;
         Some(match (policy.operand_rounding, policy.output) {
-            (Some(few), Some(TensorFormat::LowPrecision(output))) => {
-                PrecisionRecipe { operand_rounding: Some(MatmulRounding { output: Some(output), ..few }), output: None, ..policy }
-            }
+            (Some(few), Some(TensorFormat::LowPrecision(output))) => PrecisionRecipe {
+                operand_rounding: Some(MatmulRounding { output: Some(output), ..few }),
+                output: None,
+                ..policy
+            },
             (Some(_), _) => PrecisionRecipe { output: None, ..policy },
             (None, _) => policy,
         })
@@ -143,7 +155,9 @@ impl PrecisionRecipe {
                     }
                 }
                 TensorFormat::LowPrecision(plain) => {
-                    let scaled = |plain: Rounding, role: OperandRole| ScalingStrategy::rounding_with_scales(scale.as_ref(), plain, role, at);
+                    let scaled = |plain: Rounding, role: OperandRole| {
+                        ScalingStrategy::rounding_with_scales(scale.as_ref(), plain, role, at)
+                    };
                     let both = MatmulRounding::new(plain);
                     let mut few = MatmulRounding {
                         lhs: scaled(both.lhs, OperandRole::Activation)?,
@@ -152,7 +166,12 @@ impl PrecisionRecipe {
                     };
                     if let Some((word, at)) = backward {
                         few.cotangent = match parse_format(word, at)? {
-                            TensorFormat::LowPrecision(plain) => Some(ScalingStrategy::rounding_with_scales(scale.as_ref(), plain, OperandRole::Activation, at)?),
+                            TensorFormat::LowPrecision(plain) => Some(ScalingStrategy::rounding_with_scales(
+                                scale.as_ref(),
+                                plain,
+                                OperandRole::Activation,
+                                at,
+                            )?),
                             TensorFormat::Native(_) => None,
                         };
                     }
@@ -169,7 +188,8 @@ impl PrecisionRecipe {
         if let Some((word, at)) = format("output_dtype")? {
             match (parse_format(word, at)?, &mut made.operand_rounding) {
                 (TensorFormat::LowPrecision(plain), Some(few)) => {
-                    few.output = Some(ScalingStrategy::rounding_with_scales(scale.as_ref(), plain, OperandRole::Activation, at)?)
+                    few.output =
+                        Some(ScalingStrategy::rounding_with_scales(scale.as_ref(), plain, OperandRole::Activation, at)?)
                 }
                 (TensorFormat::Native(dtype), Some(few)) => few.output_dtype = Some(dtype),
                 (format @ TensorFormat::Native(_), None) => made.output = Some(format),
@@ -349,7 +369,12 @@ impl ScalingStrategy {
     }
 
     /// A rounding with these scales: those of channels are the weights', those of tokens the activations'.
-    pub(super) fn rounding_with_scales(scale: Option<&ScalingStrategy>, plain: Rounding, role: OperandRole, span: Span) -> Result<Rounding> {
+    pub(super) fn rounding_with_scales(
+        scale: Option<&ScalingStrategy>,
+        plain: Rounding,
+        role: OperandRole,
+        span: Span,
+    ) -> Result<Rounding> {
         let Some(scale) = scale else { return Ok(plain) };
         let few = plain.format;
         let blocks_only = |what: &str| {

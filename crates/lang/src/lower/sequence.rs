@@ -330,11 +330,16 @@ fn classify(graph: &Graph, kinds: &mut [Option<SequenceDependence>], from: usize
         let args: Vec<(SequenceDependence, &Type)> = node
             .args
             .iter()
-            .map(|arg| (kinds[arg.0 as usize].clone().unwrap_or(SequenceDependence::fixed(graph.ty(*arg))), graph.ty(*arg)))
+            .map(|arg| {
+                (kinds[arg.0 as usize].clone().unwrap_or(SequenceDependence::fixed(graph.ty(*arg))), graph.ty(*arg))
+            })
             .collect();
         let outs: Vec<&Type> = node.outs.iter().map(|out| graph.ty(*out)).collect();
         let found = results(&node.op, &args, &outs).unwrap_or_else(|| {
-            let why = SequenceDependence::CrossPosition(reason(&format!("`{}` over several positions", node.op.name()), &node.loc));
+            let why = SequenceDependence::CrossPosition(reason(
+                &format!("`{}` over several positions", node.op.name()),
+                &node.loc,
+            ));
             vec![why; outs.len()]
         });
         for (out, kind) in node.outs.iter().zip(found) {
@@ -362,9 +367,11 @@ fn results(op: &Op, args: &[(SequenceDependence, &Type)], outs: &[&Type]) -> Opt
     }
     if let Op::RaggedDot(dot) = op {
         return match args {
-            [(SequenceDependence::PerPosition(0, Some(order)), _), (SequenceDependence::Invariant(_), _), (SequenceDependence::Offsets(own), _)]
-                if order == own && dot.mode == RaggedMode::Rows && dot.batch == 0 =>
-            {
+            [
+                (SequenceDependence::PerPosition(0, Some(order)), _),
+                (SequenceDependence::Invariant(_), _),
+                (SequenceDependence::Offsets(own), _),
+            ] if order == own && dot.mode == RaggedMode::Rows && dot.batch == 0 => {
                 Some(vec![SequenceDependence::PerPosition(0, Some(*order))])
             }
             _ => None,
@@ -384,8 +391,8 @@ fn results(op: &Op, args: &[(SequenceDependence, &Type)], outs: &[&Type]) -> Opt
     };
     let at = |axis: usize| Some(vec![SequenceDependence::PerPosition(axis, order); outs.len()]);
     let (ty, out) = (args.first()?.1, outs.first()?);
-    let first_only =
-        matches!(&args[0].0, SequenceDependence::PerPosition(..)) && args[1..].iter().all(|(k, _)| matches!(k, SequenceDependence::Invariant(_)));
+    let first_only = matches!(&args[0].0, SequenceDependence::PerPosition(..))
+        && args[1..].iter().all(|(k, _)| matches!(k, SequenceDependence::Invariant(_)));
     let less = |gone: &[usize]| axis - gone.iter().filter(|&&g| g < axis).count();
     match (&meaning, op) {
         (Semantics::Elementwise(_), _) => {
@@ -496,7 +503,9 @@ fn results(op: &Op, args: &[(SequenceDependence, &Type)], outs: &[&Type]) -> Opt
         }
         (_, Op::Gather(gather)) => {
             // A table read by row: the batch of the indices is what is not inside a slice.
-            let [(SequenceDependence::Invariant(_), _), (SequenceDependence::PerPosition(..), indices)] = args else { return None };
+            let [(SequenceDependence::Invariant(_), _), (SequenceDependence::PerPosition(..), indices)] = args else {
+                return None;
+            };
             if axis + 1 >= indices.rank() {
                 return None;
             }

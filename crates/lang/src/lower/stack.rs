@@ -1,7 +1,7 @@
 //! Stacks of blocks: one after the other, or a scan over stacked parameters.
 
 use super::checkpoint::RecomputeRegion;
-use super::frame::{FrameEntry, ModuleFrame, LoweredInstance};
+use super::frame::{FrameEntry, LoweredInstance, ModuleFrame};
 use super::graph::LoweredOperand;
 use super::hooks::LayerIndex;
 use super::{Lowerer, Result, op_error};
@@ -15,7 +15,12 @@ use std::rc::Rc;
 
 impl Lowerer<'_> {
     /// Each block takes the results of the one before; inputs beyond the results go to every block unchanged.
-    pub(super) fn stack(&mut self, call: &Call, blocks: &[Rc<LoweredInstance>], operands: Vec<LoweredOperand>) -> Result<Vec<Value>> {
+    pub(super) fn stack(
+        &mut self,
+        call: &Call,
+        blocks: &[Rc<LoweredInstance>],
+        operands: Vec<LoweredOperand>,
+    ) -> Result<Vec<Value>> {
         let mut values = optional(&operands, call)?;
         let mut results = values.len();
         let outer = self.layer;
@@ -86,7 +91,8 @@ impl Lowerer<'_> {
         if self.options.decode.is_some() || outputs > carries || range.is_empty() || lacks {
             let mut blocks = Vec::new();
             for index in range {
-                let taken = self.replace_tensors(stacked, &mut |b, value| slice_layer(b, value, index)).map_err(fault)?;
+                let taken =
+                    self.replace_tensors(stacked, &mut |b, value| slice_layer(b, value, index)).map_err(fault)?;
                 let path = stacked.path.replacen("[*]", &format!("[{index}]"), 1);
                 blocks.push(Rc::new(LoweredInstance { path, ..taken }));
             }

@@ -1,6 +1,6 @@
 //! Moving through the tokens: looking, expecting, reporting, recovering.
 
-use super::{MAX_DEPTH, PResult, Parser, ErrorReported};
+use super::{ErrorReported, MAX_DEPTH, PResult, Parser};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::lexer::{Token, TokenKind};

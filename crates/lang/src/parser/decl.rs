@@ -1,7 +1,7 @@
 //! Files, imports and declarations.
 
 use super::section::section_name;
-use super::{PResult, Parser, ErrorReported};
+use super::{ErrorReported, PResult, Parser};
 use crate::ast::{
     Decl, DeclKind, File, Ident, Import, ImportItem, ImportNames, Item, Param, Path, RecipeDecl, Section, SectionKind,
     Version,

@@ -1,8 +1,9 @@
 //! Graphs. A flow is read as nodes between arrows; its first node is the source, its last the destination.
 
-use super::{PResult, Parser, ErrorReported};
+use super::{ErrorReported, PResult, Parser};
 use crate::ast::{
-    Annotation, Call, Callee, Dest, DestItem, Expr, ExprKind, Flow, If, IndexItem, FlowSource, Statement, FlowStep, StepKind,
+    Annotation, Call, Callee, Dest, DestItem, Expr, ExprKind, Flow, FlowSource, FlowStep, If, IndexItem, Statement,
+    StepKind,
 };
 use crate::diagnostic::{Code, Diagnostic};
 use crate::lexer::TokenKind;

@@ -1,7 +1,7 @@
 //! `forward:` and `backward:`: inputs, outputs, graph, save and recompute lists.
 
 use super::{PResult, Parser};
-use crate::ast::{Graph, KernelImpl, IoSpec, IoTensor, NameList, NamePattern, Pass, PassItem, PassItemKind};
+use crate::ast::{Graph, IoSpec, IoTensor, KernelImpl, NameList, NamePattern, Pass, PassItem, PassItemKind};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::lexer::TokenKind;
 

@@ -165,7 +165,8 @@ impl Resolver<'_> {
         let place = path.replace('.', "/");
         let places = [Some(place.as_str()), place.rsplit_once('/').map(|(folder, _)| folder)];
         if let Some(fault) = places.into_iter().flatten().find_map(|place| self.loader.read_error(place, major)) {
-            return self.report(Diagnostic::new(Code::L002, span, format!("`{path}` cannot be read")).with_label(fault));
+            return self
+                .report(Diagnostic::new(Code::L002, span, format!("`{path}` cannot be read")).with_label(fault));
         }
         if import.version.is_some() {
             found = found.with_hint("leave out the version to get the latest");
@@ -320,7 +321,14 @@ impl Resolver<'_> {
     }
 
     /// Binds a name, unless it is taken (E023, E024).
-    fn bind(&mut self, file: usize, name: &Ident, alias: bool, target: ImportTarget, bound: &mut BTreeMap<String, Span>) {
+    fn bind(
+        &mut self,
+        file: usize,
+        name: &Ident,
+        alias: bool,
+        target: ImportTarget,
+        bound: &mut BTreeMap<String, Span>,
+    ) {
         let entity = match &target {
             ImportTarget::Item(item) => Entity::Item(*item),
             ImportTarget::File(other) => Entity::File(*other),

@@ -46,7 +46,8 @@ impl MemoryLoader {
 
     /// Adds a file under a path without extension; a later version of the same path comes later.
     pub fn with(mut self, path: &str, version: &str, text: &str) -> Self {
-        let loaded = LoadedFile { name: format!("{path}.module"), text: text.to_string(), version: version.to_string() };
+        let loaded =
+            LoadedFile { name: format!("{path}.module"), text: text.to_string(), version: version.to_string() };
         self.files.entry(path.to_string()).or_default().push(loaded);
         self
     }

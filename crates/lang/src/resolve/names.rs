@@ -82,7 +82,8 @@ fn declare(program: &mut ModuleProgram, file: usize, found: &mut Vec<Diagnostic>
             let label =
                 if wins { "in this file the declaration wins" } else { "it has no graph: the built-in one runs" };
             found.push(
-                Diagnostic::new(Code::W001, name.span, format!("`{}` is also a primitive", name.name)).with_label(label),
+                Diagnostic::new(Code::W001, name.span, format!("`{}` is also a primitive", name.name))
+                    .with_label(label),
             );
         }
         let scope = &mut program.files[file].scope;

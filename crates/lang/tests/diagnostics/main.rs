@@ -3,7 +3,7 @@
 //! A case is a file `cases/CODE.module`; lines `#@ file PATH VERSION` and `#@ lock` start further files. What is
 //! drawn is compared with `../snapshots/CODE.txt`; run with `BLESS=1` to accept what is drawn now.
 
-use lang::diagnostic::{Code, Diagnostic, ColorStyle, render_all, sort_and_dedup, to_json};
+use lang::diagnostic::{Code, ColorStyle, Diagnostic, render_all, sort_and_dedup, to_json};
 use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 //! Adapters of different ranks and targets are brought to one form: ranks are filled up with zeros, matrices that an adapter
 //! leaves alone have an update of zero, and `α/r` is multiplied into B. The first of the stack is no adapter at all.
 
-use crate::adapter::{Adapter, AdapterOptions, AdaptedMatrix};
+use crate::adapter::{AdaptedMatrix, Adapter, AdapterOptions};
 use crate::error::{Error, Result};
 use crate::insert_adapter;
 use crate::lora::LoraOptions;
@@ -46,7 +46,9 @@ impl StackedAdapters {
             values[2 * p + 1] = vec![0.0; out * rank * (adapters.len() + 1)];
             for (n, adapter) in adapters.iter().enumerate() {
                 let AdapterOptions::Lora(options) = &adapter.options else { continue };
-                let Some(own) = adapter.matrices.iter().position(|known| known.module == place.module) else { continue };
+                let Some(own) = adapter.matrices.iter().position(|known| known.module == place.module) else {
+                    continue;
+                };
                 let (a, b) = (&adapter.values[2 * own], &adapter.values[2 * own + 1]);
                 let (low, scale) = (options.rank, options.scale() as f32);
                 let at = (n + 1) * rank * inner;
@@ -58,8 +60,12 @@ impl StackedAdapters {
                 }
             }
         }
-        let union =
-            Adapter { options: AdapterOptions::Lora(options), base: first.base.clone(), matrices: places, values: Vec::new() };
+        let union = Adapter {
+            options: AdapterOptions::Lora(options),
+            base: first.base.clone(),
+            matrices: places,
+            values: Vec::new(),
+        };
         Ok(Some(StackedAdapters { union, values, count: adapters.len() + 1 }))
     }
 

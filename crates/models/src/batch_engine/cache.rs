@@ -75,7 +75,12 @@ impl CacheLayout {
 }
 
 /// Copies the first positions of one entry to another.
-pub(super) fn copy(layouts: &[CacheLayout], from: (&[Buffer], usize), to: (&[Buffer], usize), length: usize) -> Result<()> {
+pub(super) fn copy(
+    layouts: &[CacheLayout],
+    from: (&[Buffer], usize),
+    to: (&[Buffer], usize),
+    length: usize,
+) -> Result<()> {
     for (i, layout) in layouts.iter().enumerate() {
         let bytes = layout.read(&from.0[i], from.1, 0..length)?;
         layout.write(&to.0[i], to.1, 0..length, &bytes)?;
@@ -89,7 +94,13 @@ pub(super) fn read(layouts: &[CacheLayout], from: &[Buffer], row: usize, length:
 }
 
 /// Writes what [`read`] gave.
-pub(super) fn write(layouts: &[CacheLayout], to: &[Buffer], row: usize, length: usize, bytes: &[Vec<u8>]) -> Result<()> {
+pub(super) fn write(
+    layouts: &[CacheLayout],
+    to: &[Buffer],
+    row: usize,
+    length: usize,
+    bytes: &[Vec<u8>],
+) -> Result<()> {
     for ((layout, cache), bytes) in layouts.iter().zip(to).zip(bytes) {
         layout.write(cache, row, 0..length, bytes)?;
     }

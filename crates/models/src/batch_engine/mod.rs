@@ -115,7 +115,8 @@ impl BatchEngine {
             return Err(Error::Input("a batch needs a row, and a context of two ids".into()));
         }
         let capacity = context.next_multiple_of(2);
-        let sizes = BatchOptions { max_seq_len: context, prefill_chunk: sizes.prefill_chunk.clamp(1, capacity), ..sizes };
+        let sizes =
+            BatchOptions { max_seq_len: context, prefill_chunk: sizes.prefill_chunk.clamp(1, capacity), ..sizes };
         let short = decode_step_graph(&model, 1, capacity)?.caches;
         let layouts = CacheLayout::of(&short, &decode_step_graph(&model, 1, capacity + 2)?.caches);
         let row: u128 = layouts.iter().map(|layout| layout.bytes as u128).sum();
@@ -135,7 +136,8 @@ impl BatchEngine {
         };
         let own = layouts.iter().map(|layout| zeroed(layout.bytes)).collect::<Result<Vec<_>>>()?;
         let caches = layouts.iter().map(|layout| zeroed(layout.bytes * sizes.max_batch)).collect::<Result<Vec<_>>>()?;
-        let source = ProgramBuilder { model: &model, stacked: stacked.as_ref(), capacity, shared: &shared, backend: &*backend };
+        let source =
+            ProgramBuilder { model: &model, stacked: stacked.as_ref(), capacity, shared: &shared, backend: &*backend };
         let part = source.prefill_program(sizes.prefill_chunk, &own)?;
         // States of other positions can't be cut out, so only keys and values are worth keeping.
         let pages = match layouts.iter().all(|layout| layout.positions.is_some()) {
@@ -260,7 +262,8 @@ impl BatchEngine {
 
     fn prepare_hidden(&mut self) -> Result<()> {
         if self.hidden_states.is_none() {
-            self.hidden_states = Some(self.source().hidden_state_program(self.sizes.prefill_chunk, &self.prompt_caches)?);
+            self.hidden_states =
+                Some(self.source().hidden_state_program(self.sizes.prefill_chunk, &self.prompt_caches)?);
         }
         Ok(())
     }
@@ -277,7 +280,8 @@ impl BatchEngine {
         self.check_prompt(prompt, adapter)?;
         let adapter = adapter as i32;
         self.forget_states()?;
-        let done = self.prefixes.restore(adapter, prompt, self.sizes.prefill_chunk, &self.layouts, &self.prompt_caches)?;
+        let done =
+            self.prefixes.restore(adapter, prompt, self.sizes.prefill_chunk, &self.layouts, &self.prompt_caches)?;
         self.prompt = Some(PendingPrompt { ids: prompt.to_vec(), done, adapter, states: None });
         Ok(done)
     }
@@ -294,7 +298,8 @@ impl BatchEngine {
                 "this model's result is no product of states with a table: there is nothing to embed".into(),
             ));
         }
-        self.prompt = Some(PendingPrompt { ids: ids.to_vec(), done: 0, adapter: adapter as i32, states: Some(Vec::new()) });
+        self.prompt =
+            Some(PendingPrompt { ids: ids.to_vec(), done: 0, adapter: adapter as i32, states: Some(Vec::new()) });
         Ok(())
     }
 
@@ -309,7 +314,11 @@ impl BatchEngine {
             return Err(Error::Input("no prompt was begun".into()));
         };
         let bytes = cache::read(&self.layouts, &self.prompt_caches, 0, prompt.done)?;
-        Ok(SuspendedSequence { row: BatchRow { length: prompt.done, adapter: prompt.adapter }, prompt: Some(prompt), bytes })
+        Ok(SuspendedSequence {
+            row: BatchRow { length: prompt.done, adapter: prompt.adapter },
+            prompt: Some(prompt),
+            bytes,
+        })
     }
 
     /// Takes a row out of the batch; the last row, if it is another, has its number then.
@@ -441,7 +450,10 @@ impl BatchEngine {
         }
         self.model.check_ids(&[next.to_vec()])?;
         if let Some(row) = self.rows[..next.len()].iter().position(|row| row.length >= self.sizes.max_seq_len) {
-            return Err(Error::Input(format!("row {row} has the {} ids of the context already", self.sizes.max_seq_len)));
+            return Err(Error::Input(format!(
+                "row {row} has the {} ids of the context already",
+                self.sizes.max_seq_len
+            )));
         }
         let at = self.prepare(next.len())?;
         let (size, program) = &mut self.steps[at];

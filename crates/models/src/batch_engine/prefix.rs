@@ -3,9 +3,9 @@
 //! A page holds the positions of one part of a prompt. Prompts are always run in the same parts, so a page has the very bits
 //! that running it again would give. All pages have one size, and the memory of a page that is evicted is used again.
 
+use crate::batch_engine::cache::CacheLayout;
 use crate::error::Result;
 use crate::session::Buffer;
-use crate::batch_engine::cache::CacheLayout;
 use std::collections::BTreeMap;
 
 /// Pages up to a number of bytes. The least recently used one is evicted first.

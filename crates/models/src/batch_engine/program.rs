@@ -11,7 +11,7 @@ use crate::model::Model;
 use crate::session::{Buffer, required_bytes};
 use compiler::{Backend, Bindings, Executable, Options as Compiling};
 use ir::{Builder, Graph, GraphBuilder, Type, Value};
-use lang::lower::{Lowered, LowerOptions};
+use lang::lower::{LowerOptions, Lowered};
 use std::sync::Arc;
 use training::named_tensor::from_bytes;
 
@@ -39,7 +39,8 @@ pub(super) struct ProgramBuilder<'a> {
 
 /// One step of decoding some ids, without the outputs that are for onlookers.
 pub(super) fn decode_step_graph(model: &Model, count: usize, capacity: usize) -> Result<Lowered> {
-    let options = LowerOptions { dtype: model.dtype, decode: Some(capacity), custom_backward: false, ..LowerOptions::default() };
+    let options =
+        LowerOptions { dtype: model.dtype, decode: Some(capacity), custom_backward: false, ..LowerOptions::default() };
     model.architecture.lower_with(1, count, &options)
 }
 

@@ -176,7 +176,13 @@ impl<'a> SubsetConstruction<'a> {
     }
 
     /// What can be reached without a byte: states that read one, that end, or that wait for the end of the text.
-    fn closure(&mut self, from: &[StateID], begins: bool, ends: bool, budget: &mut WorkBudget) -> Result<NfaStateSet, String> {
+    fn closure(
+        &mut self,
+        from: &[StateID],
+        begins: bool,
+        ends: bool,
+        budget: &mut WorkBudget,
+    ) -> Result<NfaStateSet, String> {
         self.mark += 1;
         let mut open = from.to_vec();
         let mut found = Vec::new();

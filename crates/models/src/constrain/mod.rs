@@ -13,7 +13,7 @@ mod schema_tests;
 
 use crate::error::{Error, Result};
 use crate::tokenizer::Tokenizer;
-use automaton::{Automaton, WorkBudget, DEAD};
+use automaton::{Automaton, DEAD, WorkBudget};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -120,7 +120,8 @@ pub struct Constraint {
 impl Constrainer {
     /// For this tokenizer; its tokens are looked at when the first constraint is made.
     pub fn new(tokenizer: &Tokenizer) -> Constrainer {
-        let inner = ConstraintCompiler { tokenizer: tokenizer.clone(), tokens: OnceLock::new(), known: Mutex::default() };
+        let inner =
+            ConstraintCompiler { tokenizer: tokenizer.clone(), tokens: OnceLock::new(), known: Mutex::default() };
         Constrainer { inner: Arc::new(inner) }
     }
 

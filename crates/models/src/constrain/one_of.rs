@@ -43,7 +43,8 @@ fn disjoint(a: &Json, b: &Json, root: &Json, depth: usize) -> bool {
 /// Whether a property that `a` requires can't be what `b` says of it.
 fn distinguished_by(a: &SchemaFields, b: &SchemaFields, root: &Json, depth: usize) -> bool {
     let required = a.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
-    let property = |fields: &'_ SchemaFields, name: &str| fields.get("properties").and_then(|map| map.get(name)).cloned();
+    let property =
+        |fields: &'_ SchemaFields, name: &str| fields.get("properties").and_then(|map| map.get(name)).cloned();
     required.take(64).any(|name| match (property(a, name), property(b, name)) {
         (Some(own), Some(other)) => disjoint(&own, &other, root, depth + 1),
         (Some(_), None) => b.get("additionalProperties").is_some_and(|more| *more == false),

@@ -164,7 +164,10 @@ mod tests {
     #[test]
     fn what_means_something_else_is_refused() {
         for pattern in ["a^b", r"\bx", "(?i)a", "(?x: a)", "[a&&b]", "[[a]", "[[:alpha:]]", "[a--b]", r"\Aa"] {
-            assert!(json_string_pattern(pattern).is_err_and(|e| e.contains("pattern")) || Parser::new().parse(pattern).is_err());
+            assert!(
+                json_string_pattern(pattern).is_err_and(|e| e.contains("pattern"))
+                    || Parser::new().parse(pattern).is_err()
+            );
         }
         for pattern in ["(?:a|b)", "(a)", "[a-c]{2,3}", r"\p{L}", r"\.", "(?P<x>a)"] {
             assert!(json_string_pattern(pattern).is_ok(), "{pattern}");

@@ -139,7 +139,8 @@ fn every_keyword_is_known() {
         match keyword {
             KeywordSupport::Enforced => {}
             KeywordSupport::Annotation => {
-                let own = schema::compile_schema(&with(name, json!({ "a": 1 })), &mut WorkBudget::new()).expect("accepted");
+                let own =
+                    schema::compile_schema(&with(name, json!({ "a": 1 })), &mut WorkBudget::new()).expect("accepted");
                 assert_eq!(own, schema::compile_schema(&base, &mut WorkBudget::new()).expect("accepted"), "{name}");
             }
             KeywordSupport::Refused(harmless) => {

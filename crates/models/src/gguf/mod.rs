@@ -11,7 +11,7 @@ mod sizes;
 mod tokenizer;
 mod write;
 
-pub use header::{Header, GgufTensorType, TensorEntry, GgufValue, parse};
+pub use header::{GgufTensorType, GgufValue, Header, TensorEntry, parse};
 
 use crate::architecture::Architecture;
 use crate::budget;
@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::init::split_sources;
 use crate::mapping::{ElementTransform, sources};
-use crate::model::{Model, CheckpointSlice};
+use crate::model::{CheckpointSlice, Model};
 use crate::quantized_weight::QuantizedWeight;
 use crate::special_tokens::SpecialTokens;
 use crate::tokenizer::Tokenizer;
@@ -83,7 +83,9 @@ impl GgufFile {
                 Err(header::HeaderError::Truncated) => {
                     return Err(Error::file(path, "not a whole GGUF file: its head is cut off"));
                 }
-                Err(header::HeaderError::Invalid(why)) => return Err(Error::file(path, format!("not a good GGUF file: {why}"))),
+                Err(header::HeaderError::Invalid(why)) => {
+                    return Err(Error::file(path, format!("not a good GGUF file: {why}")));
+                }
             }
         }
     }
@@ -106,8 +108,9 @@ impl GgufFile {
         match tensor.kind {
             GgufTensorType::Packed(format) => {
                 let packing = QuantScheme::new(format, None).map_err(|e| self.fault(e))?;
-                let types =
-                    packing.part_types(&shape, DType::F16).map_err(|e| self.fault(format!("`{}`: {e}", tensor.name)))?;
+                let types = packing
+                    .part_types(&shape, DType::F16)
+                    .map_err(|e| self.fault(format!("`{}`: {e}", tensor.name)))?;
                 let packed = QuantizedWeight::new(packing, types, vec![bytes]);
                 Ok(TensorData::Packed(packed.map_err(|e| self.fault(format!("`{}`: {e}", tensor.name)))?))
             }
@@ -118,7 +121,8 @@ impl GgufFile {
     /// The family and settings of the model that it holds.
     fn config(&self) -> Result<(&'static GgufFamily, Config)> {
         let family = GgufFamily::of(&self.header).map_err(|e| self.fault(e))?;
-        let turns = self.header.tensors.iter().find(|t| t.name == ROPE_FREQS_TENSOR).map(|t| self.read(t)).transpose()?;
+        let turns =
+            self.header.tensors.iter().find(|t| t.name == ROPE_FREQS_TENSOR).map(|t| self.read(t)).transpose()?;
         let turns = turns.map(TensorData::values);
         let json = sizes::to_config(&self.header, family, turns.as_deref()).map_err(|e| self.fault(e))?;
         Ok((family, Config { json }))
@@ -255,11 +259,8 @@ impl Model {
                         if let Some(x) = values.iter().find(|x| !x.is_finite()) {
                             return Err(file.fault(format!("the tensors of `{}` hold {x}", param.path)));
                         }
-                        CheckpointSlice { transposed: false, shape: transposed_shape(piece), ..piece.clone() }.write_into(
-                            &param.ty.shape,
-                            &mut data,
-                            &values,
-                        );
+                        CheckpointSlice { transposed: false, shape: transposed_shape(piece), ..piece.clone() }
+                            .write_into(&param.ty.shape, &mut data, &values);
                     }
                     Weight::InMemory(param.ty.dtype, to_bytes(&data, param.ty.dtype))
                 }
@@ -291,7 +292,12 @@ impl Model {
         // Parts of tensors, until all of them are there.
         let mut parts: BTreeMap<String, BTreeMap<usize, (Vec<usize>, GgufTensorType, Vec<u8>)>> = BTreeMap::new();
         if let Some(factors) = factors {
-            tensors.push((ROPE_FREQS_TENSOR.into(), vec![factors.len()], GgufTensorType::Plain(DType::F32), to_bytes(&factors, DType::F32)));
+            tensors.push((
+                ROPE_FREQS_TENSOR.into(),
+                vec![factors.len()],
+                GgufTensorType::Plain(DType::F32),
+                to_bytes(&factors, DType::F32),
+            ));
         }
         for (i, (param, own)) in self.params.iter().zip(&self.pieces).enumerate() {
             let packed = self.stored_packed(i).map(|packed| packed.as_ref().clone().with_interleaved_scales());
@@ -394,7 +400,13 @@ fn transposed_shape(piece: &CheckpointSlice) -> Vec<usize> {
 
 impl GgufFamily {
     /// A tensor with its rows and numbers as HuggingFace has them.
-    fn read_piece(&self, file: &GgufFile, tensor: &TensorEntry, piece: &CheckpointSlice, config: &Json) -> Result<TensorData> {
+    fn read_piece(
+        &self,
+        file: &GgufFile,
+        tensor: &TensorEntry,
+        piece: &CheckpointSlice,
+        config: &Json,
+    ) -> Result<TensorData> {
         let mut read = file.read(tensor)?;
         let rows = tensor.shape.first().copied().unwrap_or(1);
         if let Some(of) = self.row_order(config, &piece.tensor, rows) {

@@ -32,7 +32,8 @@ impl Llama3Scaling {
             } else if wave > self.original_max_positions / self.low_freq_factor {
                 self.factor
             } else {
-                let smooth = (self.original_max_positions / wave - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor);
+                let smooth = (self.original_max_positions / wave - self.low_freq_factor)
+                    / (self.high_freq_factor - self.low_freq_factor);
                 1.0 / ((1.0 - smooth) / self.factor + smooth)
             }
         };
@@ -50,7 +51,12 @@ pub(super) fn to_rope(factors: &[f32], head: usize, first: Option<i64>, rope: &m
     if factors.iter().all(|x| *x == 1.0) {
         return Ok(());
     }
-    let known = Llama3Scaling { factor: f64::from(most), low_freq_factor: 1.0, high_freq_factor: 4.0, original_max_positions: first.map_or(8192.0, |n| n as f64) };
+    let known = Llama3Scaling {
+        factor: f64::from(most),
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_positions: first.map_or(8192.0, |n| n as f64),
+    };
     let fits = factors.len() == head / 2
         && known.factors(theta, head).iter().zip(factors).all(|(a, b)| (a - b).abs() <= 1e-4 * b.abs());
     if !fits {

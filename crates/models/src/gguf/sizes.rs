@@ -1,7 +1,7 @@
 //! Hyper-parameters: GGUF's pairs and `config.json`.
 
-use super::family::{GgufFamily, RotaryDims, Hyperparameter, falcon_groups};
-use super::header::{Header, GgufValue};
+use super::family::{GgufFamily, Hyperparameter, RotaryDims, falcon_groups};
+use super::header::{GgufValue, Header};
 use super::rope_scaling;
 use super::write::MetadataValue;
 use serde_json::{Map, Value as Json, json};
@@ -135,7 +135,10 @@ pub(super) fn to_config(header: &Header, family: &GgufFamily, turned: Option<&[f
 }
 
 /// The pairs that describe a configuration, and what the tensor of rotations holds, if there has to be one.
-pub(super) fn to_pairs(config: &Json, family: &GgufFamily) -> Result<(Vec<(String, MetadataValue)>, Option<Vec<f32>>), String> {
+pub(super) fn to_pairs(
+    config: &Json,
+    family: &GgufFamily,
+) -> Result<(Vec<(String, MetadataValue)>, Option<Vec<f32>>), String> {
     let short = family.name;
     let mut pairs = vec![("general.architecture".to_string(), MetadataValue::Text(short.into()))];
     let get = |field: &str| match field {
@@ -154,11 +157,15 @@ pub(super) fn to_pairs(config: &Json, family: &GgufFamily) -> Result<(Vec<(Strin
             Hyperparameter::Number("attention.key_length", _) => {}
             Hyperparameter::Number(name, field) => match (number(field), float(field)) {
                 // Fields of floats may be written without a point.
-                (Some(n), _) if !name.contains("epsilon") && !name.contains("softcapping") => put(name, MetadataValue::U32(n)),
+                (Some(n), _) if !name.contains("epsilon") && !name.contains("softcapping") => {
+                    put(name, MetadataValue::U32(n))
+                }
                 (_, Some(x)) => put(name, MetadataValue::F32(x as f32)),
                 _ => {}
             },
-            Hyperparameter::Flag(name, field) => put(name, MetadataValue::Flag(get(field).and_then(Json::as_bool).unwrap_or(false))),
+            Hyperparameter::Flag(name, field) => {
+                put(name, MetadataValue::Flag(get(field).and_then(Json::as_bool).unwrap_or(false)))
+            }
             Hyperparameter::RequiredKey(name, n) => put(name, MetadataValue::U32(n)),
             Hyperparameter::HasTensor(..) | Hyperparameter::ConstText(..) | Hyperparameter::ConstBool(..) => {}
         }
@@ -211,8 +218,8 @@ pub(super) fn to_pairs(config: &Json, family: &GgufFamily) -> Result<(Vec<(Strin
             put("rope.scaling.factor", MetadataValue::F32(factor as f32));
         }
         Some("llama3") if short == "llama" => {
-            let scaling =
-                rope_scaling::Llama3Scaling::from_config(&inside).ok_or("`llama3` scaling of rotations without its factors")?;
+            let scaling = rope_scaling::Llama3Scaling::from_config(&inside)
+                .ok_or("`llama3` scaling of rotations without its factors")?;
             factors = Some(scaling.factors(theta, head as usize));
             if let Some(first) = inside("original_max_position_embeddings").and_then(Json::as_u64) {
                 put(

@@ -1,6 +1,6 @@
 //! Tokenizers: GGUF's lists of tokens and merges, and `tokenizer.json`.
 
-use super::header::{Header, GgufValue};
+use super::header::{GgufValue, Header};
 use super::sizes::string_list;
 use super::write::MetadataValue;
 use crate::chat_files::DEFAULT_NAME;
@@ -413,7 +413,8 @@ fn normalize_pre_tokenizer(pre: &Json) -> Json {
     match pre {
         Json::Object(fields) => {
             let kept = fields.iter().filter(|(name, _)| *name != "trim_offsets");
-            let mut kept: Map<String, Json> = kept.map(|(name, value)| (name.clone(), normalize_pre_tokenizer(value))).collect();
+            let mut kept: Map<String, Json> =
+                kept.map(|(name, value)| (name.clone(), normalize_pre_tokenizer(value))).collect();
             // Everything matches one of the patterns that have names, so what is between matches is nothing.
             if kept.get("behavior") == Some(&json!("Removed")) && kept.get("invert") == Some(&Json::Bool(true)) {
                 kept.insert("behavior".into(), "Isolated".into());
@@ -572,7 +573,9 @@ mod tests {
             MetadataValue::Flag(flag) => GgufValue::Bool(flag),
             MetadataValue::Texts(all) => GgufValue::List(all.into_iter().map(GgufValue::Text).collect()),
             MetadataValue::Ints(all) => GgufValue::List(all.into_iter().map(|n| GgufValue::Int(n.into())).collect()),
-            MetadataValue::Floats(all) => GgufValue::List(all.into_iter().map(|x| GgufValue::Float(x.into())).collect()),
+            MetadataValue::Floats(all) => {
+                GgufValue::List(all.into_iter().map(|x| GgufValue::Float(x.into())).collect())
+            }
         };
         let kept = pairs.into_iter().filter(|(name, _)| name != TOKENIZER_JSON_KEY);
         Header { pairs: kept.map(|(name, pair)| (name, value(pair))).collect(), tensors: Vec::new(), data: 0 }

@@ -70,7 +70,10 @@ fn put_text(text: &str, out: &mut Vec<u8>) {
 pub(super) type GgufTensor = (String, Vec<usize>, GgufTensorType, Vec<u8>);
 
 /// The head of a file.
-pub(super) fn encode_header(pairs: &[(String, MetadataValue)], tensors: &[GgufTensor]) -> std::result::Result<Vec<u8>, String> {
+pub(super) fn encode_header(
+    pairs: &[(String, MetadataValue)],
+    tensors: &[GgufTensor],
+) -> std::result::Result<Vec<u8>, String> {
     let mut head = b"GGUF".to_vec();
     head.extend(3u32.to_le_bytes());
     head.extend((tensors.len() as u64).to_le_bytes());

@@ -26,7 +26,9 @@ pub(super) fn now(format: &str) -> String {
 fn format_time(format: &str, seconds: u64) -> String {
     let days = (seconds / 86_400) as i64;
     let (year, month, day) = civil_from_days(days);
-    let of_year = days - (0..).map(|back| days - back).find(|d| civil_from_days(*d).1 == 1 && civil_from_days(*d).2 == 1).unwrap_or(0) + 1;
+    let of_year = days
+        - (0..).map(|back| days - back).find(|d| civil_from_days(*d).1 == 1 && civil_from_days(*d).2 == 1).unwrap_or(0)
+        + 1;
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     let (month_name, day_name) = (MONTHS[month - 1], DAYS[days.rem_euclid(7) as usize]);
     let mut text = String::new();

@@ -1,12 +1,12 @@
 //! Runs the tree of a template.
 
-use super::ast::{self, Expr, For, TemplateExprKind, Stmt, StmtKind, Target};
+use super::ast::{self, Expr, For, Stmt, StmtKind, Target, TemplateExprKind};
 use super::budget::{MemoryCharge, enter_level, use_steps};
 use super::methods::METHODS;
 use super::ops::{attribute, binary, compare, equal, int, item, method, negate, plus, slice};
 use super::value::{
-    TextBuilder, Dict, FUNCTIONS, BuiltinFunction, Macro, Range, ValueResult as Text, Scope, IterSource, Value, from_json, items, list, print,
-    string, text, is_truthy, tuple, type_name, undefined,
+    BuiltinFunction, Dict, FUNCTIONS, IterSource, Macro, Range, Scope, TextBuilder, Value, ValueResult as Text,
+    from_json, is_truthy, items, list, print, string, text, tuple, type_name, undefined,
 };
 use super::{Fault, Rendered, filters, predicates};
 use serde_json::{Map, Value as Json};
@@ -517,7 +517,13 @@ impl Evaluator {
         Ok(EvaluatedArgs { positional, named })
     }
 
-    fn call(&mut self, callee: &Expr, args: &ast::CallArgs, caller: Option<Value>, scope: &Rc<Scope>) -> EvalResult<Value> {
+    fn call(
+        &mut self,
+        callee: &Expr,
+        args: &ast::CallArgs,
+        caller: Option<Value>,
+        scope: &Rc<Scope>,
+    ) -> EvalResult<Value> {
         let _level = enter_level()?;
         // A method that is called at once needs no value of its own.
         let (value, method) = match &callee.kind {

@@ -1,14 +1,14 @@
 //! Filters of Jinja, and `tojson` of transformers.
 
 use super::ast::TemplateBinaryOp;
-use super::budget::{enter_level, check_size, use_steps};
+use super::budget::{check_size, enter_level, use_steps};
 use super::eval::EvaluatedArgs;
-use super::methods::{self, lines, empty_sequence, pad, strip};
+use super::methods::{self, empty_sequence, lines, pad, strip};
 use super::ops::{Numeric, attribute, binary, equal, escape, int, item, order, slice, sort};
 use super::predicates;
 use super::value::{
-    TextBuilder, Iter, List, ValueResult, IterSource, Str, Value, DictView, hashable, items, length, list, string, text, is_truthy, tuple,
-    type_name,
+    DictView, Iter, IterSource, List, Str, TextBuilder, Value, ValueResult, hashable, is_truthy, items, length, list,
+    string, text, tuple, type_name,
 };
 use std::cmp::Ordering;
 
@@ -311,7 +311,9 @@ fn number_filter(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult
             match value {
                 Value::Undefined(why) => Err(why.to_string()),
                 Value::Str(s) => Ok(parse_float(s).map_or(default.unwrap_or(Value::Float(0.0)), Value::Float)),
-                other => Ok(Numeric::of(other).map_or(default.unwrap_or(Value::Float(0.0)), |n| Value::Float(n.float()))),
+                other => {
+                    Ok(Numeric::of(other).map_or(default.unwrap_or(Value::Float(0.0)), |n| Value::Float(n.float())))
+                }
             }
         }
         "filesizeformat" => {
@@ -637,7 +639,12 @@ fn sort_filter(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<V
                 other => vec![attribute_path(other.as_ref())],
             };
             let key = |item: &Value| {
-                list(paths.iter().map(|path| fold_case(get_path(item.clone(), path)?, flag(&case))).collect::<ValueResult<_>>()?)
+                list(
+                    paths
+                        .iter()
+                        .map(|path| fold_case(get_path(item.clone(), path)?, flag(&case)))
+                        .collect::<ValueResult<_>>()?,
+                )
             };
             let keyed = items(value)?.into_iter().map(|item| Ok((key(&item)?, item)));
             let sorted = sort(keyed.collect::<ValueResult<_>>()?, flag(&reverse))?;

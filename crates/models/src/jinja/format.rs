@@ -1,8 +1,8 @@
 //! Numbers as Python prints them, `%`, and `str.format`.
 
-use super::budget::{enter_level, check_size};
+use super::budget::{check_size, enter_level};
 use super::ops::{Numeric, attribute, int, item};
-use super::value::{TextBuilder, ValueResult, Value, repr, string, type_name};
+use super::value::{TextBuilder, Value, ValueResult, repr, string, type_name};
 
 /// Digits that a float may be asked for.
 const MAX_FLOAT_DIGITS: usize = 2000;
@@ -435,7 +435,13 @@ fn apply(value: &Value, text: &str, out: &mut TextBuilder) -> ValueResult<()> {
                     return Err("'=' alignment not allowed in string format specifier".into());
                 }
                 // A zero before the width only says what fills.
-                return pad_to_width("", &truncate_chars(s, spec.precision), &FormatSpec { align: Some('<'), ..spec.clone() }, '<', out);
+                return pad_to_width(
+                    "",
+                    &truncate_chars(s, spec.precision),
+                    &FormatSpec { align: Some('<'), ..spec.clone() },
+                    '<',
+                    out,
+                );
             }
             pad_to_width("", &truncate_chars(s, spec.precision), &spec, '<', out)
         }

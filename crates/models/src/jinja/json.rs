@@ -1,7 +1,7 @@
 //! `json.dumps` of Python.
 
 use super::budget::{enter_level, use_steps};
-use super::value::{TextBuilder, ValueResult, Value, type_name};
+use super::value::{TextBuilder, Value, ValueResult, type_name};
 
 pub(super) struct DumpOptions {
     pub(super) ascii: bool,
@@ -117,7 +117,12 @@ fn quoted(s: &str, ascii: bool, out: &mut TextBuilder) -> ValueResult<()> {
 }
 
 /// Options of `tojson`, of its arguments.
-pub(super) fn options(ascii: bool, indent: Option<&Value>, separators: Option<&Value>, sort: bool) -> ValueResult<DumpOptions> {
+pub(super) fn options(
+    ascii: bool,
+    indent: Option<&Value>,
+    separators: Option<&Value>,
+    sort: bool,
+) -> ValueResult<DumpOptions> {
     let indent = match indent {
         None | Some(Value::None) => None,
         Some(Value::Str(s)) => Some(s.to_string()),

@@ -1,11 +1,12 @@
 //! Methods of Python's strings, lists, dicts and numbers. Those that change a value are refused, as in the sandbox of
 //! transformers.
 
-use super::budget::{use_bytes, check_size, use_steps};
+use super::budget::{check_size, use_bytes, use_steps};
 use super::eval::EvaluatedArgs;
 use super::ops::{int, slice};
 use super::value::{
-    TextBuilder, Dict, ValueResult, Str, Value, DictView, items, length, list, string, text, is_truthy, tuple, type_name, undefined,
+    Dict, DictView, Str, TextBuilder, Value, ValueResult, is_truthy, items, length, list, string, text, tuple,
+    type_name, undefined,
 };
 use std::sync::OnceLock;
 

@@ -1,10 +1,12 @@
 //! Operators, comparisons, items and attributes, as Python has them.
 
 use super::ast::{TemplateBinaryOp, TemplateCompareOp};
-use super::budget::{enter_level, use_bytes, check_size, use_steps};
+use super::budget::{check_size, enter_level, use_bytes, use_steps};
 use super::format::percent_format;
-use super::methods::{METHODS, FORBIDDEN_METHODS, Table};
-use super::value::{TextBuilder, Range, ValueResult, IterSource, Str, Value, DictView, list, string, text, tuple, type_name, undefined};
+use super::methods::{FORBIDDEN_METHODS, METHODS, Table};
+use super::value::{
+    DictView, IterSource, Range, Str, TextBuilder, Value, ValueResult, list, string, text, tuple, type_name, undefined,
+};
 use std::cmp::Ordering;
 use std::rc::Rc;
 
@@ -86,7 +88,8 @@ pub(super) fn binary(op: TemplateBinaryOp, a: &Value, b: &Value) -> ValueResult<
             let y = if y.is_safe() { y.to_string() } else { escape(y)? };
             Ok(Value::Str(Str::safe(x + &y)?))
         }
-        (TemplateBinaryOp::Add, Value::List(x), Value::List(y)) | (TemplateBinaryOp::Add, Value::Tuple(x), Value::Tuple(y)) => {
+        (TemplateBinaryOp::Add, Value::List(x), Value::List(y))
+        | (TemplateBinaryOp::Add, Value::Tuple(x), Value::Tuple(y)) => {
             check_size(x.items.len() + y.items.len(), size_of::<Value>())?;
             use_steps((x.items.len() + y.items.len()) as u64)?;
             let all = x.items.iter().chain(&y.items).cloned().collect();
@@ -142,7 +145,9 @@ fn integers(op: TemplateBinaryOp, x: i64, y: i64) -> ValueResult<Value> {
         TemplateBinaryOp::Mul => check_overflow(x.checked_mul(y))?,
         TemplateBinaryOp::Div | TemplateBinaryOp::FloorDiv | TemplateBinaryOp::Mod if y == 0 => return zero(),
         TemplateBinaryOp::Div => return Ok(Value::Float(x as f64 / y as f64)),
-        TemplateBinaryOp::FloorDiv => check_overflow(x.checked_div(y))? - i64::from(x.wrapping_rem(y) != 0 && (x < 0) != (y < 0)),
+        TemplateBinaryOp::FloorDiv => {
+            check_overflow(x.checked_div(y))? - i64::from(x.wrapping_rem(y) != 0 && (x < 0) != (y < 0))
+        }
         TemplateBinaryOp::Mod => {
             let rest = x.wrapping_rem(y);
             if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest }
@@ -170,7 +175,9 @@ fn floats(op: TemplateBinaryOp, x: f64, y: f64) -> ValueResult<f64> {
         TemplateBinaryOp::Add => x + y,
         TemplateBinaryOp::Sub => x - y,
         TemplateBinaryOp::Mul => x * y,
-        TemplateBinaryOp::Div | TemplateBinaryOp::FloorDiv | TemplateBinaryOp::Mod if y == 0.0 => return Err("division by zero".into()),
+        TemplateBinaryOp::Div | TemplateBinaryOp::FloorDiv | TemplateBinaryOp::Mod if y == 0.0 => {
+            return Err("division by zero".into());
+        }
         TemplateBinaryOp::Div => x / y,
         TemplateBinaryOp::Mod => modulo(),
         TemplateBinaryOp::FloorDiv => {
@@ -264,7 +271,8 @@ pub(super) fn equal(a: &Value, b: &Value) -> ValueResult<bool> {
             true
         }
         (Value::View(DictView::Keys | DictView::Items, x), Value::View(DictView::Keys | DictView::Items, y)) => {
-            let (x, y) = (IterSource::of(a)?.rest().map(|all| (all, x))?, IterSource::of(b)?.rest().map(|all| (all, y))?);
+            let (x, y) =
+                (IterSource::of(a)?.rest().map(|all| (all, x))?, IterSource::of(b)?.rest().map(|all| (all, y))?);
             x.0.len() == y.0.len()
                 && x.0.iter().map(|item| contains(item, b)).collect::<ValueResult<Vec<_>>>()?.iter().all(|x| *x)
         }
@@ -425,7 +433,9 @@ pub(super) fn attribute(value: &Value, name: &str, items: bool) -> ValueResult<V
         },
         Value::Macro(m) => match name {
             "name" => Some(m.def.name.as_ref().map_or(Ok(Value::None), |name| text(&**name))?),
-            "arguments" => Some(tuple(m.def.params.iter().map(|(name, _)| text(&**name)).collect::<ValueResult<_>>()?)?),
+            "arguments" => {
+                Some(tuple(m.def.params.iter().map(|(name, _)| text(&**name)).collect::<ValueResult<_>>()?)?)
+            }
             "caller" => Some(Value::Bool(m.def.named[0])),
             "catch_kwargs" => Some(Value::Bool(m.def.named[1])),
             "catch_varargs" => Some(Value::Bool(m.def.named[2])),
@@ -481,7 +491,9 @@ pub(super) fn slice(value: &Value, parts: [Option<i64>; 3]) -> ValueResult<Value
         Value::List(list_) => list(places.map(|at| list_.items[at].clone()).collect()),
         Value::Tuple(tuple_) => tuple(places.map(|at| tuple_.items[at].clone()).collect()),
         Value::Range(range) => {
-            let at = |i: i64| check_overflow(range.step.checked_mul(i).and_then(|distance| range.start.checked_add(distance)));
+            let at = |i: i64| {
+                check_overflow(range.step.checked_mul(i).and_then(|distance| range.start.checked_add(distance)))
+            };
             let by = check_overflow(range.step.checked_mul(step_by))?;
             Ok(Value::Range(Rc::new(Range { start: at(start)?, stop: at(stop)?, step: by, len: count })))
         }

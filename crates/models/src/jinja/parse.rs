@@ -1,7 +1,10 @@
 //! The tree of a source. Statements and expressions are those of Jinja.
 
 use super::Fault;
-use super::ast::{CallArgs, TemplateBinaryOp, TemplateCompareOp, Expr, For, TemplateExprKind, MacroDef, IMPLICIT_NAMES, Stmt, StmtKind, Target};
+use super::ast::{
+    CallArgs, Expr, For, IMPLICIT_NAMES, MacroDef, Stmt, StmtKind, Target, TemplateBinaryOp, TemplateCompareOp,
+    TemplateExprKind,
+};
 use super::budget::{HEIGHT, SOURCE_DEPTH};
 use super::filters::FILTERS;
 use super::lex::{TemplatePiece, Token, tokenize};
@@ -53,13 +56,28 @@ fn node(kind: TemplateExprKind) -> ParseResult<Expr> {
         all.chain(args.star.as_deref()).chain(args.stars.as_deref()).map(|e| e.height).max().unwrap_or(0)
     };
     let below = match &kind {
-        TemplateExprKind::None | TemplateExprKind::Bool(_) | TemplateExprKind::Int(_) | TemplateExprKind::Float(_) | TemplateExprKind::Str(_) | TemplateExprKind::Name(_) => 0,
-        TemplateExprKind::List(all) | TemplateExprKind::Tuple(all) | TemplateExprKind::Concat(all) => all.iter().map(|e| e.height).max().unwrap_or(0),
+        TemplateExprKind::None
+        | TemplateExprKind::Bool(_)
+        | TemplateExprKind::Int(_)
+        | TemplateExprKind::Float(_)
+        | TemplateExprKind::Str(_)
+        | TemplateExprKind::Name(_) => 0,
+        TemplateExprKind::List(all) | TemplateExprKind::Tuple(all) | TemplateExprKind::Concat(all) => {
+            all.iter().map(|e| e.height).max().unwrap_or(0)
+        }
         TemplateExprKind::Dict(all) => all.iter().map(|(k, v)| k.height.max(v.height)).max().unwrap_or(0),
-        TemplateExprKind::Negate(a) | TemplateExprKind::Plus(a) | TemplateExprKind::Not(a) | TemplateExprKind::Attr(a, _) => a.height,
-        TemplateExprKind::And(a, b) | TemplateExprKind::Or(a, b) | TemplateExprKind::Binary(_, a, b) | TemplateExprKind::Item(a, b) => a.height.max(b.height),
+        TemplateExprKind::Negate(a)
+        | TemplateExprKind::Plus(a)
+        | TemplateExprKind::Not(a)
+        | TemplateExprKind::Attr(a, _) => a.height,
+        TemplateExprKind::And(a, b)
+        | TemplateExprKind::Or(a, b)
+        | TemplateExprKind::Binary(_, a, b)
+        | TemplateExprKind::Item(a, b) => a.height.max(b.height),
         TemplateExprKind::Compare(a, all) => all.iter().map(|(_, e)| e.height).max().unwrap_or(0).max(a.height),
-        TemplateExprKind::Cond { test, yes, no } => no.as_ref().map_or(0, |e| e.height).max(test.height).max(yes.height),
+        TemplateExprKind::Cond { test, yes, no } => {
+            no.as_ref().map_or(0, |e| e.height).max(test.height).max(yes.height)
+        }
         TemplateExprKind::Slice(a, parts) => parts.iter().flatten().map(|e| e.height).max().unwrap_or(0).max(a.height),
         TemplateExprKind::Call(a, args) | TemplateExprKind::Test(a, _, args) => one(args).max(a.height),
         TemplateExprKind::Filter(a, _, args) => one(args).max(a.as_ref().map_or(0, |e| e.height)),
@@ -196,7 +214,11 @@ impl Parser {
     }
 
     /// Runs something whose names of filters and tests have to be known, in loops of its own if it is a function.
-    fn with_strict_names<T>(&mut self, function: bool, run: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
+    fn with_strict_names<T>(
+        &mut self,
+        function: bool,
+        run: impl FnOnce(&mut Self) -> ParseResult<T>,
+    ) -> ParseResult<T> {
         let before = (self.soft, self.loops);
         self.soft = false;
         self.loops = if function { 0 } else { self.loops };
@@ -228,7 +250,11 @@ impl Parser {
             "call" => {
                 let (def, call) = self.function(None, "endcall", |p| {
                     let call = p.expression()?;
-                    if matches!(call.kind, TemplateExprKind::Call(..)) { Ok(call) } else { p.fault("`call` needs a call") }
+                    if matches!(call.kind, TemplateExprKind::Call(..)) {
+                        Ok(call)
+                    } else {
+                        p.fault("`call` needs a call")
+                    }
                 })?;
                 StmtKind::Call { call, def: Rc::new(def) }
             }
@@ -570,7 +596,9 @@ impl Parser {
                 "false" | "False" => TemplateExprKind::Bool(false),
                 "none" | "None" => TemplateExprKind::None,
                 _ => {
-                    if let (Some(i), Some(named)) = (IMPLICIT_NAMES.iter().position(|s| *s == name), self.named.last_mut()) {
+                    if let (Some(i), Some(named)) =
+                        (IMPLICIT_NAMES.iter().position(|s| *s == name), self.named.last_mut())
+                    {
                         named[i] = true;
                     }
                     TemplateExprKind::Name(name.into())
@@ -586,7 +614,8 @@ impl Parser {
                 TemplateExprKind::Str(Str::new(text)?)
             }
             Token::Op("(") => {
-                let inner = if self.is_op(")") { node(TemplateExprKind::Tuple(Vec::new()))? } else { self.tuple(true, &[])? };
+                let inner =
+                    if self.is_op(")") { node(TemplateExprKind::Tuple(Vec::new()))? } else { self.tuple(true, &[])? };
                 self.expect_op(")")?;
                 return Ok(inner);
             }
@@ -632,7 +661,9 @@ impl Parser {
                 self.at += 1;
                 match token {
                     Some(Token::Name(name)) => node(TemplateExprKind::Attr(Box::new(expr), name.into()))?,
-                    Some(Token::Int(n)) => node(TemplateExprKind::Item(Box::new(expr), Box::new(node(TemplateExprKind::Int(n))?)))?,
+                    Some(Token::Int(n)) => {
+                        node(TemplateExprKind::Item(Box::new(expr), Box::new(node(TemplateExprKind::Int(n))?)))?
+                    }
                     _ => return self.fault("expected a name or a number after `.`"),
                 }
             } else if self.take_op("[") {

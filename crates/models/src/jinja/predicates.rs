@@ -5,7 +5,7 @@ use super::budget::use_steps;
 use super::eval::EvaluatedArgs;
 use super::filters::FILTERS;
 use super::ops::{binary, compare, contains, equal, is_same};
-use super::value::{ValueResult, IterSource, Value, hashable, length, string, is_truthy};
+use super::value::{IterSource, Value, ValueResult, hashable, is_truthy, length, string};
 
 /// Names of tests.
 pub(super) const TESTS: [&str; 39] = [

@@ -572,7 +572,8 @@ pub(super) fn repr(value: &Value, out: &mut TextBuilder) -> ValueResult<()> {
         Value::Namespace(scope) => {
             out.push("<Namespace ")?;
             let vars = scope.vars.borrow().clone();
-            let vars = vars.into_iter().map(|(name, value)| Ok((text(&*name)?, value))).collect::<ValueResult<Vec<_>>>()?;
+            let vars =
+                vars.into_iter().map(|(name, value)| Ok((text(&*name)?, value))).collect::<ValueResult<Vec<_>>>()?;
             entries(&vars, out)?;
             out.push(">")
         }

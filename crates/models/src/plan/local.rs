@@ -5,7 +5,7 @@
 //! more slowly while others do, so its programs run on as many threads at once as there will be ranks. Talk between ranks of one machine
 //! is copying, which wants a core as well: only what cores are left over do is done concurrently.
 
-use super::{ADAM, StepCost, DEVICES, PlanModel, PlanModelCache, TrainJob, single_rank_comm, cost};
+use super::{ADAM, DEVICES, PlanModel, PlanModelCache, StepCost, TrainJob, cost, single_rank_comm};
 use crate::error::{Error, Result};
 use crate::random::SplitMix64;
 use crate::train::StepSizes;
@@ -16,7 +16,7 @@ use compiler::{Backend, Bindings, Communicator, Options};
 use cpu::Cpu;
 use dist::launch::{ProcessInfo, Secret};
 use dist::pipeline::{PipelineCosts, PipelineSchedule, PipelineTimeline};
-use dist::{Comm, thread_transport, tcp::TcpTransport};
+use dist::{Comm, tcp::TcpTransport, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Graph, Mesh, MeshAxis, Op, Type};
 use std::collections::BTreeMap;
@@ -242,7 +242,8 @@ impl LocalMachine {
             let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
             let (program, seconds) = dry.run(&graph, donate, world)?;
             let spent = self.simulate(&program, &seconds, mesh)?;
-            (cost.compute, cost.communication, cost.pipeline_bubble) = (spent.compute, spent.total - spent.compute, 0.0);
+            (cost.compute, cost.communication, cost.pipeline_bubble) =
+                (spent.compute, spent.total - spent.compute, 0.0);
             return Ok(cost);
         }
         let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
@@ -276,8 +277,9 @@ impl LocalMachine {
         let message = CollectiveKey { kind: "message", world, group: 2, started: false };
         let message = self.seconds(message, between as f64)?;
         // While others wait, a rank computes as if it were alone.
-        let share =
-            |line: &PipelineTimeline| line.busy_time.iter().sum::<f64>() / (ranks as f64 * line.total.max(f64::MIN_POSITIVE));
+        let share = |line: &PipelineTimeline| {
+            line.busy_time.iter().sum::<f64>() / (ranks as f64 * line.total.max(f64::MIN_POSITIVE))
+        };
         let mut others = 1.0;
         let mut line = None;
         for _ in 0..3 {

@@ -29,7 +29,7 @@ use crate::train::objective::TrainTarget;
 use crate::train::objective::{ObjectiveOptions, objective};
 use crate::train::pipeline::{self, ChunkGraphs, PipelinedLoss};
 use crate::train::sharding::{ShardingPlan, arrange_collectives, num_row_groups};
-use crate::train::{AdamW, TrainSettings, StepSizes};
+use crate::train::{AdamW, StepSizes, TrainSettings};
 use crate::weight::Weight;
 use compiler::Options;
 use cpu::Cpu;
@@ -198,11 +198,14 @@ impl PlanModelCache {
 
     /// As many whether layers are a loop or not; a loop is quicker to look at.
     fn flops(&self, job: &TrainJob, mesh: &Mesh) -> Result<f64> {
-        let found = self.flops.get((job.sizes.micro_batch_size, num_row_groups(mesh), true, job.sizes.gradient_accumulation_steps > 1), || {
-            let ground = self.of(job, mesh, true)?;
-            let trained: Vec<usize> = (0..ground.target.objective.trained.len()).collect();
-            Ok(count_ops(&transform::value_and_grad(&ground.target.objective.loss, &trained)?).flops)
-        })?;
+        let found = self.flops.get(
+            (job.sizes.micro_batch_size, num_row_groups(mesh), true, job.sizes.gradient_accumulation_steps > 1),
+            || {
+                let ground = self.of(job, mesh, true)?;
+                let trained: Vec<usize> = (0..ground.target.objective.trained.len()).collect();
+                Ok(count_ops(&transform::value_and_grad(&ground.target.objective.loss, &trained)?).flops)
+            },
+        )?;
         Ok(*found)
     }
 }
@@ -218,7 +221,13 @@ pub fn cost(job: &TrainJob, mesh: &Mesh, device: &DeviceSpec, exact: bool) -> Re
     cost_with_cache(&PlanModelCache::default(), job, mesh, device, exact)
 }
 
-fn cost_with_cache(grounds: &PlanModelCache, job: &TrainJob, mesh: &Mesh, device: &DeviceSpec, exact: bool) -> Result<StepCost> {
+fn cost_with_cache(
+    grounds: &PlanModelCache,
+    job: &TrainJob,
+    mesh: &Mesh,
+    device: &DeviceSpec,
+    exact: bool,
+) -> Result<StepCost> {
     // Layers one by one where it matters which rank has which, or what the compiler makes of them; else as a loop.
     let scan = !exact && pipeline::pipeline_axis(mesh).is_none();
     let ground = grounds.of(job, mesh, scan)?;
@@ -259,10 +268,14 @@ fn cost_with_cache(grounds: &PlanModelCache, job: &TrainJob, mesh: &Mesh, device
         };
         let updating = count_ops(&update(most)?);
         let chunks = divided.chunk_graphs()?;
-        let schedule =
-            PipelineSchedule::interleaved(ranks, job.chunks.max(1), accumulate).map_err(|e| Error::Input(e.to_string()))?;
+        let schedule = PipelineSchedule::interleaved(ranks, job.chunks.max(1), accumulate)
+            .map_err(|e| Error::Input(e.to_string()))?;
         let seconds = |c: &OpCounts| {
-            let talk: f64 = c.communication.iter().map(|(axes, (calls, bytes))| device.communication_time(mesh, axes, *calls, *bytes)).sum();
+            let talk: f64 = c
+                .communication
+                .iter()
+                .map(|(axes, (calls, bytes))| device.communication_time(mesh, axes, *calls, *bytes))
+                .sum();
             (device.compute_time(c.flops, c.bytes, job.dtype), talk)
         };
         let (mut forward, mut backward) = (Vec::new(), Vec::new());
@@ -270,7 +283,9 @@ fn cost_with_cache(grounds: &PlanModelCache, job: &TrainJob, mesh: &Mesh, device
         let mut busiest = vec![(0.0, 0.0, OpCounts::default()); ranks];
         let between: usize = chunks.first().map_or(0, |c| bytes(&c.forward.output_types()));
         let mut counted: Option<(OpCounts, OpCounts)> = None;
-        for (i, ChunkGraphs { forward: there, backward: back, same_as_previous: again, .. }) in chunks.iter().enumerate() {
+        for (i, ChunkGraphs { forward: there, backward: back, same_as_previous: again, .. }) in
+            chunks.iter().enumerate()
+        {
             let last = i + 1 == chunks.len();
             let (f, b) = match counted.take().filter(|_| *again) {
                 Some(found) => found,
@@ -288,13 +303,16 @@ fn cost_with_cache(grounds: &PlanModelCache, job: &TrainJob, mesh: &Mesh, device
             let messages = (2 - usize::from(i == 0) - usize::from(last)) as f64 * accumulate as f64;
             let axis = divided.loss_axes().to_vec();
             own.2.add(
-                &OpCounts { communication: [(axis, (messages, messages * between as f64))].into(), ..OpCounts::default() },
+                &OpCounts {
+                    communication: [(axis, (messages, messages * between as f64))].into(),
+                    ..OpCounts::default()
+                },
                 1.0,
             );
         }
         let message = device.communication_time(mesh, divided.loss_axes(), 1.0, between as f64);
-        let line =
-            PipelineTimeline::simulate(&schedule, &PipelineCosts { forward, backward, message }).map_err(|e| Error::Input(e.to_string()))?;
+        let line = PipelineTimeline::simulate(&schedule, &PipelineCosts { forward, backward, message })
+            .map_err(|e| Error::Input(e.to_string()))?;
         let most = busiest.iter().max_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
         let Some((compute, talk, counts)) = most.cloned() else { return Err(Error::Input("no stages".into())) };
         cost.pipeline_bubble = (line.total - compute - talk).max(0.0);

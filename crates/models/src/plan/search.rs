@@ -1,6 +1,6 @@
 //! Which meshes there are for so many devices, and which of them are best.
 
-use super::{StepCost, DeviceSpec, PlanModelCache, TrainJob, model_without_weights, cost_with_cache};
+use super::{DeviceSpec, PlanModelCache, StepCost, TrainJob, cost_with_cache, model_without_weights};
 use crate::error::{Error, Result};
 use ir::Mesh;
 use std::collections::BTreeMap;
@@ -35,7 +35,13 @@ fn divisors(n: usize) -> Vec<usize> {
 
 /// Tries meshes of so many devices for a batch of `batch` sequences, and gives the `show` best. Ranks of tensor
 /// parallelism share a machine.
-pub fn search(job: &TrainJob, batch: usize, devices: usize, device: &DeviceSpec, show: usize) -> Result<MeshSearchResult> {
+pub fn search(
+    job: &TrainJob,
+    batch: usize,
+    devices: usize,
+    device: &DeviceSpec,
+    show: usize,
+) -> Result<MeshSearchResult> {
     let size = |name: &str| job.architecture.size(name);
     let (layers, heads) = (size("n_layers").unwrap_or(1), size("kv_heads").or(size("heads")).unwrap_or(1));
     let experts = size("experts").unwrap_or(1);
@@ -68,7 +74,8 @@ pub fn search(job: &TrainJob, batch: usize, devices: usize, device: &DeviceSpec,
                                 continue;
                             }
                             let mut job = TrainJob { chunks, ..job.clone() };
-                            (job.sizes.micro_batch_size, job.sizes.gradient_accumulation_steps) = (wide * each, accumulate);
+                            (job.sizes.micro_batch_size, job.sizes.gradient_accumulation_steps) =
+                                (wide * each, accumulate);
                             all.push((mesh.clone(), job));
                         }
                     }

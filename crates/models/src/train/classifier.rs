@@ -4,8 +4,8 @@
 use crate::checkpoint::dtype_of;
 use crate::error::{Error, Result};
 use crate::export::write_tensors;
-use crate::model::{LM_HEAD_NAMES, Model};
 use crate::mmap_file::MmapTensorFile;
+use crate::model::{LM_HEAD_NAMES, Model};
 use ir::DType;
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;

@@ -147,7 +147,19 @@ impl ExampleDataset {
         let fingerprint = crc32fast::hash(format!("{key} {}", number("sum")?).as_bytes());
         let (left_out, crossed) = (number("left_out")?, number("crossed")?);
         let folder = folder.to_path_buf();
-        Ok(ExampleDataset { folder, data, index, counts, aim, seq, seed, fingerprint, classes, skipped: left_out, misaligned: crossed })
+        Ok(ExampleDataset {
+            folder,
+            data,
+            index,
+            counts,
+            aim,
+            seq,
+            seed,
+            fingerprint,
+            classes,
+            skipped: left_out,
+            misaligned: crossed,
+        })
     }
 
     pub(crate) fn fingerprint(&self) -> u32 {
@@ -326,14 +338,22 @@ impl<'a> ExampleEncoder<'a> {
             Some(end) if !answer.ends_with(end.as_str()) => tokenizer.encode_prompt(&format!("{prompt}{answer}{end}")),
             Some(_) => tokenizer.encode_prompt(&format!("{prompt}{answer}")),
             // Only its id is known.
-            None => Ok([tokenizer.encode_prompt(&format!("{prompt}{answer}"))?, Vec::from_iter(tokenizer.eos_id())].concat()),
+            None => {
+                Ok([tokenizer.encode_prompt(&format!("{prompt}{answer}"))?, Vec::from_iter(tokenizer.eos_id())]
+                    .concat())
+            }
         };
         let whole = answers.iter().map(ended).collect::<Result<Vec<_>>>()?;
         Ok(self.prompt_with_answers(&tokenizer.encode_prompt(prompt)?, &whole))
     }
 
     /// Messages and answers to them, each of one or several messages.
-    fn conversation_answers(&mut self, prompt: &[Json], answers: &[&[Json]], further: &Map<String, Json>) -> Result<Vec<ExampleRow>> {
+    fn conversation_answers(
+        &mut self,
+        prompt: &[Json],
+        answers: &[&[Json]],
+        further: &Map<String, Json>,
+    ) -> Result<Vec<ExampleRow>> {
         let whole = answers.iter().map(|answer| self.render_template(&[prompt, answer].concat(), false, further));
         let whole = whole.collect::<Result<Vec<_>>>()?;
         Ok(self.prompt_with_answers(&self.render_template(prompt, true, further)?, &whole))
@@ -674,7 +694,8 @@ mod tests {
             assert!(error.contains("tools"), "{error}");
         }
         let template =
-            ChatTemplate::from_source("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}").expect("valid");
+            ChatTemplate::from_source("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}")
+                .expect("valid");
         let mut pairs = encoder("dpo", &tokenizer, &template);
         pairs.seq = 500;
         let record = json!({ "tools": tools, "chosen": [say("user", "the cat"), say("assistant", "sat")],

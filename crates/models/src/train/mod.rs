@@ -37,7 +37,8 @@ pub use settings::{SETTING_DESCRIPTIONS, TrainSettings};
 pub use synthetic_corpus::write_stories;
 pub use text::{DocumentPart, TextDataset};
 pub use tokens::{ReadProgress, TokenDataset};
-pub use trainer::{StepSizes, LanguageModelTrainer};
+pub use trainer::{LanguageModelTrainer, StepSizes};
 pub use training::{
-    AdamW, LogEntry, DirLock, RunLog, NoProgress, TrainObserver, StepProgress, StepResult, checkpoint, compare, format_with_commas,
+    AdamW, DirLock, LogEntry, NoProgress, RunLog, StepProgress, StepResult, TrainObserver, checkpoint, compare,
+    format_with_commas,
 };

@@ -14,7 +14,7 @@ use crate::last_token::head_input;
 use crate::model::Model;
 use dist::Comm;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
-use lang::lower::{LowerOptions, PrecisionRecipe, GradReductionOptions};
+use lang::lower::{GradReductionOptions, LowerOptions, PrecisionRecipe};
 use std::sync::Arc;
 use training::step::key_type;
 use training::{LossGraph, ParamOptions};
@@ -98,8 +98,15 @@ pub(crate) fn objective(
         let written_backward = !how.aim.trains_hidden_states();
         let (dtype, asserts, scan) = (model.dtype, training, how.scan_layers);
         let recipe = how.recipe.copied();
-        let options =
-            LowerOptions { dtype, training, asserts, scan, custom_backward: written_backward, recipe, ..LowerOptions::default() };
+        let options = LowerOptions {
+            dtype,
+            training,
+            asserts,
+            scan,
+            custom_backward: written_backward,
+            recipe,
+            ..LowerOptions::default()
+        };
         let mut lowered = model.architecture.lower_with(rows, seq, &options)?;
         let groups = match how.row_groups > 1 && rows.is_multiple_of(how.row_groups) {
             true if adapter.is_none() && row_groups::needs_row_groups(&lowered) => how.row_groups,
@@ -166,7 +173,8 @@ pub(crate) fn objective(
         };
         let graph = insert_adapter(&lowered.graph, lowered.needs_rng, adapter, training)?;
         let graph = model.read_packed(&graph, adapter.values.len())?;
-        let keyed = graph.inputs().len() > adapter.values.len() + model.param_inputs() + 1 + lowered.amax_histories.len();
+        let keyed =
+            graph.inputs().len() > adapter.values.len() + model.param_inputs() + 1 + lowered.amax_histories.len();
         let mut trained = vec![true; adapter.values.len()];
         trained.resize(adapter.values.len() + model.param_inputs(), false);
         let further = ExtraInputs { keyed, states: &lowered.amax_histories };

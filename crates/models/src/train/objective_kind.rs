@@ -129,7 +129,8 @@ impl Objective {
             "contrast" => Objective::Contrastive { scale: above("scale", number("scale", 20.0, 1e4)?)? },
             other => {
                 let close = lang::suggest::closest(other, OBJECTIVE_NAMES.iter().copied());
-                let remedy = close.map_or_else(|| OBJECTIVE_NAMES.join(", "), |close| format!("did you mean `{close}`?"));
+                let remedy =
+                    close.map_or_else(|| OBJECTIVE_NAMES.join(", "), |close| format!("did you mean `{close}`?"));
                 return Err(Error::Input(format!("unknown objective `{other}`: {remedy}")));
             }
         };

@@ -5,8 +5,8 @@
 //! that uses it; one that several use (a table of embeddings that is the head too) is on all, and its gradients are summed.
 
 use super::batches::Batch;
-use super::sharding::{ShardingPlan, failed, regather_parameters, local_graph};
-use super::stages::{StageChunk, PipelineStages, layer_of, inline_calls};
+use super::sharding::{ShardingPlan, failed, local_graph, regather_parameters};
+use super::stages::{PipelineStages, StageChunk, inline_calls, layer_of};
 use crate::error::{Error, Result};
 use crate::param_sharding::{self, ParamInfo};
 use crate::session::Buffer;
@@ -64,7 +64,9 @@ impl PipelinedLoss {
         each: usize,
     ) -> Result<PipelinedLoss> {
         let mesh = comm.mesh().clone();
-        let Some((_, axis)) = pipeline_axis(&mesh) else { return Err(Error::Input("the mesh has no axis `pp`".into())) };
+        let Some((_, axis)) = pipeline_axis(&mesh) else {
+            return Err(Error::Input("the mesh has no axis `pp`".into()));
+        };
         if !objective.asserts.is_empty() {
             return Err(Error::Input("a model with assertions can't be trained as a pipeline: leave out `pp`".into()));
         }
@@ -137,7 +139,12 @@ impl PipelinedLoss {
                 Some(before) => before.backward.clone(),
                 None => backward(graph, params, chunk.num_received, last)?,
             };
-            all.push(ChunkGraphs { same_as_previous: same.is_some(), forward: graph.clone(), backward: back, donate: donated_pairs(params) });
+            all.push(ChunkGraphs {
+                same_as_previous: same.is_some(),
+                forward: graph.clone(),
+                backward: back,
+                donate: donated_pairs(params),
+            });
         }
         Ok(all)
     }
@@ -329,13 +336,28 @@ impl Pipeline {
         let (batch, gradients) = (division.batch.clone(), gradients.to_vec());
         let gradient_bytes = types.iter().map(Type::bytes).collect();
         let (between, plain) = (chain.boundary_bytes(), plain.boundary_bytes());
-        Ok(Pipeline { comm, batch, schedule, peers, at, local_chunks: own, gradients, gradient_bytes, boundary_bytes: between, plain })
+        Ok(Pipeline {
+            comm,
+            batch,
+            schedule,
+            peers,
+            at,
+            local_chunks: own,
+            gradients,
+            gradient_bytes,
+            boundary_bytes: between,
+            plain,
+        })
     }
 
     /// Bytes that the programs work on beside the state.
     pub(crate) fn arenas(&self) -> usize {
         let largest = |p: &PipelineProgram| p.run.program().arena_bytes;
-        self.local_chunks.iter().map(|o| largest(&o.backward).max(o.forward.as_ref().map_or(0, largest))).max().unwrap_or(0)
+        self.local_chunks
+            .iter()
+            .map(|o| largest(&o.backward).max(o.forward.as_ref().map_or(0, largest)))
+            .max()
+            .unwrap_or(0)
     }
 
     /// Bytes of what chunks were given that wait for the backward pass.
@@ -381,7 +403,11 @@ impl Pipeline {
             let key = keys.get(micro).map(Vec::as_slice);
             let data = self.data(&batch.ids[rows.clone()], &batch.labels[rows], shape, [totals, key]);
             if !back && chunk > 0 {
-                let came = mail.wait(PipelineAction { is_backward: false, chunk: chunk - 1, micro_batch: micro }, &self.comm, &self.peers)?;
+                let came = mail.wait(
+                    PipelineAction { is_backward: false, chunk: chunk - 1, micro_batch: micro },
+                    &self.comm,
+                    &self.peers,
+                )?;
                 given.insert((chunk, micro), came);
             }
             let own = self.local_chunks.iter_mut().find(|o| o.number == chunk);
@@ -397,7 +423,11 @@ impl Pipeline {
                 continue;
             }
             let cotangents = match chunk + 1 < chunks {
-                true => mail.wait(PipelineAction { is_backward: true, chunk: chunk + 1, micro_batch: micro }, &self.comm, &self.peers)?,
+                true => mail.wait(
+                    PipelineAction { is_backward: true, chunk: chunk + 1, micro_batch: micro },
+                    &self.comm,
+                    &self.peers,
+                )?,
                 false => Vec::new(),
             };
             let program = &mut own.backward;
@@ -478,7 +508,13 @@ fn bind(program: &mut PipelineProgram, params: &[Buffer], chosen: &[usize]) {
 }
 
 /// Writes data, then what other chunks gave, from input `first` on; each comes with the sizes of its values.
-fn fill(program: &PipelineProgram, first: usize, data: &MicroBatchData, count: usize, given: &[(&[u8], &[usize])]) -> Result<()> {
+fn fill(
+    program: &PipelineProgram,
+    first: usize,
+    data: &MicroBatchData,
+    count: usize,
+    given: &[(&[u8], &[usize])],
+) -> Result<()> {
     for (i, bytes) in data.0.iter().take(count).enumerate() {
         program.write(first + i, bytes)?;
     }

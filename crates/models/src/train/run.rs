@@ -5,7 +5,7 @@ use super::profile::TrainStepProfile;
 use super::settings::{SETTING_DESCRIPTIONS, TrainSettings};
 use super::setup;
 use super::source::TrainData;
-use super::{Batch, DirLock, Objective, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use super::{Batch, DirLock, LanguageModelTrainer, Objective, ObjectiveOptions, StepSizes};
 use crate::adapter::Adapter;
 use crate::chat::ChatTemplate;
 use crate::companions::{self, FileSelection, ensure_no_model};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use training::checkpoint::{self, CheckpointMeta};
 use training::report::RunMetadata;
-use training::{LogEntry, Intervals, RunLog, TrainObserver, StepResult, TrainLoop, files, format_with_commas};
+use training::{Intervals, LogEntry, RunLog, StepResult, TrainLoop, TrainObserver, files, format_with_commas};
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -84,8 +84,10 @@ pub fn run_on_ranks(
     let mut start = None;
     if resume {
         if let Some(comm) = &comm {
-            let names: Vec<_> =
-                checkpoint::list_checkpoints(&checkpoints).iter().filter_map(|p| Some(p.file_name()?.to_owned())).collect();
+            let names: Vec<_> = checkpoint::list_checkpoints(&checkpoints)
+                .iter()
+                .filter_map(|p| Some(p.file_name()?.to_owned()))
+                .collect();
             comm.assert_same_on_all_ranks(&format!("{names:?}")).map_err(|e| {
                 Error::Input(format!("{e}; all ranks must see the same checkpoints in {}", checkpoints.display()))
             })?;
@@ -229,7 +231,8 @@ impl<'a> LanguageModelTask<'a> {
         let texts = setup::open_documents(&settings, &folder, watch)?;
         let based_on = setup::base_model_path(&settings);
         let options = settings.adapter()?;
-        let tokenizer = setup::prepare_tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), rank == 0, watch)?;
+        let tokenizer =
+            setup::prepare_tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), rank == 0, watch)?;
         let template = match &based_on {
             Some(dir) => ChatTemplate::from_dir(dir)?,
             _ => ChatTemplate::default_template(),
@@ -242,7 +245,9 @@ impl<'a> LanguageModelTask<'a> {
             None if settings.module.is_some() => {
                 return Err(Error::Input("`--module` is for a HuggingFace directory: give that as `--model`".into()));
             }
-            None => Model::new_random(setup::architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?,
+            None => {
+                Model::new_random(setup::architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?
+            }
         };
         model.check_takes_token_ids().map_err(|e| Error::Input(format!("{e}; training is for models of ids")))?;
         if !matches!(settings.objective, Objective::Classify { .. } | Objective::Contrastive { .. }) {
@@ -300,7 +305,11 @@ impl<'a> LanguageModelTask<'a> {
             Some(options) => Some(Adapter::new_untrained(&model, &settings.model, options, settings.seed)?),
             None => None,
         };
-        let sizes = StepSizes { micro_batch_size: settings.batch, seq_len: settings.seq, gradient_accumulation_steps: settings.grad_accum };
+        let sizes = StepSizes {
+            micro_batch_size: settings.batch,
+            seq_len: settings.seq,
+            gradient_accumulation_steps: settings.grad_accum,
+        };
         let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
         if settings.isolate && end.is_none() {
             return Err(Error::Input("`--isolate` needs a tokenizer with a token that ends a text".into()));
@@ -451,7 +460,12 @@ impl<'a> LanguageModelTask<'a> {
     }
 
     /// What lies beside the weights of the model that the run began with, except its tokenizer, and the ids of special tokens.
-    fn copy_companion_files(&self, model: &mut Model, out: &Path, watch: &mut dyn TrainObserver) -> Result<Vec<PathBuf>> {
+    fn copy_companion_files(
+        &self,
+        model: &mut Model,
+        out: &Path,
+        watch: &mut dyn TrainObserver,
+    ) -> Result<Vec<PathBuf>> {
         let special = self.tokenizer.special_tokens();
         let Some(base) = setup::base_model_path(&self.settings) else {
             model.set_special_tokens(special);

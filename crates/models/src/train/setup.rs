@@ -74,7 +74,11 @@ pub(super) fn sizes_error(error: Error, architecture: &Architecture) -> Error {
 }
 
 /// The texts of a run; stories are written first where no data was given.
-pub(super) fn open_documents(settings: &TrainSettings, folder: &Path, watch: &mut dyn TrainObserver) -> Result<Vec<(TextDataset, f64)>> {
+pub(super) fn open_documents(
+    settings: &TrainSettings,
+    folder: &Path,
+    watch: &mut dyn TrainObserver,
+) -> Result<Vec<(TextDataset, f64)>> {
     if let Some(data) = &settings.data {
         let sets = source::parse_data_sets(&data.to_string_lossy())?.into_iter();
         return sets.map(|(path, weight)| Ok((TextDataset::open(&path)?, weight))).collect();
@@ -117,7 +121,8 @@ pub(super) fn prepare_tokenizer(
                 };
                 match texts.holds_records() {
                     true => texts.records(|record, _| add(&record_text(record.get("text").unwrap_or(record))))?,
-                    false => texts.documents(|part| if let DocumentPart::Text(text) = part { add(text) } else { Ok(true) })?,
+                    false => texts
+                        .documents(|part| if let DocumentPart::Text(text) = part { add(text) } else { Ok(true) })?,
                 };
             }
             if watch.should_stop() {

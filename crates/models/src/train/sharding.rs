@@ -12,7 +12,7 @@
 //! The loss graph is divided by [`transform::partition`]; every rank then runs one program, and its steps are the same on all.
 
 use crate::error::{Error, Result};
-use crate::param_sharding::{self, ParamInfo, param_sharding, axis_indices};
+use crate::param_sharding::{self, ParamInfo, axis_indices, param_sharding};
 use dist::Comm;
 use ir::ops::{Collective, CollectiveKind};
 use ir::{AxisSet, Graph, Mesh, MeshAxis, Node, Op, Spec, Type, Value, Values};
@@ -100,9 +100,11 @@ impl ShardingPlan {
         let cut_by: Vec<usize> = BATCH_AXES.iter().filter_map(|name| axis(name)).collect();
         let along: Vec<usize> = axis("sp").into_iter().collect();
         let rows = objective.loss.ty(objective.loss.inputs()[about.len()]).clone();
-        let batch = Sharding { spec: vec![DimSharding::over_axes(cut_by.clone()), DimSharding::over_axes(along)], storage_sharding: None };
-        for (cut, size, name) in [(&batch.spec[0], rows.shape[0], "batch"), (&batch.spec[1], rows.shape[1], "seq")]
-        {
+        let batch = Sharding {
+            spec: vec![DimSharding::over_axes(cut_by.clone()), DimSharding::over_axes(along)],
+            storage_sharding: None,
+        };
+        for (cut, size, name) in [(&batch.spec[0], rows.shape[0], "batch"), (&batch.spec[1], rows.shape[1], "seq")] {
             if !cut.divides(&mesh, size) {
                 let parts = cut.num_shards(&mesh);
                 return Err(Error::Input(format!(
@@ -110,9 +112,17 @@ impl ShardingPlan {
                 )));
             }
         }
-        let params = about.iter().enumerate().map(|(i, about)| param_sharding(&mesh, &objective.loss, i, *about)).collect();
+        let params =
+            about.iter().enumerate().map(|(i, about)| param_sharding(&mesh, &objective.loss, i, *about)).collect();
         let late = cut_by.iter().map(|&a| mesh.axes()[a].clone()).collect();
-        Ok(ShardingPlan { comm, params, batch, deferred_axes: late, pipeline_stage: Vec::new(), sums: GradReduction::default() })
+        Ok(ShardingPlan {
+            comm,
+            params,
+            batch,
+            deferred_axes: late,
+            pipeline_stage: Vec::new(),
+            sums: GradReduction::default(),
+        })
     }
 
     /// Parameters are stored in parts where the mesh has an axis for that: along the longest axis that can be cut, the first of
@@ -224,7 +234,9 @@ fn local_loss(graph: &Graph, mesh: &Mesh, ins: &[Sharding], late: &[MeshAxis], p
     let mut ins = ins.to_vec();
     // A key of what is random is the same for all.
     ins.extend(
-        types[ins.len()..].iter().map(|t| Sharding { spec: vec![DimSharding::default(); t.rank()], storage_sharding: None }),
+        types[ins.len()..]
+            .iter()
+            .map(|t| Sharding { spec: vec![DimSharding::default(); t.rank()], storage_sharding: None }),
     );
     let outs = vec![Some(Spec::replicated()); graph.outputs().len()];
     let (mut graph, _, varies) = local_graph(graph, mesh, &ins, &outs, late, params, &[])?;
@@ -311,7 +323,8 @@ pub(crate) fn regather_parameters(graph: &Graph, end: Value) -> ir::Result<Graph
         }
         let op = match &node.op {
             Op::Scan(s) => {
-                ir::ops::Scan { body: Arc::new(regather_parameters(&s.body, forward_end(&s.body))?), ..s.clone() }.into()
+                ir::ops::Scan { body: Arc::new(regather_parameters(&s.body, forward_end(&s.body))?), ..s.clone() }
+                    .into()
             }
             op => op.clone(),
         };

@@ -19,7 +19,11 @@ impl FeistelPermutation {
     pub(crate) fn new(count: u64, seed: u64, stream: u64) -> FeistelPermutation {
         let mut random = SplitMix64::new(seed, stream);
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
-        FeistelPermutation { count, half: bits.div_ceil(2).max(1), keys: [0; FEISTEL_ROUNDS].map(|_: u64| random.next()) }
+        FeistelPermutation {
+            count,
+            half: bits.div_ceil(2).max(1),
+            keys: [0; FEISTEL_ROUNDS].map(|_: u64| random.next()),
+        }
     }
 
     /// What comes at a place, which is below the count.

@@ -87,7 +87,9 @@ impl<'a> PipelineStages<'a> {
             None => of.iter_mut().flatten().for_each(|layer| *layer = *layer * chunks / count),
         }
         if of[loss.outputs()[0].0 as usize] != Some(chunks - 1) {
-            return Err(unsupported_error("the loss does not depend on the last layers: such a model can't be a pipeline"));
+            return Err(unsupported_error(
+                "the loss does not depend on the last layers: such a model can't be a pipeline",
+            ));
         }
         // The last chunk that needs each value.
         let mut needed: Vec<Option<usize>> = vec![None; loss.num_values()];

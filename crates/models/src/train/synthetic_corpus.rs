@@ -282,7 +282,8 @@ fn lost(cast: &StoryContext, random: &mut SplitMix64, text: &mut String) {
         ],
     );
     if random.below(2) == 0 {
-        let _ = write!(text, "They looked {} and {}, but it was not there. ", random.choice(HIDING), random.choice(HIDING));
+        let _ =
+            write!(text, "They looked {} and {}, but it was not there. ", random.choice(HIDING), random.choice(HIDING));
     } else {
         one(
             cast,

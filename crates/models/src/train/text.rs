@@ -138,7 +138,9 @@ impl TextDataset {
                     let read = (&mut reader).take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut line);
                     match read.map_err(|e| Error::file(path, e))? {
                         0 => break,
-                        n if n > MAX_LINE_BYTES => return Err(fault(format!("longer than {MAX_LINE_BYTES} bytes: a line is one record"))),
+                        n if n > MAX_LINE_BYTES => {
+                            return Err(fault(format!("longer than {MAX_LINE_BYTES} bytes: a line is one record")));
+                        }
                         _ => sum.add(&line),
                     }
                     if line.trim_ascii().is_empty() {
@@ -258,7 +260,11 @@ const NEWLINES: [char; 2] = ['\n', '\r'];
 
 impl DocumentSplitter {
     /// Shows pieces of a document that goes on, and says how many bytes are done with; `None` if that was enough.
-    fn split_partial(&mut self, text: &str, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<Option<usize>> {
+    fn split_partial(
+        &mut self,
+        text: &str,
+        f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>,
+    ) -> Result<Option<usize>> {
         let mut from = 0;
         if !self.begun {
             from = text.len() - text.trim_start_matches(NEWLINES).len();
@@ -317,13 +323,21 @@ fn split_point(text: &str, piece: usize) -> Option<usize> {
 }
 
 /// Documents of a JSON-lines file; whether to go on.
-fn jsonl_documents(path: &Path, file: impl Read, sum: &mut FileFingerprint, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<bool> {
+fn jsonl_documents(
+    path: &Path,
+    file: impl Read,
+    sum: &mut FileFingerprint,
+    f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>,
+) -> Result<bool> {
     let mut reader = BufReader::with_capacity(READ_BLOCK, file);
     let mut line = Vec::new();
     for number in 1usize.. {
         let fault = |what: String| Error::file(path, format!("line {number}: {what}"));
         line.clear();
-        let n = (&mut reader).take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut line).map_err(|e| Error::file(path, e))?;
+        let n = (&mut reader)
+            .take(MAX_LINE_BYTES as u64 + 1)
+            .read_until(b'\n', &mut line)
+            .map_err(|e| Error::file(path, e))?;
         if n == 0 {
             break;
         }
@@ -365,7 +379,12 @@ fn document(text: &str, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) ->
 }
 
 /// Documents of a Parquet file; whether to go on.
-fn parquet_documents(path: &Path, file: impl Read, sum: &mut FileFingerprint, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<bool> {
+fn parquet_documents(
+    path: &Path,
+    file: impl Read,
+    sum: &mut FileFingerprint,
+    f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>,
+) -> Result<bool> {
     hash_file(path, file, sum)?;
     let parquet = Parquet::open(path)?;
     for group in 0..parquet.groups() {
@@ -456,8 +475,21 @@ mod tests {
 
     #[test]
     fn documents_are_the_same_however_they_are_cut() {
-        let words =
-            ["a", "the ", " ", "\n", "\r\n", "Zoë", "日本語", "<|end", "oftext|>", END_OF_TEXT, END_OF_TEXT, "  \n", "long-word-here"];
+        let words = [
+            "a",
+            "the ",
+            " ",
+            "\n",
+            "\r\n",
+            "Zoë",
+            "日本語",
+            "<|end",
+            "oftext|>",
+            END_OF_TEXT,
+            END_OF_TEXT,
+            "  \n",
+            "long-word-here",
+        ];
         let mut random = SplitMix64::new(3, 3);
         for round in 0..600 {
             let text: String = (0..random.below(60)).map(|_| random.choice(&words)).collect();

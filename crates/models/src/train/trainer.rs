@@ -136,7 +136,8 @@ impl LanguageModelTrainer {
 
     /// What the terms of the loss are divided by, as bytes; none for a step of one micro-batch, which counts for itself.
     fn loss_divisors(&self, batch: &Batch) -> Option<Vec<u8>> {
-        let totals = (self.sizes.gradient_accumulation_steps > 1).then(|| self.aim.counts(batch, self.sizes.seq_len, self.end_id))?;
+        let totals = (self.sizes.gradient_accumulation_steps > 1)
+            .then(|| self.aim.counts(batch, self.sizes.seq_len, self.end_id))?;
         Some(totals.iter().flat_map(|total| (*total as f32).to_le_bytes()).collect())
     }
 

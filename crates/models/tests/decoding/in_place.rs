@@ -18,7 +18,8 @@ impl Written {
             [("vocab_size", 3001), ("d_model", 96), ("n_layers", 2), ("heads", 4), ("kv_heads", 2), ("d_ff", 701)];
         let sizes = sizes.iter().map(|(name, n)| (name.to_string(), ConstValue::int(*n)));
         let given: BTreeMap<String, ConstValue> = sizes.chain([("tied".to_string(), ConstValue::bool(true))]).collect();
-        let model = Architecture::from_library("llama", given).and_then(|found| Model::new_random(found, DType::F32, 4));
+        let model =
+            Architecture::from_library("llama", given).and_then(|found| Model::new_random(found, DType::F32, 4));
         let model = model.unwrap_or_else(|e| panic!("{e}"));
         model.export(&folder).unwrap_or_else(|e| panic!("{e}"));
         Written(folder, model)

@@ -74,7 +74,12 @@ fn each_way_of_mixing_time_is_known() {
             let mut random = SplitMix64::new(seed, 9);
             let text = modules::module_of(&mut random, &[*part]);
             let model = model(&text, seed);
-            assert_eq!(model.full_recompute_reason().is_some(), *mixes, "{name}: {:?}\n{text}", model.full_recompute_reason());
+            assert_eq!(
+                model.full_recompute_reason().is_some(),
+                *mixes,
+                "{name}: {:?}\n{text}",
+                model.full_recompute_reason()
+            );
             check(&text, &model, &mut random);
         }
     }
@@ -144,7 +149,8 @@ fn t5_answers_with_caches() {
         let mut random = SplitMix64::new(seed, 17);
         let program = ModuleProgram::load("std/models/t5", &LibraryLoader(MemoryLoader::new()));
         let mut given = BTreeMap::new();
-        let mut size = |name: &str, n: usize| given.insert(name.to_string(), lang::consteval::ConstValue::int(n as i64));
+        let mut size =
+            |name: &str, n: usize| given.insert(name.to_string(), lang::consteval::ConstValue::int(n as i64));
         size("vocab_size", modules::VOCABULARY);
         size("d_model", 6 + random.below(3));
         size("d_kv", 3 + random.below(3));

@@ -39,8 +39,14 @@ fn step(
     if let Some(comm) = &comm {
         cpu = cpu.with_communicator(comm.clone());
     }
-    let made =
-        LanguageModelTrainer::new(llama(&[]), None, sizes, GRADIENTS, &ObjectiveOptions { comm: comm.as_ref(), ..*how }, &cpu);
+    let made = LanguageModelTrainer::new(
+        llama(&[]),
+        None,
+        sizes,
+        GRADIENTS,
+        &ObjectiveOptions { comm: comm.as_ref(), ..*how },
+        &cpu,
+    );
     let mut trainer = made.unwrap_or_else(|e| panic!("{}: {e}", how.aim));
     let loss = trainer.step(batch, 0.0, 0).unwrap_or_else(|e| panic!("{}: {e}", how.aim)).loss;
     let state = trainer.state().unwrap();
@@ -86,15 +92,26 @@ fn accumulated_batches_equal_one_batch() {
     let teacher = model("llama", &[("d_model", 16), ("heads", 2)]);
     let mut random = SplitMix64::new(17, 3);
     for (aim, second, end) in aims() {
-        let how = ObjectiveOptions { aim, end_id: end, second_model: second.then_some(&teacher), ..ObjectiveOptions::default() };
+        let how = ObjectiveOptions {
+            aim,
+            end_id: end,
+            second_model: second.then_some(&teacher),
+            ..ObjectiveOptions::default()
+        };
         for _ in 0..rounds(1) {
             let batch = masked(&aim, &mut random);
-            let want = step(&how, StepSizes { micro_batch_size: ROWS, seq_len: SEQ, gradient_accumulation_steps: 1 }, &batch, None);
+            let want = step(
+                &how,
+                StepSizes { micro_batch_size: ROWS, seq_len: SEQ, gradient_accumulation_steps: 1 },
+                &batch,
+                None,
+            );
             for rows in [1, 2, 4] {
                 if rows % if matches!(aim, Objective::Dpo { .. } | Objective::Orpo { .. }) { 2 } else { 1 } != 0 {
                     continue;
                 }
-                let sizes = StepSizes { micro_batch_size: rows, seq_len: SEQ, gradient_accumulation_steps: ROWS / rows };
+                let sizes =
+                    StepSizes { micro_batch_size: rows, seq_len: SEQ, gradient_accumulation_steps: ROWS / rows };
                 same(&format!("{aim} in rows of {rows}"), &step(&how, sizes, &batch, None), &want);
             }
         }
@@ -106,14 +123,26 @@ fn accumulated_batches_equal_one_batch_over_ranks() {
     let teacher = model("llama", &[("d_model", 16), ("heads", 2)]);
     let mut random = SplitMix64::new(18, 3);
     for (aim, second, end) in aims() {
-        let how = ObjectiveOptions { aim, end_id: end, second_model: second.then_some(&teacher), ..ObjectiveOptions::default() };
+        let how = ObjectiveOptions {
+            aim,
+            end_id: end,
+            second_model: second.then_some(&teacher),
+            ..ObjectiveOptions::default()
+        };
         let meshes: &[&str] = if aim == Objective::CausalLm { &["dp=2", "pp=2", "dp=2,sp=2"] } else { &["dp=2"] };
         for mesh in meshes.iter().filter(|mesh| end.is_none() || !mesh.contains("pp")) {
             for _ in 0..rounds(1) {
                 let batch = masked(&aim, &mut random);
-                let want = step(&how, StepSizes { micro_batch_size: ROWS, seq_len: SEQ, gradient_accumulation_steps: 1 }, &batch, None);
+                let want = step(
+                    &how,
+                    StepSizes { micro_batch_size: ROWS, seq_len: SEQ, gradient_accumulation_steps: 1 },
+                    &batch,
+                    None,
+                );
                 let sizes = StepSizes { micro_batch_size: 4, seq_len: SEQ, gradient_accumulation_steps: 2 };
-                let ran = thread_transport::spawn(&Mesh::parse(mesh).unwrap(), |comm| Ok(step(&how, sizes, &batch, Some(comm))));
+                let ran = thread_transport::spawn(&Mesh::parse(mesh).unwrap(), |comm| {
+                    Ok(step(&how, sizes, &batch, Some(comm)))
+                });
                 same(&format!("{aim} on {mesh}"), &ran.unwrap_or_else(|e| panic!("{mesh}: {e}"))[0], &want);
             }
         }

@@ -31,7 +31,14 @@ pub(super) fn rows_of(aim: &Objective, rows: usize, seed: u64) -> Batch {
 }
 
 fn run_aim(how: &ObjectiveOptions<'_>, backend: &Cpu, comm: Option<Arc<Comm>>) -> (Ran, Vec<NamedTensor>) {
-    let made = LanguageModelTrainer::new(llama(&[]), None, SIZES, ADAM, &ObjectiveOptions { comm: comm.as_ref(), ..*how }, backend);
+    let made = LanguageModelTrainer::new(
+        llama(&[]),
+        None,
+        SIZES,
+        ADAM,
+        &ObjectiveOptions { comm: comm.as_ref(), ..*how },
+        backend,
+    );
     let mut trainer = made.unwrap_or_else(|e| panic!("{}: {e}", how.aim));
     let mut losses = Vec::new();
     for step in 0..3 {

@@ -17,7 +17,8 @@ fn tokens_go_to_the_ranks_of_their_experts_alone() {
             let mut trainer = made.unwrap_or_else(|e| panic!("{mesh}: {e}"));
             let mut losses = Vec::new();
             for step in 0..2 {
-                let found = trainer.step(&batch(SIZES.micro_batch_size, SIZES.seq_len, step as u64), 1e-2, step).unwrap();
+                let found =
+                    trainer.step(&batch(SIZES.micro_batch_size, SIZES.seq_len, step as u64), 1e-2, step).unwrap();
                 losses.push(found.loss);
             }
             Ok((losses, comm.traffic().by_kind))

@@ -11,7 +11,7 @@ use cpu::Cpu;
 use dist::{Comm, thread_transport};
 use ir::{DType, Mesh};
 use lang::consteval::ConstValue;
-use models::train::{AdamW, Batch, ObjectiveOptions, StepSizes, LanguageModelTrainer};
+use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
 use models::{Architecture, Model, NamedTensor, SplitMix64};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -116,7 +116,8 @@ fn run_how(
     count: usize,
 ) -> Vec<Ran> {
     let mesh = Mesh::parse(mesh).unwrap();
-    let transports = std::sync::Mutex::new(thread_transport::transports(mesh.ranks()).into_iter().map(Some).collect::<Vec<_>>());
+    let transports =
+        std::sync::Mutex::new(thread_transport::transports(mesh.ranks()).into_iter().map(Some).collect::<Vec<_>>());
     std::thread::scope(|scope| {
         let one = |rank: usize| {
             let (mesh, transports) = (&mesh, &transports);
@@ -142,7 +143,14 @@ fn gradients_go_together_and_bits_stay() {
     let tensors = model().params.len();
     for mesh in ["dp=2", "dp=2,tp=2", "fsdp=2", "dp=2,pp=2"] {
         let run = |bucket: Option<usize>, overlaps: bool| {
-            run_how(mesh, &ObjectiveOptions { bucket_bytes: bucket, ..ObjectiveOptions::default() }, overlaps, &model, sizes, 2)
+            run_how(
+                mesh,
+                &ObjectiveOptions { bucket_bytes: bucket, ..ObjectiveOptions::default() },
+                overlaps,
+                &model,
+                sizes,
+                2,
+            )
         };
         let (usual, single, waiting) = (run(None, true), run(Some(0), true), run(None, false));
         println!("{mesh}: {} calls a step, one by one {}", usual[0].calls, single[0].calls);
@@ -172,8 +180,8 @@ fn in_chunks(
     let ran = thread_transport::spawn(&mesh, |comm| {
         let backend = Cpu::new(1).with_communicator(comm.clone());
         let how = ObjectiveOptions { chunks, comm: Some(&comm), ..ObjectiveOptions::default() };
-        let mut trainer =
-            LanguageModelTrainer::new(model(), None, sizes, ADAM, &how, &backend).map_err(|e| dist::Error::InvalidCall(e.to_string()))?;
+        let mut trainer = LanguageModelTrainer::new(model(), None, sizes, ADAM, &how, &backend)
+            .map_err(|e| dist::Error::InvalidCall(e.to_string()))?;
         if let Some(state) = from {
             trainer.restore(state).map_err(|e| dist::Error::InvalidCall(e.to_string()))?;
         }
@@ -405,9 +413,20 @@ fn plans_say_what_ranks_hold_and_send() {
         let off = |got: f64, want: f64| (got - want).abs() / want;
         let memory = off(planned.memory() as f64, held as f64);
         let sent = off(planned.counts.bytes_sent(), ran[0].sent as f64);
-        println!("{mesh}: memory {} of {}, sent {} of {}", planned.memory(), held, planned.counts.bytes_sent(), ran[0].sent);
+        println!(
+            "{mesh}: memory {} of {}, sent {} of {}",
+            planned.memory(),
+            held,
+            planned.counts.bytes_sent(),
+            ran[0].sent
+        );
         assert!(memory < 0.05, "{mesh}: {} bytes planned, {held} held", planned.memory());
         // What stages tell each other differs from rank to rank.
-        assert!(mesh.contains("pp") || sent < 0.01, "{mesh}: {} planned, {} sent", planned.counts.bytes_sent(), ran[0].sent);
+        assert!(
+            mesh.contains("pp") || sent < 0.01,
+            "{mesh}: {} planned, {} sent",
+            planned.counts.bytes_sent(),
+            ran[0].sent
+        );
     }
 }

@@ -90,7 +90,8 @@ fn adapted(mesh: &str, sizes: StepSizes) -> std::result::Result<Vec<f32>, String
             None => Cpu::new(1),
         };
         let how = ObjectiveOptions { comm: comm.as_ref(), ..ObjectiveOptions::default() };
-        let mut trainer = LanguageModelTrainer::new(model, Some(adapter), sizes, ADAM, &how, &backend).map_err(|e| e.to_string())?;
+        let mut trainer =
+            LanguageModelTrainer::new(model, Some(adapter), sizes, ADAM, &how, &backend).map_err(|e| e.to_string())?;
         let mut losses = Vec::new();
         for step in 0..3 {
             let batch = batch(sizes.micro_batch_size * sizes.gradient_accumulation_steps, sizes.seq_len, step as u64);
@@ -101,7 +102,8 @@ fn adapted(mesh: &str, sizes: StepSizes) -> std::result::Result<Vec<f32>, String
     if mesh.is_empty() {
         return made(None);
     }
-    let ran = thread_transport::spawn(&Mesh::parse(mesh).unwrap(), |comm| made(Some(comm)).map_err(dist::Error::InvalidCall));
+    let ran =
+        thread_transport::spawn(&Mesh::parse(mesh).unwrap(), |comm| made(Some(comm)).map_err(dist::Error::InvalidCall));
     ran.map(|all| all[0].clone()).map_err(|e| e.to_string())
 }
 
@@ -222,9 +224,24 @@ fn models_that_say_where_ranks_talk() {
 #[test]
 fn what_can_not_be_is_refused_with_a_remedy() {
     let cases: &[(&str, usize, StepSizes, &str)] = &[
-        ("pp=2", 2, StepSizes { micro_batch_size: 4, seq_len: 8, gradient_accumulation_steps: 3 }, "multiple of 2 micro-batches"),
-        ("sp=3", 1, StepSizes { micro_batch_size: 2, seq_len: 8, gradient_accumulation_steps: 1 }, "`--seq 8` can't be divided among 3"),
-        ("dp=2,fsdp=2", 1, StepSizes { micro_batch_size: 6, seq_len: 8, gradient_accumulation_steps: 1 }, "give a multiple of 4"),
+        (
+            "pp=2",
+            2,
+            StepSizes { micro_batch_size: 4, seq_len: 8, gradient_accumulation_steps: 3 },
+            "multiple of 2 micro-batches",
+        ),
+        (
+            "sp=3",
+            1,
+            StepSizes { micro_batch_size: 2, seq_len: 8, gradient_accumulation_steps: 1 },
+            "`--seq 8` can't be divided among 3",
+        ),
+        (
+            "dp=2,fsdp=2",
+            1,
+            StepSizes { micro_batch_size: 6, seq_len: 8, gradient_accumulation_steps: 1 },
+            "give a multiple of 4",
+        ),
     ];
     for (mesh, chunks, sizes, said) in cases {
         let parsed = Mesh::parse(mesh).unwrap();

@@ -1,7 +1,7 @@
 //! What a step takes, foretold and measured. Timings need a machine of one's own: `TENSORLOOM_TIMES=1` compares them.
 
 use super::*;
-use models::plan::{LocalMachine, TrainJob, RankTransport};
+use models::plan::{LocalMachine, RankTransport, TrainJob};
 use std::time::Instant;
 
 /// Seconds of a step on a mesh of threads, and bytes: the median of the slowest rank, those of the fullest.
@@ -13,7 +13,8 @@ fn measured(
     count: usize,
 ) -> (f64, usize) {
     let mesh = Mesh::parse(mesh).unwrap();
-    let transports = std::sync::Mutex::new(thread_transport::transports(mesh.ranks()).into_iter().map(Some).collect::<Vec<_>>());
+    let transports =
+        std::sync::Mutex::new(thread_transport::transports(mesh.ranks()).into_iter().map(Some).collect::<Vec<_>>());
     let found: Vec<(f64, usize)> = std::thread::scope(|scope| {
         let one = |rank: usize| {
             let (mesh, transports) = (&mesh, &transports);
@@ -25,7 +26,8 @@ fn measured(
                 let mut trainer = LanguageModelTrainer::new(model(), None, sizes, ADAM, &how, &backend).unwrap();
                 let mut all = Vec::new();
                 for step in 0..count {
-                    let batch = batch(sizes.micro_batch_size * sizes.gradient_accumulation_steps, sizes.seq_len, step as u64);
+                    let batch =
+                        batch(sizes.micro_batch_size * sizes.gradient_accumulation_steps, sizes.seq_len, step as u64);
                     let begun = Instant::now();
                     trainer.step(&batch, 1e-3, step).unwrap();
                     all.push(begun.elapsed().as_secs_f64());
@@ -72,7 +74,11 @@ fn plans_foretell_the_time_of_a_step() {
         None => &meshes[..1],
     };
     for (mesh, accumulate) in chosen {
-        let sizes = StepSizes { micro_batch_size: 8, seq_len: if long { 64 } else { 16 }, gradient_accumulation_steps: *accumulate };
+        let sizes = StepSizes {
+            micro_batch_size: 8,
+            seq_len: if long { 64 } else { 16 },
+            gradient_accumulation_steps: *accumulate,
+        };
         let job = TrainJob { architecture: llama(&pairs).architecture, dtype: DType::F32, sizes, chunks: 1 };
         let parsed = Mesh::parse(mesh).unwrap();
         // In turns, so that what else the machine does touches both.
@@ -155,8 +161,11 @@ fn buckets_and_overlap_save_time_on_a_slow_network() {
                     scope.spawn(move || {
                         let comm = Arc::new(comm);
                         let backend = Cpu::new(1).with_communicator(comm.clone());
-                        let how =
-                            ObjectiveOptions { bucket_bytes: Some(bucket), comm: Some(&comm), ..ObjectiveOptions::default() };
+                        let how = ObjectiveOptions {
+                            bucket_bytes: Some(bucket),
+                            comm: Some(&comm),
+                            ..ObjectiveOptions::default()
+                        };
                         let model = llama(&pairs);
                         let mut trainer = LanguageModelTrainer::new(model, None, sizes, ADAM, &how, &backend).unwrap();
                         let mut best = f64::MAX;

@@ -7,7 +7,12 @@ use ir::ops::Composite;
 use ir::{DType, Type};
 
 impl ModelWriter {
-    pub(super) fn composite(&mut self, c: &Composite, args: &[ExportedValue], types: &[Type]) -> Result<Vec<ExportedValue>> {
+    pub(super) fn composite(
+        &mut self,
+        c: &Composite,
+        args: &[ExportedValue],
+        types: &[Type],
+    ) -> Result<Vec<ExportedValue>> {
         let number = |name: &str| match c.param(name) {
             Some(Attr::Scalar(s)) => Some(s.to_f64()),
             _ => None,
@@ -43,8 +48,12 @@ impl ModelWriter {
                 let kept: Vec<usize> = types[1].shape.iter().copied().chain([1]).collect();
                 let stats = types[1].with_shape(&kept);
                 let attributes = vec![int("axis", -1), float("epsilon", eps)];
-                let outs =
-                    self.node_with_outputs("LayerNormalization", &operands, attributes, &[types[0].clone(), stats.clone(), stats]);
+                let outs = self.node_with_outputs(
+                    "LayerNormalization",
+                    &operands,
+                    attributes,
+                    &[types[0].clone(), stats.clone(), stats],
+                );
                 let (m, r) = (self.reshape(&outs[1], &types[1].shape), self.reshape(&outs[2], &types[2].shape));
                 vec![outs[0].clone(), m, r]
             }

@@ -9,8 +9,13 @@ use ir::{Compare, DType, Graph, Scalar, Type};
 
 impl ModelWriter {
     /// A body: its own inputs, then what `write` makes of them.
-    fn body(&mut self, inputs: &[Type], write: impl FnOnce(&mut ModelWriter, &[ExportedValue]) -> Result<Vec<ExportedValue>>) -> Result<GraphProto> {
-        let own: Vec<ExportedValue> = inputs.iter().map(|ty| ExportedValue { name: self.fresh_name(), ty: ty.clone() }).collect();
+    fn body(
+        &mut self,
+        inputs: &[Type],
+        write: impl FnOnce(&mut ModelWriter, &[ExportedValue]) -> Result<Vec<ExportedValue>>,
+    ) -> Result<GraphProto> {
+        let own: Vec<ExportedValue> =
+            inputs.iter().map(|ty| ExportedValue { name: self.fresh_name(), ty: ty.clone() }).collect();
         let outside = std::mem::take(&mut self.nodes);
         let outs = write(self, &own);
         let mut node = std::mem::replace(&mut self.nodes, outside);
@@ -94,7 +99,14 @@ impl ModelWriter {
     }
 
     /// The branch of this index or a later one.
-    fn choose(&mut self, branches: &[&Graph], index: usize, which: &ExportedValue, args: &[ExportedValue], types: &[Type]) -> Result<Vec<ExportedValue>> {
+    fn choose(
+        &mut self,
+        branches: &[&Graph],
+        index: usize,
+        which: &ExportedValue,
+        args: &[ExportedValue],
+        types: &[Type],
+    ) -> Result<Vec<ExportedValue>> {
         if index + 1 >= branches.len() {
             return self.graph(branches[index], args);
         }

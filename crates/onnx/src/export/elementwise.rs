@@ -3,7 +3,7 @@
 use super::export_error;
 use super::writer::{ExportedValue, ModelWriter, int, string};
 use crate::error::Result;
-use ir::{Binary, DTypeKind, Compare, DType, Scalar, Unary};
+use ir::{Binary, Compare, DType, DTypeKind, Scalar, Unary};
 
 impl ModelWriter {
     pub(super) fn unary(&mut self, f: Unary, x: &ExportedValue) -> Result<ExportedValue> {

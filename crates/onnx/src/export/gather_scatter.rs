@@ -99,7 +99,13 @@ impl ModelWriter {
         (places, inside)
     }
 
-    pub(super) fn gather(&mut self, g: &Gather, x: &ExportedValue, indices: &ExportedValue, out: &Type) -> Result<ExportedValue> {
+    pub(super) fn gather(
+        &mut self,
+        g: &Gather,
+        x: &ExportedValue,
+        indices: &ExportedValue,
+        out: &Type,
+    ) -> Result<ExportedValue> {
         let n = x.ty.numel();
         if out.numel() == 0 || n == 0 {
             let fill = match g.mode {
@@ -122,7 +128,13 @@ impl ModelWriter {
         })
     }
 
-    pub(super) fn scatter(&mut self, s: &Scatter, x: &ExportedValue, indices: &ExportedValue, updates: &ExportedValue) -> Result<ExportedValue> {
+    pub(super) fn scatter(
+        &mut self,
+        s: &Scatter,
+        x: &ExportedValue,
+        indices: &ExportedValue,
+        updates: &ExportedValue,
+    ) -> Result<ExportedValue> {
         let (n, m) = (x.ty.numel(), updates.ty.numel());
         if n == 0 || m == 0 {
             return Ok(x.clone());
@@ -144,7 +156,13 @@ impl ModelWriter {
     }
 
     /// Writes updates at flat places of a tensor, of which one more than there are is dropped.
-    fn scatter_flat(&mut self, x: &ExportedValue, places: &ExportedValue, updates: &ExportedValue, reduction: &str) -> Result<ExportedValue> {
+    fn scatter_flat(
+        &mut self,
+        x: &ExportedValue,
+        places: &ExportedValue,
+        updates: &ExportedValue,
+        reduction: &str,
+    ) -> Result<ExportedValue> {
         let (n, m) = (x.ty.numel(), updates.ty.numel());
         let dtype = x.ty.dtype;
         let wide = if dtype == DType::Bool && reduction != "none" { DType::I32 } else { dtype };
@@ -175,7 +193,12 @@ impl ModelWriter {
         self.arith("Min", &s, &most)
     }
 
-    pub(super) fn dynamic_slice(&mut self, x: &ExportedValue, starts: &[ExportedValue], sizes: &[usize]) -> ExportedValue {
+    pub(super) fn dynamic_slice(
+        &mut self,
+        x: &ExportedValue,
+        starts: &[ExportedValue],
+        sizes: &[usize],
+    ) -> ExportedValue {
         let mut y = x.clone();
         for (a, start) in starts.iter().enumerate() {
             let room = x.ty.shape[a] - sizes[a];
@@ -192,7 +215,12 @@ impl ModelWriter {
         y
     }
 
-    pub(super) fn dynamic_update(&mut self, x: &ExportedValue, update: &ExportedValue, starts: &[ExportedValue]) -> ExportedValue {
+    pub(super) fn dynamic_update(
+        &mut self,
+        x: &ExportedValue,
+        update: &ExportedValue,
+        starts: &[ExportedValue],
+    ) -> ExportedValue {
         if update.ty.numel() == 0 || starts.is_empty() {
             return if starts.is_empty() { update.clone() } else { x.clone() };
         }

@@ -64,7 +64,14 @@ impl ModelWriter {
     }
 
     /// ONNX has no products in groups: every group multiplies all rows, of which those of others are zero.
-    pub(super) fn ragged_dot(&mut self, d: &RaggedDot, a: &ExportedValue, b: &ExportedValue, offsets: &ExportedValue, out: &Type) -> Result<ExportedValue> {
+    pub(super) fn ragged_dot(
+        &mut self,
+        d: &RaggedDot,
+        a: &ExportedValue,
+        b: &ExportedValue,
+        offsets: &ExportedValue,
+        out: &Type,
+    ) -> Result<ExportedValue> {
         let n = d.batch;
         let (rows, width) = (a.ty.shape[n], a.ty.shape[n + 1]);
         let count = offsets.ty.shape[n] - 1;
@@ -101,7 +108,13 @@ impl ModelWriter {
         Ok(self.cast(&y, out.dtype))
     }
 
-    pub(super) fn conv(&mut self, c: &Conv, x: &ExportedValue, kernel: &ExportedValue, out: &Type) -> Result<ExportedValue> {
+    pub(super) fn conv(
+        &mut self,
+        c: &Conv,
+        x: &ExportedValue,
+        kernel: &ExportedValue,
+        out: &Type,
+    ) -> Result<ExportedValue> {
         if c.batch_groups > 1 {
             return Err(export_error(
                 "conv",

@@ -1,12 +1,12 @@
 //! From a Graph to an ONNX model, in opset 22. Functions and composites are written out, or as ONNX's own op where there is
 //! one; loops and branches become Scan, Loop and If.
 
+mod composites;
 mod control;
 mod elementwise;
-mod semantics;
-mod composites;
 mod gather_scatter;
 mod matmul;
+mod semantics;
 mod shape_ops;
 mod windows;
 mod writer;

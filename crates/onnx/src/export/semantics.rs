@@ -7,7 +7,12 @@ use ir::ops::{Indexing, View};
 use ir::{Expr, Op, Semantics, Type};
 
 impl ModelWriter {
-    pub(super) fn by_semantics(&mut self, op: &Op, args: &[ExportedValue], types: &[Type]) -> Result<Vec<ExportedValue>> {
+    pub(super) fn by_semantics(
+        &mut self,
+        op: &Op,
+        args: &[ExportedValue],
+        types: &[Type],
+    ) -> Result<Vec<ExportedValue>> {
         let out = types.first().cloned().unwrap_or_else(|| Type::scalar(ir::DType::F32));
         let one = match op.semantics() {
             Semantics::Elementwise(e) => self.expression(&e, args, &out)?,

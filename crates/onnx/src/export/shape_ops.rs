@@ -15,7 +15,13 @@ impl ModelWriter {
         self.broadcast(&v, shape, &[axis])
     }
 
-    pub(super) fn slice(&mut self, x: &ExportedValue, start: &[usize], limit: &[usize], stride: &[usize]) -> ExportedValue {
+    pub(super) fn slice(
+        &mut self,
+        x: &ExportedValue,
+        start: &[usize],
+        limit: &[usize],
+        stride: &[usize],
+    ) -> ExportedValue {
         let shape: Vec<usize> =
             (0..start.len()).map(|a| limit[a].saturating_sub(start[a]).div_ceil(stride[a].max(1))).collect();
         if start.is_empty() || shape.as_slice() == x.ty.shape.as_slice() {
@@ -44,7 +50,14 @@ impl ModelWriter {
     }
 
     /// Pads with a value of rank 0; negative amounts cut.
-    pub(super) fn pad(&mut self, x: &ExportedValue, fill: &ExportedValue, low: &[i64], high: &[i64], interior: &[usize]) -> ExportedValue {
+    pub(super) fn pad(
+        &mut self,
+        x: &ExportedValue,
+        fill: &ExportedValue,
+        low: &[i64],
+        high: &[i64],
+        interior: &[usize],
+    ) -> ExportedValue {
         let rank = x.ty.rank();
         let mut x = x.clone();
         for a in 0..rank {
@@ -123,12 +136,19 @@ impl ModelWriter {
         self.cast(&y, dtype)
     }
 
-    pub(super) fn cumulative(&mut self, kind: ReduceKind, x: &ExportedValue, axis: usize, reverse: bool) -> Result<ExportedValue> {
+    pub(super) fn cumulative(
+        &mut self,
+        kind: ReduceKind,
+        x: &ExportedValue,
+        axis: usize,
+        reverse: bool,
+    ) -> Result<ExportedValue> {
         let dtype = x.ty.dtype;
         let wide = self.cast(x, Self::reducible(dtype));
         if kind == ReduceKind::Sum {
             let a = self.scalar(ir::Scalar::from_i64(DType::I64, axis as i64));
-            let y = self.node_with_attributes("CumSum", &[&wide, &a], vec![int("reverse", i64::from(reverse))], &wide.ty);
+            let y =
+                self.node_with_attributes("CumSum", &[&wide, &a], vec![int("reverse", i64::from(reverse))], &wide.ty);
             return Ok(self.cast(&y, dtype));
         }
         if kind == ReduceKind::Prod && dtype.is_float() {
@@ -199,7 +219,13 @@ impl ModelWriter {
     }
 
     /// The `k` first in order, and their places as i64.
-    fn sorted_top_k(&mut self, x: &ExportedValue, k: usize, axis: usize, largest: bool) -> (ExportedValue, ExportedValue) {
+    fn sorted_top_k(
+        &mut self,
+        x: &ExportedValue,
+        k: usize,
+        axis: usize,
+        largest: bool,
+    ) -> (ExportedValue, ExportedValue) {
         let dtype = x.ty.dtype;
         let wide = match dtype {
             DType::Bool => self.cast(x, DType::I32),
@@ -210,7 +236,8 @@ impl ModelWriter {
         let mut ty = wide.ty.clone();
         ty.shape[axis] = k;
         let attributes = vec![int("axis", axis as i64), int("largest", i64::from(largest)), int("sorted", 1)];
-        let outs = self.node_with_outputs("TopK", &[&wide, &count], attributes, &[ty.clone(), ty.with_dtype(DType::I64)]);
+        let outs =
+            self.node_with_outputs("TopK", &[&wide, &count], attributes, &[ty.clone(), ty.with_dtype(DType::I64)]);
         (self.cast(&outs[0], dtype), outs[1].clone())
     }
 
@@ -225,7 +252,12 @@ impl ModelWriter {
         let (first, places) = self.sorted_top_k(&args[0], n, s.axis, s.descending);
         let mut outs = vec![first];
         for x in &args[1..] {
-            outs.push(self.node_with_attributes("GatherElements", &[x, &places], vec![int("axis", s.axis as i64)], &x.ty));
+            outs.push(self.node_with_attributes(
+                "GatherElements",
+                &[x, &places],
+                vec![int("axis", s.axis as i64)],
+                &x.ty,
+            ));
         }
         Ok(outs)
     }
@@ -270,7 +302,12 @@ impl ModelWriter {
                 let full = self.full_spectrum(&x, axis, n);
                 let mut wide = full.ty.shape.to_vec();
                 wide[axis] = n;
-                let y = self.node_with_attributes("DFT", &[&full, &length, &at], vec![int("inverse", 1)], &full.ty.with_shape(&wide));
+                let y = self.node_with_attributes(
+                    "DFT",
+                    &[&full, &length, &at],
+                    vec![int("inverse", 1)],
+                    &full.ty.with_shape(&wide),
+                );
                 x = self.slice_axis(&y, rank, 0, 1);
                 continue;
             }

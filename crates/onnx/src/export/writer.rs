@@ -64,14 +64,27 @@ impl ModelWriter {
     }
 
     /// A node with attributes and one output.
-    pub(crate) fn node_with_attributes(&mut self, op: &str, args: &[&ExportedValue], attributes: Vec<AttributeProto>, ty: &Type) -> ExportedValue {
+    pub(crate) fn node_with_attributes(
+        &mut self,
+        op: &str,
+        args: &[&ExportedValue],
+        attributes: Vec<AttributeProto>,
+        ty: &Type,
+    ) -> ExportedValue {
         let mut outs = self.node_with_outputs(op, args, attributes, std::slice::from_ref(ty));
         outs.remove(0)
     }
 
     /// A node with several outputs.
-    pub(crate) fn node_with_outputs(&mut self, op: &str, args: &[&ExportedValue], attribute: Vec<AttributeProto>, types: &[Type]) -> Vec<ExportedValue> {
-        let outs: Vec<ExportedValue> = types.iter().map(|ty| ExportedValue { name: self.fresh_name(), ty: ty.clone() }).collect();
+    pub(crate) fn node_with_outputs(
+        &mut self,
+        op: &str,
+        args: &[&ExportedValue],
+        attribute: Vec<AttributeProto>,
+        types: &[Type],
+    ) -> Vec<ExportedValue> {
+        let outs: Vec<ExportedValue> =
+            types.iter().map(|ty| ExportedValue { name: self.fresh_name(), ty: ty.clone() }).collect();
         self.nodes.push(NodeProto {
             input: args.iter().map(|v| v.name.clone()).collect(),
             output: outs.iter().map(|v| v.name.clone()).collect(),

@@ -47,11 +47,12 @@ pub(super) fn convert(cx: &mut NodeContext) -> Result<NodeOutputs> {
         Some(m) => Some(padded_mask(cx, m, cx.shape(k)[2])?),
         None => None,
     };
-    let plain = !cx.output_is_used(3) && lengths.is_none() && windows == (-1, -1) && cx.int("softmax_precision", 0) == 0;
+    let plain =
+        !cx.output_is_used(3) && lengths.is_none() && windows == (-1, -1) && cx.int("softmax_precision", 0) == 0;
     let (y, scores) = if plain {
         (fused_attention(cx, [q, k, v], mask, causal, offset, scale, softcap)?, None)
     } else {
-        let how = AttentionOptions { causal, windows, offset, scale, softcap };
+        let how = AttentionParams { causal, windows, offset, scale, softcap };
         let (y, s) = decomposed_attention(cx, [q, k, v], mask, lengths, &how)?;
         (y, Some(s))
     };
@@ -116,7 +117,7 @@ fn fused_attention(
     Ok(cx.emit(op.into(), &args)?[0])
 }
 
-struct AttentionOptions {
+struct AttentionParams {
     causal: bool,
     windows: (i64, i64),
     offset: usize,
@@ -130,7 +131,7 @@ fn decomposed_attention(
     [q, k, v]: [Value; 3],
     mask: Option<Value>,
     lengths: Option<Value>,
-    how: &AttentionOptions,
+    how: &AttentionParams,
 ) -> Result<(Value, Value)> {
     let dtype = cx.dtype(q);
     let (qs, ks) = (cx.shape(q), cx.shape(k));

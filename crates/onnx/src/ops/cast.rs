@@ -3,7 +3,7 @@
 use super::NodeOutputs;
 use crate::elem::Elem;
 use crate::error::{Error, Result};
-use crate::item::{ImportedValue, ImportedTensor};
+use crate::item::{ImportedTensor, ImportedValue};
 use crate::node::NodeContext;
 use ir::ops::{Bitcast, Clamp, Quantize};
 use ir::{Binary, Compare, DType, GraphBuilder, Scalar, Unary, Value};
@@ -24,7 +24,7 @@ fn convert(cx: &mut NodeContext, x: ImportedTensor, dtype: DType, carried: Optio
     let saturate = cx.int("saturate", 1) != 0;
     let round_mode = cx.string("round_mode", "up");
     let v = to_elem(cx, x.v, dtype, carried, saturate, &round_mode)?;
-    Ok(vec![ImportedValue::Tensor(ImportedTensor { v, elem })])
+    Ok(vec![ImportedValue::Tensor(ImportedTensor { v, elem: carried })])
 }
 
 /// A value as another element type.

@@ -3,7 +3,7 @@
 use super::shape::concat_all;
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::item::{ImportedValue, ImportedTensor};
+use crate::item::{ImportedTensor, ImportedValue};
 use crate::node::{NodeContext, axis};
 use crate::proto::GraphProto;
 use ir::ops::{Cond, Scan, While};
@@ -143,7 +143,12 @@ pub(super) fn loop_op(cx: &mut NodeContext) -> Result<NodeOutputs> {
 }
 
 /// What a loop gives in the end: carried values, then what was collected, stacked.
-fn finish(cx: &mut NodeContext, body: &GraphProto, carried: Vec<ImportedValue>, collected: Vec<Vec<ImportedTensor>>) -> Result<NodeOutputs> {
+fn finish(
+    cx: &mut NodeContext,
+    body: &GraphProto,
+    carried: Vec<ImportedValue>,
+    collected: Vec<Vec<ImportedTensor>>,
+) -> Result<NodeOutputs> {
     let mut outs = carried;
     for (k, list) in collected.iter().enumerate() {
         let Some(first) = list.first() else {
@@ -238,13 +243,19 @@ fn tensors(items: &[ImportedValue]) -> Result<Vec<ImportedTensor>> {
 }
 
 /// A loop of known length whose condition stays true, as a scan; `None` if it may end early.
-fn scanned<'m>(cx: &mut NodeContext<'_, 'm>, body: &'m GraphProto, start: &[ImportedValue], trips: usize) -> Result<Option<NodeOutputs>> {
+fn scanned<'m>(
+    cx: &mut NodeContext<'_, 'm>,
+    body: &'m GraphProto,
+    start: &[ImportedValue],
+    trips: usize,
+) -> Result<Option<NodeOutputs>> {
     let carried = tensors(start)?;
     let mut inputs = vec![Type::scalar(DType::I64)];
     inputs.extend(carried.iter().map(|t| cx.ty(t.v)));
     let b = cx.imp.body(body, &inputs, |fold, own| {
         let go = fold.constant(Literal::new(&[], &[true]))?;
-        let rest = own[1..].iter().zip(&carried).map(|(&v, t)| ImportedValue::Tensor(ImportedTensor { v, elem: t.elem }));
+        let rest =
+            own[1..].iter().zip(&carried).map(|(&v, t)| ImportedValue::Tensor(ImportedTensor { v, elem: t.elem }));
         Ok([own[0].into(), go.into()].into_iter().chain(rest).collect())
     })?;
     // Whether the condition is true whatever happens.
@@ -282,7 +293,8 @@ fn conditional<'m>(
     let mut inputs = vec![Type::scalar(DType::I64), Type::scalar(DType::Bool)];
     inputs.extend(carried.iter().map(|t| cx.ty(t.v)));
     let b = cx.imp.body(body, &inputs, |_, own| {
-        let rest = own[2..].iter().zip(&carried).map(|(&v, t)| ImportedValue::Tensor(ImportedTensor { v, elem: t.elem }));
+        let rest =
+            own[2..].iter().zip(&carried).map(|(&v, t)| ImportedValue::Tensor(ImportedTensor { v, elem: t.elem }));
         Ok([own[0].into(), own[1].into()].into_iter().chain(rest).collect())
     })?;
     // (captures.., i, go, carried..) -> (i + 1, go, carried..)
@@ -320,19 +332,26 @@ fn conditional<'m>(
     args.extend([zero, first]);
     args.extend(carried.iter().map(|t| t.v));
     let outs = cx.emit(While::new(conditions, b.captures.len(), test, step).into(), &args)?;
-    let items = outs[2..].iter().zip(&b.outs[1..]).map(|(&v, t)| ImportedValue::Tensor(ImportedTensor { v, elem: t.elem }));
+    let items =
+        outs[2..].iter().zip(&b.outs[1..]).map(|(&v, t)| ImportedValue::Tensor(ImportedTensor { v, elem: t.elem }));
     Ok(items.collect())
 }
 
 pub(super) fn scan(cx: &mut NodeContext) -> Result<NodeOutputs> {
     if cx.version < 9 {
-        return Err(Error::node_error("Scan before opset 9 has a batch axis of its own; convert the model to opset 13"));
+        return Err(Error::node_error(
+            "Scan before opset 9 has a batch axis of its own; convert the model to opset 13",
+        ));
     }
     let body = cx.graph("body")?;
     let count = cx.args.len();
     let m = usize::try_from(cx.int("num_scan_inputs", 0)).unwrap_or(0);
     let n = count.checked_sub(m).ok_or_else(|| Error::node_error(format!("{m} scan inputs, but {count} inputs")))?;
-    let k = body.output.len().checked_sub(n).ok_or_else(|| Error::node_error("its body gives fewer outputs than states"))?;
+    let k = body
+        .output
+        .len()
+        .checked_sub(n)
+        .ok_or_else(|| Error::node_error("its body gives fewer outputs than states"))?;
     if m == 0 || body.input.len() != count {
         return Err(Error::node_error(format!("its body takes {} values, not {count}", body.input.len())));
     }
@@ -389,7 +408,8 @@ pub(super) fn scan(cx: &mut NodeContext) -> Result<NodeOutputs> {
 }
 
 pub(super) fn sequence_construct(cx: &mut NodeContext) -> Result<NodeOutputs> {
-    let items: Vec<ImportedValue> = (0..cx.args.len()).map(|i| cx.operand(i).map(ImportedValue::Tensor)).collect::<Result<_>>()?;
+    let items: Vec<ImportedValue> =
+        (0..cx.args.len()).map(|i| cx.operand(i).map(ImportedValue::Tensor)).collect::<Result<_>>()?;
     Ok(vec![ImportedValue::Sequence(items)])
 }
 
@@ -474,7 +494,9 @@ pub(super) fn optional(cx: &mut NodeContext) -> Result<NodeOutputs> {
 pub(super) fn optional_get(cx: &mut NodeContext) -> Result<NodeOutputs> {
     match cx.item(0) {
         Some(ImportedValue::Optional(Some(item))) => Ok(vec![(**item).clone()]),
-        Some(ImportedValue::Optional(None)) | None => Err(Error::node_error("its optional is empty; ask OptionalHasElement first")),
+        Some(ImportedValue::Optional(None)) | None => {
+            Err(Error::node_error("its optional is empty; ask OptionalHasElement first"))
+        }
         Some(item) => Ok(vec![item.clone()]),
     }
 }

@@ -3,7 +3,7 @@
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
 use crate::node::{NodeContext, checked_numel};
-use ir::ops::{Conv, ReduceKind, WindowGather, WindowConfig};
+use ir::ops::{Conv, ReduceKind, WindowConfig, WindowGather};
 use ir::types::Shape;
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, Unary, Value};
 
@@ -28,7 +28,10 @@ impl WindowParams {
         let dilations = cx.sizes("dilations", n, 1, 1)?;
         let pads = cx.amounts("pads")?.filter(|p| !p.is_empty()).unwrap_or_else(|| vec![0; 2 * n]);
         if pads.len() != 2 * n {
-            return Err(Error::node_error(format!("{} pads for {n} axes; each needs one before and one after", pads.len())));
+            return Err(Error::node_error(format!(
+                "{} pads for {n} axes; each needs one before and one after",
+                pads.len()
+            )));
         }
         let (mut low, mut high) = (pads[..n].to_vec(), pads[n..].to_vec());
         let auto = cx.string("auto_pad", "NOTSET");
@@ -190,7 +193,13 @@ pub(super) fn conv_integer(cx: &mut NodeContext) -> Result<NodeOutputs> {
 }
 
 /// `conv(x - xz, w - wz)` in i32.
-pub(super) fn conv_centred(cx: &mut NodeContext, x: Value, w: Value, xz: Option<Value>, wz: Option<Value>) -> Result<Value> {
+pub(super) fn conv_centred(
+    cx: &mut NodeContext,
+    x: Value,
+    w: Value,
+    xz: Option<Value>,
+    wz: Option<Value>,
+) -> Result<Value> {
     let centre = |cx: &mut NodeContext, x: Value, z: Option<Value>| -> Result<Value> {
         let x = cx.cast(x, DType::I32)?;
         let Some(z) = z else { return Ok(x) };

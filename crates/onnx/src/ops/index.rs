@@ -2,7 +2,7 @@
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::item::{ImportedValue, ImportedTensor};
+use crate::item::{ImportedTensor, ImportedValue};
 use crate::node::{NodeContext, axis};
 use ir::ops::{Gather, GatherMode, Scatter, ScatterKind, ScatterMode, SliceDims};
 use ir::types::Shape;

@@ -155,7 +155,8 @@ pub(super) fn einsum(cx: &mut NodeContext) -> Result<NodeOutputs> {
         operands.push((x, list));
     }
     let all: Vec<EinsumLabel> = operands.iter().flat_map(|(_, l)| l.clone()).collect();
-    let dots = all.iter().filter_map(|l| if let EinsumLabel::Dots(n) = l { Some(n + 1) } else { None }).max().unwrap_or(0);
+    let dots =
+        all.iter().filter_map(|l| if let EinsumLabel::Dots(n) = l { Some(n + 1) } else { None }).max().unwrap_or(0);
     let output = match right {
         Some(r) => labels(&r, None, dots)?,
         None => {
@@ -173,7 +174,9 @@ pub(super) fn einsum(cx: &mut NodeContext) -> Result<NodeOutputs> {
             match sizes.iter_mut().find(|(m, _)| *m == l) {
                 Some((_, s)) if *s == 1 => *s = d,
                 Some((_, s)) if *s == d || d == 1 => {}
-                Some((_, s)) => return Err(Error::node_error(format!("{l:?} is {s} and {d} in its equation `{equation}`"))),
+                Some((_, s)) => {
+                    return Err(Error::node_error(format!("{l:?} is {s} and {d} in its equation `{equation}`")));
+                }
                 None => sizes.push((l, d)),
             }
         }
@@ -221,7 +224,12 @@ pub(super) fn einsum(cx: &mut NodeContext) -> Result<NodeOutputs> {
 }
 
 /// Sums over the axes that nobody needs.
-fn sum_out(cx: &mut NodeContext, x: Value, list: Vec<EinsumLabel>, needed: &dyn Fn(&EinsumLabel) -> bool) -> Result<(Value, Vec<EinsumLabel>)> {
+fn sum_out(
+    cx: &mut NodeContext,
+    x: Value,
+    list: Vec<EinsumLabel>,
+    needed: &dyn Fn(&EinsumLabel) -> bool,
+) -> Result<(Value, Vec<EinsumLabel>)> {
     let gone: Vec<usize> = (0..list.len()).filter(|&i| !needed(&list[i])).collect();
     let y = cx.sum(x, &gone)?;
     Ok((y, list.into_iter().filter(|l| needed(l)).collect()))

@@ -4,7 +4,7 @@ use super::cast::{saturated, to_elem};
 use super::{NodeOutputs, one};
 use crate::elem::Elem;
 use crate::error::{Error, Result};
-use crate::item::{ImportedValue, ImportedTensor};
+use crate::item::{ImportedTensor, ImportedValue};
 use crate::node::{NodeContext, axis};
 use ir::{DType, GraphBuilder, Unary, Value};
 
@@ -28,7 +28,9 @@ fn broadcast_qparams(cx: &mut NodeContext, v: Value, shape: &[usize]) -> Result<
             .enumerate()
             .all(|(i, (&o, &s))| if i == a { o > 0 && block > 0 && s.div_ceil(block) == o } else { o == s });
     if !fits {
-        return Err(Error::node_error(format!("scales {own:?} don't fit {shape:?} in blocks of {block} along axis {a}")));
+        return Err(Error::node_error(format!(
+            "scales {own:?} don't fit {shape:?} in blocks of {block} along axis {a}"
+        )));
     }
     // Each repeated for its block; the last block may be shorter.
     let mut wide = own.clone();
@@ -87,7 +89,7 @@ pub(super) fn quantize(cx: &mut NodeContext) -> Result<NodeOutputs> {
             to_elem(cx, q, dtype, carried, saturate, "up")?
         }
     };
-    Ok(vec![ImportedValue::Tensor(ImportedTensor { v, elem })])
+    Ok(vec![ImportedValue::Tensor(ImportedTensor { v, elem: carried })])
 }
 
 pub(super) fn dequantize(cx: &mut NodeContext) -> Result<NodeOutputs> {

@@ -79,7 +79,10 @@ pub(super) fn recurrent(cx: &mut NodeContext, cell: RnnCell) -> Result<NodeOutpu
         other => return Err(Error::node_error(format!("the direction `{other}` is not known"))),
     };
     if backward.len() != dirs {
-        return Err(Error::node_error(format!("{direction} needs weights for {} directions, not {dirs}", backward.len())));
+        return Err(Error::node_error(format!(
+            "{direction} needs weights for {} directions, not {dirs}",
+            backward.len()
+        )));
     }
     let names = cx.strings("activations");
     let (alphas, betas) = (cx.floats("activation_alpha"), cx.floats("activation_beta"));
@@ -471,7 +474,10 @@ pub(super) fn rotary(cx: &mut NodeContext) -> Result<NodeOutputs> {
         3 => {
             let h = cx.count("num_heads", 0)?;
             if original[2] % h != 0 {
-                return Err(Error::node_error(format!("num_heads is {h}, which doesn't divide {} features", original[2])));
+                return Err(Error::node_error(format!(
+                    "num_heads is {h}, which doesn't divide {} features",
+                    original[2]
+                )));
             }
             cx.reshape(x, &[original[0], original[1], h, original[2] / h])?
         }

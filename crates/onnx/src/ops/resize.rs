@@ -135,7 +135,13 @@ struct ResizeOptions {
     exclude: bool,
 }
 
-fn resized(cx: &mut NodeContext, x: Value, plan: &[(usize, ResizeAxis)], how: &ResizeOptions, fill: f64) -> Result<Value> {
+fn resized(
+    cx: &mut NodeContext,
+    x: Value,
+    plan: &[(usize, ResizeAxis)],
+    how: &ResizeOptions,
+    fill: f64,
+) -> Result<Value> {
     let dtype = cx.dtype(x);
     // Weighted sums are of floats; nearest neighbours keep their type.
     let sums = how.kind != "nearest";

@@ -2,7 +2,7 @@
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
-use crate::item::{ImportedValue, ImportedTensor};
+use crate::item::{ImportedTensor, ImportedValue};
 use crate::node::{NodeContext, axis, broadcast_shapes};
 use ir::{Compare, DType, GraphBuilder, Literal, Scalar, Type, Value};
 
@@ -176,13 +176,19 @@ pub(super) fn split_to_sequence(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (sizes, keep): (Vec<usize>, bool) = match given {
         None => (vec![1; size], cx.int("keepdims", 1) != 0),
         Some((0, list)) => {
-            let n = usize::try_from(list[0]).ok().filter(|&n| n > 0).ok_or_else(|| Error::node_error("parts of no size"))?;
+            let n = usize::try_from(list[0])
+                .ok()
+                .filter(|&n| n > 0)
+                .ok_or_else(|| Error::node_error("parts of no size"))?;
             ((0..size.div_ceil(n)).map(|i| n.min(size - i * n)).collect(), true)
         }
         Some((_, list)) => {
             let sizes: Option<Vec<usize>> = list.iter().map(|&n| usize::try_from(n).ok()).collect();
             let sizes = sizes.filter(|s| s.iter().sum::<usize>() == size);
-            (sizes.ok_or_else(|| Error::node_error(format!("parts of {list:?} don't make up an axis of {size}")))?, true)
+            (
+                sizes.ok_or_else(|| Error::node_error(format!("parts of {list:?} don't make up an axis of {size}")))?,
+                true,
+            )
         }
     };
     if sizes.len() > 1 << 14 {
@@ -303,7 +309,7 @@ pub(super) fn constant(cx: &mut NodeContext) -> Result<NodeOutputs> {
     if let Some(t) = cx.attr("value").and_then(|a| a.t.as_ref()) {
         let (x, carried) = cx.imp.literal(t)?;
         let v = cx.constant(x)?;
-        return Ok(vec![ImportedTensor { v, elem }.into()]);
+        return Ok(vec![ImportedTensor { v, elem: carried }.into()]);
     }
     if let Some(s) = cx.attr("sparse_value").and_then(|a| a.sparse_tensor.as_ref()) {
         let x = cx.imp.densify(s)?;
@@ -338,14 +344,18 @@ pub(super) fn constant_of_shape(cx: &mut NodeContext) -> Result<NodeOutputs> {
         return Err(Error::node_error("its value must be one element"));
     }
     let v = cx.full(&Type::checked(value.ty().dtype, &shape)?, value.get(0))?;
-    Ok(vec![ImportedTensor { v, elem }.into()])
+    Ok(vec![ImportedTensor { v, elem: carried }.into()])
 }
 
 pub(super) fn range(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let dtype = cx.dtype(cx.x(0)?);
     let get = |cx: &mut NodeContext, i: usize, what: &str| -> Result<Scalar> {
         let x = cx.static_operand(i, what)?;
-        if x.ty().numel() == 1 { Ok(x.get(0)) } else { Err(Error::node_error(format!("its {what} must be one number"))) }
+        if x.ty().numel() == 1 {
+            Ok(x.get(0))
+        } else {
+            Err(Error::node_error(format!("its {what} must be one number")))
+        }
     };
     let (start, limit, delta) = (get(cx, 0, "start")?, get(cx, 1, "limit")?, get(cx, 2, "delta")?);
     let n = if dtype.is_float() {
@@ -500,7 +510,9 @@ pub(super) fn pad(cx: &mut NodeContext) -> Result<NodeOutputs> {
                 let total = (low[a] + size + high[a]).max(0);
                 // Where each element comes from becomes a constant of the graph.
                 if size == 0 || total > 1 << 24 {
-                    return Err(Error::node_error(format!("axis {a} of {shape:?} can't be padded to {total} by {mode}")));
+                    return Err(Error::node_error(format!(
+                        "axis {a} of {shape:?} can't be padded to {total} by {mode}"
+                    )));
                 }
                 let place = |i: i64| match mode.as_str() {
                     "edge" => i.clamp(0, size - 1),

@@ -31,7 +31,8 @@ fn pad_or_truncate(cx: &mut NodeContext, x: Value, a: usize, n: usize) -> Result
 /// Real and imaginary part of `[.., 1 or 2]`.
 fn split_complex(cx: &mut NodeContext, x: Value) -> Result<(Value, Option<Value>)> {
     let shape = cx.shape(x);
-    let (&last, front) = shape.split_last().ok_or_else(|| Error::node_error("its input needs a last axis of 1 or 2"))?;
+    let (&last, front) =
+        shape.split_last().ok_or_else(|| Error::node_error("its input needs a last axis of 1 or 2"))?;
     let part = |cx: &mut NodeContext, k: usize| -> Result<Value> {
         let v = cx.slice_axis(x, front.len(), k, k + 1)?;
         Ok(cx.reshape(v, front)?)
@@ -39,7 +40,9 @@ fn split_complex(cx: &mut NodeContext, x: Value) -> Result<(Value, Option<Value>
     match last {
         1 => Ok((part(cx, 0)?, None)),
         2 => Ok((part(cx, 0)?, Some(part(cx, 1)?))),
-        n => Err(Error::node_error(format!("the last axis of its input has {n} elements, not 1 (real) or 2 (complex)"))),
+        n => {
+            Err(Error::node_error(format!("the last axis of its input has {n} elements, not 1 (real) or 2 (complex)")))
+        }
     }
 }
 
@@ -78,8 +81,10 @@ pub(super) fn dft(cx: &mut NodeContext) -> Result<NodeOutputs> {
         None if inverse && onesided => 2 * (size as i64 - 1),
         None => size as i64,
     };
-    let n =
-        usize::try_from(n).ok().filter(|&n| n > 0).ok_or_else(|| Error::node_error(format!("a transform of {n} points")))?;
+    let n = usize::try_from(n)
+        .ok()
+        .filter(|&n| n > 0)
+        .ok_or_else(|| Error::node_error(format!("a transform of {n} points")))?;
     let dtype = cx.dtype(x);
     let wide = cx.cast(x, dtype.accumulator())?;
     let (re, im) = split_complex(cx, wide)?;
@@ -153,7 +158,10 @@ pub(super) fn stft(cx: &mut NodeContext) -> Result<NodeOutputs> {
 /// A window as a sum of cosines: `Σ c[k] · cos(2πkn/N)`.
 pub(super) fn window(cx: &mut NodeContext, terms: &[f64]) -> Result<NodeOutputs> {
     let n = known_size(cx, 0, "size")?;
-    let n = usize::try_from(n).ok().filter(|n| *n <= 1 << 24).ok_or_else(|| Error::node_error(format!("a window of {n}")))?;
+    let n = usize::try_from(n)
+        .ok()
+        .filter(|n| *n <= 1 << 24)
+        .ok_or_else(|| Error::node_error(format!("a window of {n}")))?;
     let (dtype, _) = cx.dtype_of(cx.int("output_datatype", 1))?;
     let period = if cx.int("periodic", 1) != 0 { n as f64 } else { n as f64 - 1.0 };
     let at =

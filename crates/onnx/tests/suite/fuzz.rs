@@ -5,7 +5,7 @@
 use super::support;
 use ir::Literal;
 use onnx::proto::{AttributeProto, GraphProto, ModelProto};
-use onnx::{InputInfo, ImportOptions};
+use onnx::{ImportOptions, InputInfo};
 use oracle::Rng;
 use prost::Message;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -87,7 +87,8 @@ fn bend_graph(g: &mut GraphProto, rng: &mut Rng) {
                 let node = &mut g.node[rng.below(nodes)];
                 if !node.input.is_empty() && !names.is_empty() {
                     let k = rng.below(node.input.len());
-                    node.input[k] = if rng.bernoulli(0.2) { String::new() } else { names[rng.below(names.len())].clone() };
+                    node.input[k] =
+                        if rng.bernoulli(0.2) { String::new() } else { names[rng.below(names.len())].clone() };
                 }
             }
             3 if nodes > 0 => {

@@ -6,7 +6,7 @@
 
 use super::support;
 use onnx::proto::*;
-use onnx::{InputInfo, ImportOptions};
+use onnx::{ImportOptions, InputInfo};
 use prost::Message;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

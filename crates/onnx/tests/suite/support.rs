@@ -5,7 +5,7 @@ use compiler::{Backend, Bindings};
 use ir::{Graph, Literal};
 use onnx::proto::{ModelProto, OptionalProto, SequenceProto, TensorProto, TypeValue, ValueInfo};
 use onnx::tensor::NoExternalData;
-use onnx::{Error, OutputForm, InputInfo, ImportedModel, ImportOptions};
+use onnx::{Error, ImportOptions, ImportedModel, InputInfo, OutputForm};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -86,9 +86,9 @@ fn given(name: &str, x: &Data, asked: &[String]) -> InputInfo {
     match x {
         Data::Tensor(x) if asked.iter().any(|a| a == name) => InputInfo::Value(x.clone()),
         Data::Tensor(x) => InputInfo::Shape(x.ty().shape.to_vec()),
-        Data::Sequence(items) => {
-            InputInfo::Sequence(items.iter().enumerate().map(|(i, x)| given(&format!("{name}.{i}"), x, asked)).collect())
-        }
+        Data::Sequence(items) => InputInfo::Sequence(
+            items.iter().enumerate().map(|(i, x)| given(&format!("{name}.{i}"), x, asked)).collect(),
+        ),
         Data::Optional(None) => InputInfo::Absent,
         Data::Optional(Some(x)) => InputInfo::Present(Box::new(given(name, x, asked))),
     }

@@ -116,7 +116,8 @@ pub fn matches_interpreter(backend: &dyn Backend, graph: &Graph, inputs: &[Liter
     crate::rounding_noise::agrees_with_interpreter(graph, inputs, &got, &mut Rng::new(1))?;
     if got.iter().zip(&again).any(|(a, b)| a.bytes() != b.bytes()) {
         let changed = "with donated inputs, sizes as arguments and computed operands";
-        crate::rounding_noise::agrees_with_interpreter(graph, inputs, &again, &mut Rng::new(1)).map_err(|e| format!("{changed}: {e}"))?;
+        crate::rounding_noise::agrees_with_interpreter(graph, inputs, &again, &mut Rng::new(1))
+            .map_err(|e| format!("{changed}: {e}"))?;
     }
     Ok(CompareOutcome::Compared)
 }
@@ -135,7 +136,12 @@ pub fn matches_bitwise(backend: &dyn Backend, graph: &Graph, inputs: &[Literal])
 }
 
 /// Runs a graph of functions, element by element, and names the first elements that are not as they should be.
-pub fn matches_function_values(backend: &dyn Backend, graph: &Graph, inputs: &[Literal], want: &Literal) -> Result<CompareOutcome, String> {
+pub fn matches_function_values(
+    backend: &dyn Backend,
+    graph: &Graph,
+    inputs: &[Literal],
+    want: &Literal,
+) -> Result<CompareOutcome, String> {
     let got = match run(backend, graph, inputs, &Options::default()) {
         Err(compiler::Error::Backend(_)) if !has_types(backend, graph) => return Ok(CompareOutcome::Unsupported),
         other => other.map_err(|e| e.to_string())?,

@@ -89,7 +89,6 @@ fn smallest(dtype: DType) -> f64 {
 }
 
 fn functions(dtype: DType) -> Vec<(Function, Vec<Point>)> {
-    use Function::{Unary, Binary};
     let (inf, nan) = (f64::INFINITY, f64::NAN);
     let one = |points: Vec<(f64, f64)>| points.into_iter().map(|(x, y)| ([x, 0.0], y)).collect::<Vec<Point>>();
     // Functions that give 0 at 0, with its sign.
@@ -109,42 +108,48 @@ fn functions(dtype: DType) -> Vec<(Function, Vec<Point>)> {
         Unary::Sqrt,
     ]
     .into_iter()
-    .map(|f| (Unary(f), one(vec![(0.0, 0.0), (-0.0, -0.0), (nan, nan)])))
+    .map(|f| (Function::Unary(f), one(vec![(0.0, 0.0), (-0.0, -0.0), (nan, nan)])))
     .collect();
     let powers: Vec<(f64, f64)> = (-1074..=1023).map(|k| (f64::from(k), two_to(k))).collect();
     let turned = |p: &[(f64, f64)]| p.iter().map(|&(k, p)| (p, k)).collect::<Vec<_>>();
-    all.push((Unary(Unary::Exp2), one([&powers[..], &[(inf, inf), (-inf, 0.0), (nan, nan), (-0.0, 1.0)]].concat())));
     all.push((
-        Unary(Unary::Log2),
+        Function::Unary(Unary::Exp2),
+        one([&powers[..], &[(inf, inf), (-inf, 0.0), (nan, nan), (-0.0, 1.0)]].concat()),
+    ));
+    all.push((
+        Function::Unary(Unary::Log2),
         one([&turned(&powers)[..], &[(0.0, -inf), (-0.0, -inf), (inf, inf), (-1.0, nan)]].concat()),
     ));
-    all.push((Unary(Unary::Exp), one(vec![(0.0, 1.0), (-0.0, 1.0), (inf, inf), (-inf, 0.0), (nan, nan)])));
-    all.push((Unary(Unary::Log), one(vec![(1.0, 0.0), (0.0, -inf), (-0.0, -inf), (inf, inf), (-1.0, nan), (-inf, nan)])));
-    all.push((Unary(Unary::Log10), one(tens(dtype))));
+    all.push((Function::Unary(Unary::Exp), one(vec![(0.0, 1.0), (-0.0, 1.0), (inf, inf), (-inf, 0.0), (nan, nan)])));
+    all.push((
+        Function::Unary(Unary::Log),
+        one(vec![(1.0, 0.0), (0.0, -inf), (-0.0, -inf), (inf, inf), (-1.0, nan), (-inf, nan)]),
+    ));
+    all.push((Function::Unary(Unary::Log10), one(tens(dtype))));
     let squares = (1..3000).map(|n| f64::from(n * n)).zip((1..3000).map(f64::from));
     let wide =
         (0..3000u64).map(|i| (i * 22_369 + 1) as f64 + 67_000_000.0 * (i % 2) as f64).filter(|n| *n < 94_000_000.0);
     let squares = squares.chain(wide.map(|n| (n * n, n)));
-    all.push((Unary(Unary::Sqrt), one(squares.chain([(inf, inf), (-1.0, nan), (-inf, nan)]).collect())));
+    all.push((Function::Unary(Unary::Sqrt), one(squares.chain([(inf, inf), (-1.0, nan), (-inf, nan)]).collect())));
     let halves = powers.iter().map(|&(k, p)| (4f64.powf(k), 1.0 / p)).filter(|(x, _)| x.is_normal());
-    all.push((Unary(Unary::Rsqrt), one(halves.chain([(inf, 0.0), (0.0, inf), (-1.0, nan)]).collect())));
+    all.push((Function::Unary(Unary::Rsqrt), one(halves.chain([(inf, 0.0), (0.0, inf), (-1.0, nan)]).collect())));
     let inverse = powers.iter().map(|&(_, p)| (p, 1.0 / p));
     all.push((
-        Unary(Unary::Reciprocal),
+        Function::Unary(Unary::Reciprocal),
         one(inverse.chain([(inf, 0.0), (-inf, -0.0), (0.0, inf), (-0.0, -inf)]).collect()),
     ));
-    all.push((Unary(Unary::Cos), one(vec![(0.0, 1.0), (-0.0, 1.0), (nan, nan)])));
-    all.push((Unary(Unary::Cosh), one(vec![(0.0, 1.0), (-0.0, 1.0), (inf, inf), (-inf, inf), (nan, nan)])));
-    all.push((Unary(Unary::Acos), one(vec![(1.0, 0.0), (nan, nan)])));
-    all.push((Unary(Unary::Acosh), one(vec![(1.0, 0.0), (inf, inf), (0.5, nan), (-inf, nan)])));
-    all.push((Unary(Unary::Logistic), one(vec![(0.0, 0.5), (inf, 1.0), (-inf, 0.0), (nan, nan)])));
-    all.push((Unary(Unary::Erfc), one(vec![(0.0, 1.0), (inf, 0.0), (-inf, 2.0), (nan, nan)])));
-    all.push((Unary(Unary::Lgamma), one(vec![(inf, inf), (-inf, inf), (0.0, inf), (-3.0, inf), (nan, nan)])));
-    all.push((Binary(Binary::Pow), whole_powers(dtype)));
-    all.push((Binary(Binary::Pow), roots()));
-    all.push((Binary(Binary::Pow), special_powers()));
-    all.push((Binary(Binary::Atan2), special_angles()));
-    all.push((Binary(Binary::Rem), remainders()));
+    all.push((Function::Unary(Unary::Cos), one(vec![(0.0, 1.0), (-0.0, 1.0), (nan, nan)])));
+    all.push((Function::Unary(Unary::Cosh), one(vec![(0.0, 1.0), (-0.0, 1.0), (inf, inf), (-inf, inf), (nan, nan)])));
+    all.push((Function::Unary(Unary::Acos), one(vec![(1.0, 0.0), (nan, nan)])));
+    all.push((Function::Unary(Unary::Acosh), one(vec![(1.0, 0.0), (inf, inf), (0.5, nan), (-inf, nan)])));
+    all.push((Function::Unary(Unary::Logistic), one(vec![(0.0, 0.5), (inf, 1.0), (-inf, 0.0), (nan, nan)])));
+    all.push((Function::Unary(Unary::Erfc), one(vec![(0.0, 1.0), (inf, 0.0), (-inf, 2.0), (nan, nan)])));
+    all.push((Function::Unary(Unary::Lgamma), one(vec![(inf, inf), (-inf, inf), (0.0, inf), (-3.0, inf), (nan, nan)])));
+    all.push((Function::Binary(Binary::Pow), whole_powers(dtype)));
+    all.push((Function::Binary(Binary::Pow), roots()));
+    all.push((Function::Binary(Binary::Pow), special_powers()));
+    all.push((Function::Binary(Binary::Atan2), special_angles()));
+    all.push((Function::Binary(Binary::Rem), remainders()));
     all
 }
 

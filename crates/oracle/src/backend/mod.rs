@@ -6,14 +6,17 @@
 
 mod compare_results;
 mod contract;
-mod queue;
 mod exact_points;
+mod queue;
 
-pub use compare_results::{CompareOutcome, matches_interpreter, bind, donations, matches_bitwise, matches_function_values, has_types, load, results, run};
-pub use queue::{QUEUE_CHECKS, QueueCheck, QueueWorkload};
+pub use compare_results::{
+    CompareOutcome, bind, donations, has_types, load, matches_bitwise, matches_function_values, matches_interpreter,
+    results, run,
+};
 pub use exact_points::{ExactPoints, exact_function_points};
+pub use queue::{QUEUE_CHECKS, QueueCheck, QueueWorkload};
 
-use crate::random::{SampleOptions as Shape, Sample, exact_expressions, sample, shrink};
+use crate::random::{Sample, SampleOptions as Shape, exact_expressions, sample, shrink};
 use compiler::{Backend, Options};
 use ir::{Graph, Literal};
 use std::collections::BTreeMap;
@@ -67,7 +70,11 @@ impl SuiteReport {
         let first = |n: usize| self.failures.iter().take(n).map(String::as_str).collect::<Vec<_>>().join("\n");
         assert!(self.failures.is_empty(), "{} failures, the first: {}", self.failures.len(), first(3));
         for (part, floor) in floors {
-            assert!(self.num_compared(part) >= *floor, "{part}: {} judged, at least {floor} expected", self.num_compared(part));
+            assert!(
+                self.num_compared(part) >= *floor,
+                "{part}: {} judged, at least {floor} expected",
+                self.num_compared(part)
+            );
         }
     }
 }

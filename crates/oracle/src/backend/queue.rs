@@ -166,7 +166,8 @@ fn timings(backend: &dyn Backend, work: &QueueWorkload) -> Result<CompareOutcome
     let mut b = text(bind(backend, &*exe, &[filled(&Type::new(DType::F32, &[n]), 1)]))?;
     let found = text(exe.run_timed(&mut b))?;
     // A coarse clock sees nothing of little work.
-    let seen = |t: &compiler::Timing| t.calls > 0 && (t.time.as_nanos() > 0 || work.elements < QueueWorkload::LARGE.elements);
+    let seen =
+        |t: &compiler::Timing| t.calls > 0 && (t.time.as_nanos() > 0 || work.elements < QueueWorkload::LARGE.elements);
     match found.is_empty() {
         true => Ok(CompareOutcome::Undetermined("the backend tells no times")),
         false if found.iter().all(seen) => Ok(CompareOutcome::Compared),

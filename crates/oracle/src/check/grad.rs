@@ -1,6 +1,6 @@
 //! Derivatives against finite differences in f64.
 
-use super::{Transforms, run, check_verifier};
+use super::{Transforms, check_verifier, run};
 use crate::Rng;
 use crate::compare::compare_all;
 use ir::{DType, Graph, Literal, Scalar};
@@ -87,7 +87,7 @@ fn forward(
             continue;
         };
         for (i, (slope, doubt)) in slopes.into_iter().enumerate() {
-            let got = check_jvp[k].get(i).to_f64();
+            let got = tangents[k].get(i).to_f64();
             // A NaN is never close.
             let close = (got - slope).abs() <= 1e-7 * (1.0 + slope.abs()) + doubt;
             if !close {
@@ -99,7 +99,7 @@ fn forward(
             }
         }
     }
-    Ok((check_jvp, verdict))
+    Ok((tangents, verdict))
 }
 
 fn along_random_line(t: &Transforms, graph: &Graph, inputs: &[Literal], wrt: &[usize], rng: &mut Rng) -> Judged {
@@ -119,7 +119,7 @@ fn along_random_line(t: &Transforms, graph: &Graph, inputs: &[Literal], wrt: &[u
     let args: Vec<Literal> = inputs.iter().chain(&cotangents).cloned().collect();
     let outs = run(&backward, &args)?;
     compare_all(&outs[..base.len()], &base, 1.0).map_err(|m| format!("vjp changes the values: {m}\n{graph}"))?;
-    let float_tangents = check_jvp.iter().filter(|y| y.ty().dtype.is_float());
+    let float_tangents = tangents.iter().filter(|y| y.ty().dtype.is_float());
     let (left, size_left) = inner(float_tangents, &cotangents);
     let (right, size_right) = inner(outs[base.len()..].iter(), &direction);
     // With a NaN on both sides there is nothing to compare; on one side alone it is a fault.
@@ -208,5 +208,6 @@ pub fn check_second_order_with(t: &Transforms, graph: &Graph, inputs: &[Literal]
     }
     let mut gradients = backward.clone();
     gradients.set_outputs(backward.outputs()[graph.outputs().len()..].to_vec());
-    check_grads_with(t, &gradients.without_dead_nodes(), &args, rng).map_err(|e| format!("second order: {e}\nfrom {graph}"))
+    check_grads_with(t, &gradients.without_dead_nodes(), &args, rng)
+        .map_err(|e| format!("second order: {e}\nfrom {graph}"))
 }

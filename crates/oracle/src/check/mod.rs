@@ -6,8 +6,8 @@
 mod grad;
 mod vmap;
 
-pub use grad::{GradOutcome, check_grads, check_grads_with, check_second_order, check_second_order_with, check_jvp};
-pub use vmap::{batched, stack, unstack, check_vmap, check_vmap_with};
+pub use grad::{GradOutcome, check_grads, check_grads_with, check_jvp, check_second_order, check_second_order_with};
+pub use vmap::{batched, check_vmap, check_vmap_with, stack, unstack};
 
 use ir::{Graph, Literal, Result, interp};
 

@@ -1,6 +1,6 @@
 //! Batching against a loop.
 
-use super::{CheckResult, Transforms, run, check_verifier};
+use super::{CheckResult, Transforms, check_verifier, run};
 use crate::Rng;
 use crate::compare::{Tolerance, compare};
 use ir::types::{for_each_index, offset};

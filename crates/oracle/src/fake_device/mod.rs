@@ -11,7 +11,7 @@
 mod queue;
 mod run;
 
-use compiler::target::{KernelLimits, MatmulTarget, RecomputePolicy, LoopSchedule, SplitReduction};
+use compiler::target::{KernelLimits, LoopSchedule, MatmulTarget, RecomputePolicy, SplitReduction};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Fence, OpPlacement, Program, ReadFuture, Result, Target};
 use ir::ops::Composite;
 use ir::{DType, Op, Type};

@@ -4,7 +4,7 @@
 use super::InjectedFault;
 use super::queue::{Memory, lock, memory};
 use crate::Rng;
-use compiler::loops::{Kernel, AccessMode, eval_range};
+use compiler::loops::{AccessMode, Kernel, eval_range};
 use compiler::program::{
     BufferKind, BufferRef, BufferSlice, KernelArg, Matmul, MatmulOperand, Program, Step, TripCount,
 };
@@ -55,7 +55,13 @@ fn each_kernel(steps: &[Step], f: &mut dyn FnMut(&Kernel, &[KernelArg]) -> Resul
 }
 
 /// Runs a program to its end.
-pub(super) fn run(program: &Program, inputs: &[Memory], outputs: &[Memory], fault: InjectedFault, rng: &mut Rng) -> Result<()> {
+pub(super) fn run(
+    program: &Program,
+    inputs: &[Memory],
+    outputs: &[Memory],
+    fault: InjectedFault,
+    rng: &mut Rng,
+) -> Result<()> {
     let arena = memory(vec![0xA5; program.arena_bytes]);
     let bases = program.buffers.iter().map(|b| match &b.kind {
         BufferKind::Input(n) => (inputs[*n].clone(), 0),

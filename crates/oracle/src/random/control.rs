@@ -3,7 +3,7 @@
 use super::{GraphGenerator, Move};
 use ir::attr::Attr;
 use ir::composites;
-use ir::ops::{Call, ScanCheckpoint, Composite, Cond, Derivative, Remat, RematPolicy, Scan, While};
+use ir::ops::{Call, Composite, Cond, Derivative, Remat, RematPolicy, Scan, ScanCheckpoint, While};
 use ir::{DType, Literal, Scalar, Type, Value};
 use std::sync::Arc;
 
@@ -126,7 +126,13 @@ fn custom(g: &mut GraphGenerator) -> Option<()> {
         }
         _ => Derivative::Vjp(Arc::new(own_vjp(&body, public, &floats)?)),
     };
-    let op = Composite { name: "random".into(), params: Vec::new(), body: Arc::new(body), num_public_outputs: public, derivative };
+    let op = Composite {
+        name: "random".into(),
+        params: Vec::new(),
+        body: Arc::new(body),
+        num_public_outputs: public,
+        derivative,
+    };
     g.emit(op, &args)?;
     Some(())
 }

@@ -11,14 +11,14 @@ mod domain;
 mod elementwise;
 mod exact;
 mod indexing;
+mod integers;
 mod routines;
 pub mod sharded;
 mod shrink;
-mod integers;
 
 pub use exact::exact_expressions;
-pub use shrink::shrink;
 pub use integers::integer_expressions;
+pub use shrink::shrink;
 
 use crate::{FillKind, Rng};
 use ir::ops::ReduceKind;
@@ -229,8 +229,11 @@ impl<'a> GraphGenerator<'a> {
         {
             return Some(v);
         }
-        let fill =
-            if self.smooth() { FillKind::Smooth } else { *self.rng.pick(&[FillKind::Smooth, FillKind::Special, FillKind::Duplicates]) };
+        let fill = if self.smooth() {
+            FillKind::Smooth
+        } else {
+            *self.rng.pick(&[FillKind::Smooth, FillKind::Special, FillKind::Duplicates])
+        };
         let literal = fill.random_tensor(ty, &mut self.rng);
         self.constant(literal)
     }

@@ -4,7 +4,7 @@ use super::{GraphGenerator, Move};
 use crate::FillKind;
 use ir::ops::{
     Cholesky, Conv, Dot, Eigh, Fft, FftKind, Lu, Name, Qr, RaggedDot, RaggedMode, ReduceKind, ReduceWindow, Svd,
-    Threefry2x32, TriangularSolve, WindowGather, WindowScatter, WindowConfig,
+    Threefry2x32, TriangularSolve, WindowConfig, WindowGather, WindowScatter,
 };
 use ir::types::Shape;
 use ir::{Binary, DType, Literal, Scalar, Type, Value};

@@ -173,8 +173,11 @@ impl ShardMapGenerator<'_> {
                     return;
                 }
                 let join = self.rng.below(ty.rank());
-                let kind =
-                    if self.rng.bernoulli(0.5) { Kind::ReduceScatter { dim } } else { Kind::AllToAll { split: dim, join } };
+                let kind = if self.rng.bernoulli(0.5) {
+                    Kind::ReduceScatter { dim }
+                } else {
+                    Kind::AllToAll { split: dim, join }
+                };
                 self.b.collective(kind, x, &axes).map(|v| (v, set))
             }
             10 if !set.is_empty() => {

@@ -2,7 +2,7 @@
 
 use super::{SampleTable, parse_type};
 use crate::FillKind;
-use ir::ops::{Call, ScanCheckpoint, Composite, Cond, CustomLinear, Derivative, Name, Remat, RematPolicy, Scan, While};
+use ir::ops::{Call, Composite, Cond, CustomLinear, Derivative, Name, Remat, RematPolicy, Scan, ScanCheckpoint, While};
 use ir::{Binary, Builder, Compare, DType, Graph, GraphBuilder, Unary, Value};
 use std::sync::Arc;
 
@@ -132,7 +132,12 @@ fn branches(t: &mut SampleTable) {
                 Ok(b.emit(op.into(), &[n, x[1], x[2]])?.to_vec())
             });
         }
-        t.plain(&format!("cond/index{k}"), op, &["i32[]", "f64[2]", "f64[2]"], &[FillKind::IndexBelow(3), FillKind::Smooth]);
+        t.plain(
+            &format!("cond/index{k}"),
+            op,
+            &["i32[]", "f64[2]", "f64[2]"],
+            &[FillKind::IndexBelow(3), FillKind::Smooth],
+        );
     }
 }
 
@@ -226,7 +231,13 @@ fn custom(kind: &str) -> Composite {
         }))),
         _ => Derivative::Body,
     };
-    Composite { name: format!("sample_{kind}"), params: Vec::new(), body: Arc::new(body), num_public_outputs: 1, derivative }
+    Composite {
+        name: format!("sample_{kind}"),
+        params: Vec::new(),
+        body: Arc::new(body),
+        num_public_outputs: 1,
+        derivative,
+    }
 }
 
 fn composites(t: &mut SampleTable) {

@@ -87,7 +87,12 @@ fn scatters(t: &mut SampleTable) {
             }
             let op = Scatter { kind, dims: SliceDims::take(2, 0, 1), mode: ScatterMode::Drop };
             let (x, u) = (format!("{d}[4,3]"), format!("{d}[6,3]"));
-            t.plain(&format!("{name}/{d}"), op, &[&x, "i32[6,1]", &u], &[FillKind::Special, FillKind::Smooth, FillKind::Special]);
+            t.plain(
+                &format!("{name}/{d}"),
+                op,
+                &[&x, "i32[6,1]", &u],
+                &[FillKind::Special, FillKind::Smooth, FillKind::Special],
+            );
         }
     }
 }
@@ -111,7 +116,12 @@ fn dynamic(t: &mut SampleTable) {
     for d in DType::ALL {
         let x = format!("{d}[4,3]");
         let op = DynamicSlice { sizes: shape(&[2, 1]) };
-        t.plain(&format!("dynamic_slice/{d}"), op, &[&x, "i32[]", "i32[]"], &[FillKind::Special, FillKind::IndexBelow(4)]);
+        t.plain(
+            &format!("dynamic_slice/{d}"),
+            op,
+            &[&x, "i32[]", "i32[]"],
+            &[FillKind::Special, FillKind::IndexBelow(4)],
+        );
         let u = format!("{d}[2,2]");
         t.plain(
             &format!("dynamic_update_slice/{d}"),
@@ -135,7 +145,12 @@ fn dynamic(t: &mut SampleTable) {
     }
     for d in DType::ALL {
         let x = format!("{d}[2,3]");
-        t.plain(&format!("take_along/{d}"), TakeAlong { axis: 1 }, &[&x, "i32[2,4]"], &[FillKind::Special, FillKind::IndexBelow(4)]);
+        t.plain(
+            &format!("take_along/{d}"),
+            TakeAlong { axis: 1 },
+            &[&x, "i32[2,4]"],
+            &[FillKind::Special, FillKind::IndexBelow(4)],
+        );
         if d != DType::Bool {
             t.plain(
                 &format!("put_along/{d}"),
@@ -153,7 +168,12 @@ fn ordered(t: &mut SampleTable) {
         t.smooth(&format!("sort/smooth_{descending}"), sort(1, 1), &["f64[2,4]"], FillKind::Smooth);
         t.smooth(&format!("sort/front_{descending}"), sort(0, 1), &["f64[3,2]"], FillKind::Smooth);
         t.smooth(&format!("sort/values_{descending}"), sort(0, 1), &["f64[4]", "f64[4]", "i32[4]"], FillKind::Smooth);
-        t.plain(&format!("sort/two_keys_{descending}"), sort(0, 2), &["i32[8]", "f64[8]", "f64[8]"], &[FillKind::Duplicates]);
+        t.plain(
+            &format!("sort/two_keys_{descending}"),
+            sort(0, 2),
+            &["i32[8]", "f64[8]", "f64[8]"],
+            &[FillKind::Duplicates],
+        );
         t.plain(&format!("sort/ties_{descending}"), sort(1, 1), &["f64[2,6]", "i32[2,6]"], &[FillKind::Duplicates]);
         t.smooth(&format!("sort/empty_{descending}"), sort(0, 1), &["f64[0,2]"], FillKind::Smooth);
         for d in DType::ALL {

@@ -78,12 +78,21 @@ impl SampleTable {
         build: impl FnOnce(&mut Builder, &[Value]) -> ir::Result<Vec<Value>>,
     ) {
         let types: Vec<Type> = types.iter().map(|t| parse_type(t)).collect();
-        let inputs =
-            types.iter().enumerate().map(|(i, t)| fills[i.min(fills.len() - 1)].random_tensor(t, &mut self.rng)).collect();
+        let inputs = types
+            .iter()
+            .enumerate()
+            .map(|(i, t)| fills[i.min(fills.len() - 1)].random_tensor(t, &mut self.rng))
+            .collect();
         let mut b = Builder::new();
         let args: Vec<Value> = types.into_iter().map(|t| b.graph.input(t)).collect();
         let outs = build(&mut b, &args).unwrap_or_else(|e| panic!("row {name}: {e}"));
-        self.rows.push(OpSample { name: name.to_string(), graph: b.finish(&outs), inputs, smooth, forward_only: false });
+        self.rows.push(OpSample {
+            name: name.to_string(),
+            graph: b.finish(&outs),
+            inputs,
+            smooth,
+            forward_only: false,
+        });
     }
 
     /// The last row has forward mode alone.

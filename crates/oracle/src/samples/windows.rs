@@ -2,7 +2,7 @@
 
 use super::{FLOATS, INTS, SampleTable};
 use crate::FillKind;
-use ir::ops::{ArgReduce, Conv, Cumulative, ReduceKind, ReduceWindow, WindowGather, WindowScatter, WindowConfig};
+use ir::ops::{ArgReduce, Conv, Cumulative, ReduceKind, ReduceWindow, WindowConfig, WindowGather, WindowScatter};
 use ir::types::Shape;
 use ir::{DType, GraphBuilder};
 
@@ -62,14 +62,34 @@ fn pools(t: &mut SampleTable) {
         let pool =
             |window: &[usize], windows: WindowConfig| ReduceWindow { kind, window: Shape::from_slice(window), windows };
         if boolean {
-            t.plain(&format!("{name}/bool"), pool(&[2], WindowConfig::strided(&[1], &[1])), &["bool[5]"], &[FillKind::Smooth]);
+            t.plain(
+                &format!("{name}/bool"),
+                pool(&[2], WindowConfig::strided(&[1], &[1])),
+                &["bool[5]"],
+                &[FillKind::Smooth],
+            );
             continue;
         }
         t.smooth(&format!("{name}/0"), pool(&[3], WindowConfig::unit_stride(1)), &["f64[5]"], FillKind::Smooth);
-        t.smooth(&format!("{name}/1"), pool(&[2, 2], WindowConfig::strided(&[2, 1], &[1, 0])), &["f64[3,4]"], FillKind::Smooth);
-        t.smooth(&format!("{name}/2"), pool(&[2], windows(&[1], &[1], &[0], &[2], &[2])), &["f64[4]"], FillKind::Smooth);
+        t.smooth(
+            &format!("{name}/1"),
+            pool(&[2, 2], WindowConfig::strided(&[2, 1], &[1, 0])),
+            &["f64[3,4]"],
+            FillKind::Smooth,
+        );
+        t.smooth(
+            &format!("{name}/2"),
+            pool(&[2], windows(&[1], &[1], &[0], &[2], &[2])),
+            &["f64[4]"],
+            FillKind::Smooth,
+        );
         t.smooth(&format!("{name}/empty"), pool(&[4], WindowConfig::unit_stride(1)), &["f64[2]"], FillKind::Smooth);
-        t.plain(&format!("{name}/ties"), pool(&[3], WindowConfig::strided(&[1], &[1])), &["f64[8]"], &[FillKind::Duplicates]);
+        t.plain(
+            &format!("{name}/ties"),
+            pool(&[3], WindowConfig::strided(&[1], &[1])),
+            &["f64[8]"],
+            &[FillKind::Duplicates],
+        );
         for d in FLOATS.into_iter().chain(INTS) {
             t.plain(
                 &format!("{name}/{d}"),
@@ -84,7 +104,12 @@ fn pools(t: &mut SampleTable) {
         let w = windows(&[1], &[1], &[1], &[1], &[1]);
         let gather = WindowGather { max, window: Shape::from_slice(&[2]), windows: w.clone() };
         t.smooth(&format!("window_gather_{word}/smooth"), gather.clone(), &["f64[4]", "f64[4]"], FillKind::Smooth);
-        t.plain(&format!("window_gather_{word}/ties"), gather, &["i32[6]", "f32[6]"], &[FillKind::Duplicates, FillKind::Special]);
+        t.plain(
+            &format!("window_gather_{word}/ties"),
+            gather,
+            &["i32[6]", "f32[6]"],
+            &[FillKind::Duplicates, FillKind::Special],
+        );
         let scatter = WindowScatter { max, window: Shape::from_slice(&[2]), windows: w };
         t.smooth(&format!("window_scatter_{word}/smooth"), scatter.clone(), &["f64[4]", "f64[5]"], FillKind::Smooth);
         t.plain(&format!("window_scatter_{word}/ties"), scatter, &["f32[6]", "i32[7]"], &[FillKind::Duplicates]);

@@ -5,7 +5,7 @@ use ir::DType;
 use lang::consteval::ConstValue;
 use models::{Adapter, Architecture, BatchOptions, LoraOptions, Model, SplitMix64, Tokenizer};
 use serde_json::{Value as Json, json};
-use serve::{ServeEngineOptions, ServerLimits, RunningServer, ModelRegistry, Server};
+use serve::{ModelRegistry, RunningServer, ServeEngineOptions, Server, ServerLimits};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -81,12 +81,16 @@ impl Default for Choices {
 pub(crate) fn start(folder: &Folder, choices: Choices) -> (RunningServer, Client) {
     let mut dirs = vec![folder.0.join("tiny")];
     dirs.extend(choices.adapter.then(|| folder.0.join("tuned")));
-    let sizes =
-        BatchOptions { max_batch: choices.rows, max_seq_len: choices.context, prefill_chunk: 16, prefix_cache_bytes: 8 << 20 };
+    let sizes = BatchOptions {
+        max_batch: choices.rows,
+        max_seq_len: choices.context,
+        prefill_chunk: 16,
+        prefix_cache_bytes: 8 << 20,
+    };
     let backend: Arc<dyn compiler::Backend> = Arc::new(Cpu::new(2));
     let options = ServeEngineOptions { max_queued: choices.queue };
-    let served =
-        ModelRegistry::load(&dirs, None, DType::F32, sizes, options, &backend, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
+    let served = ModelRegistry::load(&dirs, None, DType::F32, sizes, options, &backend, &mut |_| {})
+        .unwrap_or_else(|e| panic!("{e}"));
     let server = Server::bind("127.0.0.1", 0, served, choices.limits).unwrap_or_else(|e| panic!("{e}"));
     let running = server.start().unwrap_or_else(|e| panic!("{e}"));
     let client = Client { address: running.address };

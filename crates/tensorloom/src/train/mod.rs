@@ -35,4 +35,4 @@ mod trainer;
 
 pub use settings::Settings;
 pub use trainer::{Finished, Trainer};
-pub use training::{AdamW, NoProgress, TrainObserver, StepProgress, Schedule};
+pub use training::{AdamW, NoProgress, Schedule, StepProgress, TrainObserver};

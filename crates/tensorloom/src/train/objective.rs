@@ -54,7 +54,9 @@ fn record<M: Module + Tree, B: Tree>(
         let mut next = batch_inputs.iter();
         let batch = batch.rebuild(&mut || next.next().expect("one for each leaf").clone());
         let value = match training {
-            true => ::engine::extension::with_recorded_arguments(|| ::engine::with_rng_key(&key[0], || loss(&inside, batch))),
+            true => ::engine::extension::with_recorded_arguments(|| {
+                ::engine::with_rng_key(&key[0], || loss(&inside, batch))
+            }),
             false => loss(&inside, batch),
         };
         // Buffers may have been written to: what they hold now is what they are after the step.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use training::checkpoint::{self, Checkpoint, CheckpointMeta};
 use training::report::RunMetadata;
-use training::{DirLock, RunLog, NoProgress, TrainObserver, TrainRun, files};
+use training::{DirLock, NoProgress, RunLog, TrainObserver, TrainRun, files};
 
 /// A module with the loss that it is trained by.
 ///
@@ -113,7 +113,12 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
 
         let lasting = settings.lasting();
         let map = lasting.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-        let mut at = CheckpointMeta { data_fingerprint: data, base_fingerprint: base, settings: map, ..CheckpointMeta::default() };
+        let mut at = CheckpointMeta {
+            data_fingerprint: data,
+            base_fingerprint: base,
+            settings: map,
+            ..CheckpointMeta::default()
+        };
         let resumed = start.is_some();
         if let Some(checkpoint) = start {
             fits(&checkpoint.saved, &at)?;

@@ -1,6 +1,9 @@
 //! Writing checkpoints, and removing what is not needed any more.
 
-use super::{CheckpointMeta, Checksum, FORMAT_VERSION, CheckpointFault, TensorShard, verify_file, list_checkpoints, main_file, open, rank_file};
+use super::{
+    CheckpointFault, CheckpointMeta, Checksum, FORMAT_VERSION, TensorShard, list_checkpoints, main_file, open,
+    rank_file, verify_file,
+};
 use crate::error::{Error, Result};
 use crate::files::{self, AtomicFile};
 use crate::named_tensor::NamedTensor;
@@ -32,7 +35,8 @@ fn encode_shards(parts: &[TensorShard]) -> Json {
 pub fn write_rank_file(folder: &Path, step: usize, rank: usize, parts: &[TensorShard]) -> Result<String> {
     files::create_dir_all(folder)?;
     let path = rank_file(&main_file(folder, step), rank);
-    let state = json!({ "format": FORMAT_VERSION, "step": step, "rank": rank, "parts": encode_shards(parts) }).to_string();
+    let state =
+        json!({ "format": FORMAT_VERSION, "step": step, "rank": rank, "parts": encode_shards(parts) }).to_string();
     let tensors: Vec<NamedTensor> = parts.iter().map(|part| part.tensor.clone()).collect();
     let sum = Checksum::of(&state, &tensors);
     let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum.clone())]);

@@ -13,7 +13,7 @@ mod state;
 
 use ir::ops::{Call, Composite, Dot, Name, RaggedDot, RaggedMode, Remat, Scan};
 use ir::{Builder, DType, Graph, GraphBuilder, Node, Op, Result, Type, Value, Values};
-pub use rounding::{DelayedScaling, LowPrecision, Rounding, Scaling, round_operand, round_gradient};
+pub use rounding::{DelayedScaling, LowPrecision, Rounding, Scaling, round_gradient, round_operand};
 pub use state::{Stateful, with_state};
 use std::sync::Arc;
 

@@ -128,7 +128,11 @@ impl Rounding {
     /// Whether blocks have a choice of scales.
     fn has_scale_choice(&self) -> bool {
         let nvfp4 = matches!(self.scaling, Scaling::PerBlock(_, columns) if columns % 32 != 0);
-        self.adaptive_block_scale && nvfp4 && self.format == LowPrecision::E2M1 && !self.stochastic && self.delayed_scaling.is_none()
+        self.adaptive_block_scale
+            && nvfp4
+            && self.format == LowPrecision::E2M1
+            && !self.stochastic
+            && self.delayed_scaling.is_none()
     }
 
     /// In words, as `explain` says it.
@@ -288,7 +292,13 @@ pub(super) fn operand(ty: &ir::Type, how: &Rounding, further: &[ExtraOperand]) -
             Derivative::Vjp(Arc::new(own.finish(&[ct, next])))
         }
     };
-    Ok(Composite { name: ROUNDED.into(), params: how.params(), body: Arc::new(body), num_public_outputs: 1, derivative })
+    Ok(Composite {
+        name: ROUNDED.into(),
+        params: how.params(),
+        body: Arc::new(body),
+        num_public_outputs: 1,
+        derivative,
+    })
 }
 
 /// The composite that rounds the cotangent of a tensor of this type. The gradient of a state is its next value.

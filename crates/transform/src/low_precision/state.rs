@@ -46,7 +46,10 @@ pub fn with_state(graph: &Graph, key: Option<usize>) -> Result<Stateful> {
 
 /// Whether something in a graph asks for a state.
 fn needs_state(graph: &Graph) -> bool {
-    graph.nodes().iter().any(|node| stateful_rounding(&node.op).is_some() || subgraphs(&node.op).into_iter().any(needs_state))
+    graph
+        .nodes()
+        .iter()
+        .any(|node| stateful_rounding(&node.op).is_some() || subgraphs(&node.op).into_iter().any(needs_state))
 }
 
 /// The rounding of a composite that asks for a state, and whether it is of the cotangent.
@@ -77,14 +80,26 @@ impl AddedInputs {
     }
 }
 
-fn inline(b: &mut Builder, graph: &Graph, args: &[Value], more: &mut AddedInputs, streams: &mut u32) -> Result<Vec<Value>> {
+fn inline(
+    b: &mut Builder,
+    graph: &Graph,
+    args: &[Value],
+    more: &mut AddedInputs,
+    streams: &mut u32,
+) -> Result<Vec<Value>> {
     graph.inline_with(args, |node, operands| {
         b.loc = node.loc.clone();
         node_into(b, node, operands, more, streams)
     })
 }
 
-fn node_into(b: &mut Builder, node: &Node, args: &[Value], more: &mut AddedInputs, streams: &mut u32) -> Result<Values> {
+fn node_into(
+    b: &mut Builder,
+    node: &Node,
+    args: &[Value],
+    more: &mut AddedInputs,
+    streams: &mut u32,
+) -> Result<Values> {
     if let Some((how, of_cotangent)) = stateful_rounding(&node.op) {
         let (mut further, mut operands) = (Vec::new(), args.to_vec());
         if let Some(delay) = how.delayed_scaling {

@@ -53,7 +53,14 @@ fn row_axis(g: &Gather, rank: usize) -> Option<usize> {
 
 impl Partitioner<'_> {
     /// Remembers rows that were taken of a value which is cut by rows.
-    pub(super) fn record_gathered_rows(&mut self, g: &Gather, from: &ShardedValue, placed: &[DimSharding], indices: &ShardedValue, value: Value) {
+    pub(super) fn record_gathered_rows(
+        &mut self,
+        g: &Gather,
+        from: &ShardedValue,
+        placed: &[DimSharding],
+        indices: &ShardedValue,
+        value: Value,
+    ) {
         let rank = from.ty.rank();
         let Some(at) = row_axis(g, rank) else { return };
         let cut = &from.spec[at];
@@ -89,7 +96,12 @@ impl Partitioner<'_> {
 
     /// The rows of a product's left operand that a rank's own groups read, where they were taken of a value that the ranks of these
     /// groups share by rows: they travel here alone.
-    pub(super) fn all_to_all_rows(&mut self, x: Value, read: NonzeroRows, groups: &DimSharding) -> Result<Option<Value>> {
+    pub(super) fn all_to_all_rows(
+        &mut self,
+        x: Value,
+        read: NonzeroRows,
+        groups: &DimSharding,
+    ) -> Result<Option<Value>> {
         let Some(GatheredRows { from, indices, op }) = self.gathered_rows.get(&x).cloned() else { return Ok(None) };
         let at = from.ty.rank() - 2;
         if from.spec[at] != *groups {
@@ -131,7 +143,12 @@ impl Partitioner<'_> {
     }
 
     /// What stays known of where a summand is not zero behind an op, and `of` its operand.
-    pub(super) fn propagate_nonzero_rows(&mut self, op: &ir::Op, of: NonzeroRows, to: &Type) -> Result<Option<NonzeroRows>> {
+    pub(super) fn propagate_nonzero_rows(
+        &mut self,
+        op: &ir::Op,
+        of: NonzeroRows,
+        to: &Type,
+    ) -> Result<Option<NonzeroRows>> {
         use ir::{Binary, Op, Unary};
         let ty = self.b.ty(of.0);
         let ranks = ty.shape[ty.rank() - 1];
@@ -151,7 +168,12 @@ impl Partitioner<'_> {
     }
 
     /// The same where rows are taken.
-    pub(super) fn gather_nonzero_rows(&mut self, g: &Gather, of: NonzeroRows, indices: Value) -> Result<Option<NonzeroRows>> {
+    pub(super) fn gather_nonzero_rows(
+        &mut self,
+        g: &Gather,
+        of: NonzeroRows,
+        indices: Value,
+    ) -> Result<Option<NonzeroRows>> {
         let ty = self.b.ty(of.0);
         let Some(at) = row_axis(g, ty.rank()) else { return Ok(None) };
         let mut slice_sizes = g.slice_sizes.clone();
@@ -162,7 +184,13 @@ impl Partitioner<'_> {
 
     /// A product with what the same ranks share by rows: the factor is small and known to all, so each rank multiplies its summand and
     /// who adds further may do so before anything travels.
-    pub(super) fn defer_reduce(&mut self, op: &ir::Op, args: &[ShardedValue], outs: &[ShardedValue], types: &[Type]) -> Result<()> {
+    pub(super) fn defer_reduce(
+        &mut self,
+        op: &ir::Op,
+        args: &[ShardedValue],
+        outs: &[ShardedValue],
+        types: &[Type],
+    ) -> Result<()> {
         let (ir::Op::Binary(ir::Binary::Mul), [a, b], [out]) = (op, args, outs) else { return Ok(()) };
         let Some(k) = [a, b].iter().position(|x| self.nonzero_rows.contains_key(&x.value)) else { return Ok(()) };
         let (sum, factor) = (&args[k], &args[1 - k]);
@@ -192,7 +220,12 @@ impl Partitioner<'_> {
     }
 
     /// A sum over axes of a value that is a part of a sum over ranks: ranks add first, and less travels.
-    pub(super) fn sum_before_reduce(&mut self, r: &Reduce, x: &ShardedValue, ty: &Type) -> Result<Option<ShardedValue>> {
+    pub(super) fn sum_before_reduce(
+        &mut self,
+        r: &Reduce,
+        x: &ShardedValue,
+        ty: &Type,
+    ) -> Result<Option<ShardedValue>> {
         let Some(late) = self.scattered_sums.get(&x.value).cloned() else { return Ok(None) };
         let rank = x.ty.rank();
         // Rows are those of the axis in front of the last that stays.

@@ -15,7 +15,7 @@ pub use segments::segments;
 
 use ir::ops::{Broadcast, CollectiveKind, Iota};
 use ir::{Builder, DType, Error, Graph, GraphBuilder, Mesh, MeshAxis, Op, Result, Scalar, Spec, Type, Value};
-use layout::{ShardedValue, local_type, to_spec, used_axes, replicated};
+use layout::{ShardedValue, local_type, replicated, to_spec, used_axes};
 use std::collections::BTreeMap;
 
 /// How an input is cut.
@@ -206,11 +206,13 @@ impl<'m> Partitioner<'m> {
         let want: PartitionSpec = want
             .iter()
             .enumerate()
-            .map(
-                |(d, c)| {
-                    if c.is_replicated() || !c.divides(self.mesh, x.ty.shape[d]) { DimSharding::default() } else { c.clone() }
-                },
-            )
+            .map(|(d, c)| {
+                if c.is_replicated() || !c.divides(self.mesh, x.ty.shape[d]) {
+                    DimSharding::default()
+                } else {
+                    c.clone()
+                }
+            })
             .collect();
         if x.spec == want {
             return Ok(x.clone());

@@ -34,7 +34,13 @@ impl Partitioner<'_> {
     }
 
     /// Writes what follows from the other forms of an op's operands.
-    pub(super) fn propagate(&mut self, op: &Op, args: &[ShardedValue], outs: &[ShardedValue], types: &[Type]) -> Result<()> {
+    pub(super) fn propagate(
+        &mut self,
+        op: &Op,
+        args: &[ShardedValue],
+        outs: &[ShardedValue],
+        types: &[Type],
+    ) -> Result<()> {
         self.propagate_sum(op, args, outs, types)?;
         self.defer_reduce(op, args, outs, types)?;
         self.propagate_rows(op, args, outs, types)
@@ -80,7 +86,8 @@ impl Partitioner<'_> {
     fn propagate_rows(&mut self, op: &Op, args: &[ShardedValue], outs: &[ShardedValue], types: &[Type]) -> Result<()> {
         let Some(rows) = args.iter().find_map(|x| self.rows.get(&x.value)).cloned() else { return Ok(()) };
         let over = used_axes(&[DimSharding::over_axes(rows.axes.clone())]);
-        let as_it_was = |x: &ShardedValue| x.ty.rank() != outs[0].ty.rank() || used_axes(&x.spec) == used_axes(&outs[0].spec);
+        let as_it_was =
+            |x: &ShardedValue| x.ty.rank() != outs[0].ty.rank() || used_axes(&x.spec) == used_axes(&outs[0].spec);
         if !is_rowwise(op, rows.row_axis, args.iter().map(|x| &x.ty))
             || !args.iter().all(as_it_was)
             || outs.iter().any(|x| !used_axes(&x.spec).intersection(over).is_empty())

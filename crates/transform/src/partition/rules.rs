@@ -1,9 +1,9 @@
 //! How cuts go through each op.
 
 use super::constraints;
-use super::layout::{DimSharding, PartitionSpec, ShardedValue, has_free_axes, local_type, used_axes, replicated};
+use super::layout::{DimSharding, PartitionSpec, ShardedValue, has_free_axes, local_type, replicated, used_axes};
 use super::partial::OwnedRows;
-use super::{ShardableSource, Partitioner};
+use super::{Partitioner, ShardableSource};
 use ir::ops::{
     Broadcast, Call, CollectiveKind, Composite, Dot, Gather, Indexing, Pad, Permute, RaggedDot, RaggedMode, Reduce,
     ReduceKind, Remat, Reshape, Scan, Slice,
@@ -19,7 +19,12 @@ impl Partitioner<'_> {
     }
 
     /// How cuts go through an op.
-    pub(super) fn partition_op(&mut self, op: &Op, args: Vec<ShardedValue>, types: &[Type]) -> Result<Vec<ShardedValue>> {
+    pub(super) fn partition_op(
+        &mut self,
+        op: &Op,
+        args: Vec<ShardedValue>,
+        types: &[Type],
+    ) -> Result<Vec<ShardedValue>> {
         match op {
             Op::Iota(iota) => {
                 let outs = self.run_replicated(op, args, types)?;
@@ -54,7 +59,9 @@ impl Partitioner<'_> {
             Op::Call(c) => self.body(&c.body, args, |g| Call::new(g).into()),
             Op::Remat(r) => self.body(&r.body, args, |g| Remat::with_policy(g, r.policy.clone()).into()),
             Op::Composite(c) => self.composite(c, args),
-            Op::Name(n) if constraints::is_constraint(&n.name) => self.apply_constraint(&n.name, &args[0]).map(|x| vec![x]),
+            Op::Name(n) if constraints::is_constraint(&n.name) => {
+                self.apply_constraint(&n.name, &args[0]).map(|x| vec![x])
+            }
             _ => match op.semantics() {
                 Semantics::Elementwise(_) | Semantics::Index(Indexing::Threefry) => {
                     self.elementwise_rule(op, args, types, |_| true)
@@ -109,13 +116,13 @@ impl Partitioner<'_> {
         }
         let value = self.b.broadcast(x.value, &local_type(self.mesh, ty, &layout).shape, &b.dims)?;
         self.rematerializable.insert(value, ShardableSource::Broadcast(b.clone(), x.clone()));
-        Ok(vec![ShardedValue { value, ty: ty.clone(), spec }])
+        Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
     fn permute(&mut self, p: &Permute, x: &ShardedValue, ty: &Type) -> Result<Vec<ShardedValue>> {
         let layout = p.perm.iter().map(|&d| x.spec[d].clone()).collect();
         let value = self.b.permute(x.value, &p.perm)?;
-        Ok(vec![ShardedValue { value, ty: ty.clone(), spec }])
+        Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
     /// A cut goes through a reshape if its axis stays, or is the outermost of those that are merged or split.
@@ -175,7 +182,7 @@ impl Partitioner<'_> {
         }
         let x = self.reshard(x, &kept)?;
         let value = self.b.reshape(x.value, &local_type(self.mesh, ty, &layout).shape)?;
-        Ok(vec![ShardedValue { value, ty: ty.clone(), spec }])
+        Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
     fn slice(&mut self, s: &Slice, x: &ShardedValue, ty: &Type) -> Result<Vec<ShardedValue>> {
@@ -217,7 +224,7 @@ impl Partitioner<'_> {
         }
         let x = self.reshard(x, &kept)?;
         let value = self.b.slice(x.value, &start, &limit, &s.stride)?;
-        Ok(vec![ShardedValue { value, ty: ty.clone(), spec }])
+        Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
     fn pad(&mut self, p: &Pad, args: &[ShardedValue], ty: &Type) -> Result<Vec<ShardedValue>> {
@@ -227,7 +234,7 @@ impl Partitioner<'_> {
             .collect();
         let x = self.reshard(&args[0], &layout)?;
         let value = self.b.one(p.clone().into(), &[x.value, args[1].value])?;
-        Ok(vec![ShardedValue { value, ty: ty.clone(), spec }])
+        Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
     /// Each rank reduces its part; then ranks along what was cut reduce together.
@@ -257,7 +264,7 @@ impl Partitioner<'_> {
             };
         }
         let layout = (0..want.len()).filter(|d| !r.axes.contains(d)).map(|d| want[d].clone()).collect();
-        Ok(vec![ShardedValue { value, ty: ty.clone(), spec }])
+        Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
     fn dot(&mut self, dot: &Dot, args: &[ShardedValue], ty: &Type) -> Result<Vec<ShardedValue>> {
@@ -307,11 +314,9 @@ impl Partitioner<'_> {
             value = self.all_reduce(value, &DimSharding::over_axes(over).mesh_axes(self.mesh))?;
         }
         let batch = dot.lhs_batch.iter().map(|&i| a.spec[i].clone());
-        let layout = batch
-            .chain(fa.iter().map(|&i| a.spec[i].clone()))
-            .chain(fb.iter().map(|&j| b.spec[j].clone()))
-            .collect();
-        Ok(vec![ShardedValue { value, ty: ty.clone(), spec }])
+        let layout =
+            batch.chain(fa.iter().map(|&i| a.spec[i].clone())).chain(fb.iter().map(|&j| b.spec[j].clone())).collect();
+        Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
     /// Groups that ranks share: each has the rows of its own, and zeros for the others, so that the sum has all.
@@ -396,7 +401,7 @@ impl Partitioner<'_> {
             }
             self.nonzero_rows.extend(read.map(|read| (value, read)));
         }
-        Ok(vec![ShardedValue { value, ty: ty.clone(), spec }])
+        Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
     /// A cut as one of an axis of `size`, each place of which is a part, and one of what is inside.
@@ -407,7 +412,8 @@ impl Partitioner<'_> {
             at += 1;
         }
         let (outer, inner) = cut.axes.split_at(at);
-        (parts == size && !inner.is_empty()).then(|| (DimSharding::over_axes(outer.to_vec()), DimSharding::over_axes(inner.to_vec())))
+        (parts == size && !inner.is_empty())
+            .then(|| (DimSharding::over_axes(outer.to_vec()), DimSharding::over_axes(inner.to_vec())))
     }
 
     fn gather_op(&mut self, g: &Gather, args: &[ShardedValue], ty: &Type) -> Result<Vec<ShardedValue>> {
@@ -443,7 +449,7 @@ impl Partitioner<'_> {
         let op = Gather { slice_sizes: sizes, ..g.clone() };
         let value = self.b.one(op.into(), &[x.value, indices.value])?;
         self.record_gathered_rows(g, given, &of_x, &indices, value);
-        Ok(vec![ShardedValue { value, ty: ty.clone(), spec }])
+        Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
     /// A body on parts; what it would gather of an operand that is stored in parts is gathered before.
@@ -459,7 +465,12 @@ impl Partitioner<'_> {
         Ok((p.b.finish(&values).without_dead_nodes(), outs, p.communicated))
     }
 
-    fn body(&mut self, body: &Graph, args: Vec<ShardedValue>, wrap: impl FnOnce(Graph) -> Op) -> Result<Vec<ShardedValue>> {
+    fn body(
+        &mut self,
+        body: &Graph,
+        args: Vec<ShardedValue>,
+        wrap: impl FnOnce(Graph) -> Op,
+    ) -> Result<Vec<ShardedValue>> {
         let (graph, outs, talked) = self.inner(body, &args)?;
         self.communicated |= talked;
         let values: Vec<Value> = args.iter().map(|x| x.value).collect();

@@ -242,7 +242,12 @@ fn gradients_equal_pytorch() {
     let (slopes, bias) = (wave(&[4], 0.2), wave(&[1, 2, 3], 0.6));
     let c = build(
         &qkv(),
-        AttentionOptions { softcap: Some(3.0), alibi_slopes: Some(slopes.ty().clone()), mask: Some(bias.ty().clone()), ..causal() },
+        AttentionOptions {
+            softcap: Some(3.0),
+            alibi_slopes: Some(slopes.ty().clone()),
+            mask: Some(bias.ty().clone()),
+            ..causal()
+        },
     );
     let g = transform::vjp(&graph_of(&c), &[0, 1, 2, 3, 4]).unwrap();
     assert!(holds(&g, "attention") && holds(&g, "attention_backward"), "{g}");
@@ -354,7 +359,8 @@ fn keys_beyond_the_length_are_never_read() {
         Literal::from_fn(x.ty().clone(), |i| if i >= 4 { Scalar::from_f64(F, f64::NAN) } else { x.get(i) })
     };
     let dirty = [clean[0].clone(), spoil(&clean[1]), spoil(&clean[2]), clean[3].clone()];
-    let c = build(&clean, AttentionOptions { kv_lengths: Some(Type::scalar(DType::I32)), ..AttentionOptions::default() });
+    let c =
+        build(&clean, AttentionOptions { kv_lengths: Some(Type::scalar(DType::I32)), ..AttentionOptions::default() });
     let g = transform::vjp(&graph_of(&c), &[0, 1, 2]).unwrap();
     let cts = [n.fill(&[1, 2, 2]), n.fill(&[1, 2])];
     let expected = interp::run(&g, &[&clean[..], &cts].concat()).unwrap();

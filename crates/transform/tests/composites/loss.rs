@@ -30,7 +30,8 @@ const SMOOTH_GRAD: [f64; 20] = [
     0.0025833446906301273,
 ];
 
-const PYTORCH: CrossEntropyOptions = CrossEntropyOptions { ignore_index: Some(-100), label_smoothing: 0.0, z_loss: 0.0 };
+const PYTORCH: CrossEntropyOptions =
+    CrossEntropyOptions { ignore_index: Some(-100), label_smoothing: 0.0, z_loss: 0.0 };
 
 fn smooth(label_smoothing: f64) -> CrossEntropyOptions {
     CrossEntropyOptions { label_smoothing, ..PYTORCH }

@@ -3,7 +3,7 @@
 //! Both paths compute in f64 and give `y[k] = Σ a[i]·b[k - i]`. The gradient of either operand is the cotangent
 //! correlated with the other, which is again a convolution, with the other operand reversed.
 
-use super::{ProgramLowering, slice_leading, promote};
+use super::{ProgramLowering, promote, slice_leading};
 use crate::error::Result;
 use crate::infer::ValueSignature;
 use crate::shape::common;
@@ -128,7 +128,8 @@ fn product(b: &mut Builder, x: Value, y: Value, path: Option<ConvAlgorithm>) -> 
     }
     let (x, y) = (b.cast(x, DType::F64)?, b.cast(y, DType::F64)?);
     let (short, long) = if m <= n { (x, y) } else { (y, x) };
-    let z = if unrolls(m.min(n), m.max(n)) { shifted_products(b, short, long)? } else { toeplitz_blocks(b, short, long)? };
+    let z =
+        if unrolls(m.min(n), m.max(n)) { shifted_products(b, short, long)? } else { toeplitz_blocks(b, short, long)? };
     Ok(b.cast(z, dtype)?)
 }
 
@@ -166,7 +167,11 @@ fn toeplitz_blocks(b: &mut Builder, short: Value, long: Value) -> Result<Value> 
     let pieces = b.reshape(pieces, &[rows, q, p])?;
     let parts = b.one(Dot::batched_matmul(DType::F64, 1).into(), &[pieces, toeplitz])?;
     let blocks = width.div_ceil(p);
-    let sum = if blocks <= MAX_SHIFTED_BLOCKS { add_overlapping(b, parts, p)? } else { add_overlapping_by_reshape(b, parts, blocks)? };
+    let sum = if blocks <= MAX_SHIFTED_BLOCKS {
+        add_overlapping(b, parts, p)?
+    } else {
+        add_overlapping_by_reshape(b, parts, blocks)?
+    };
     slice_leading(b, sum, &[rows, s + l - 1])
 }
 

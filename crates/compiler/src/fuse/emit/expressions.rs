@@ -1,10 +1,10 @@
 //! Expressions in the loops that are open: each is computed once, in the outermost loop that has what it needs.
 
 use super::{Bind, Emitter};
-use crate::fuse::expr::{KernelExpr, ExprId};
-use crate::fuse::index::{AtomKind, AffineIndex};
+use crate::fuse::expr::{ExprId, KernelExpr};
+use crate::fuse::index::{AffineIndex, AtomKind};
 use crate::fuse::lower::ValueRole;
-use crate::loops::{self, Atom, AccessMode, Reg, Size};
+use crate::loops::{self, AccessMode, Atom, Reg, Size};
 use ir::{Binary, DType, Scalar};
 
 impl Emitter<'_> {

@@ -10,11 +10,11 @@
 //! are zero or noise.
 
 use super::{Bind, Emitter, Scope};
-use crate::fuse::expr::{KernelExpr, ExprId};
+use crate::fuse::expr::{ExprId, KernelExpr};
 use crate::fuse::generate::Generator;
-use crate::fuse::index::{AtomKind, AffineIndex};
+use crate::fuse::index::{AffineIndex, AtomKind};
 use crate::fuse::lower::{Group, Lowered, Param, ValueRole, kernel_name};
-use crate::loops::{self, Buf, Extent, LoopKind, AccessMode, Reg, Size, Stmt, Var};
+use crate::loops::{self, AccessMode, Buf, Extent, LoopKind, Reg, Size, Stmt, Var};
 use crate::target::CpuSchedule;
 use ir::ops::ReduceKind;
 use ir::{Binary, DType, Scalar, Value};
@@ -55,7 +55,12 @@ enum AccessPattern {
     Irregular,
 }
 
-fn access_pattern(g: &Generator<'_>, form: &AffineIndex, (row, column): (usize, usize), extents: &[i64]) -> AccessPattern {
+fn access_pattern(
+    g: &Generator<'_>,
+    form: &AffineIndex,
+    (row, column): (usize, usize),
+    extents: &[i64],
+) -> AccessPattern {
     let (mut of_row, mut of_column) = (0, 0);
     for &(a, k) in &form.terms {
         let atom = g.atoms.get(a);
@@ -106,7 +111,10 @@ pub(in crate::fuse) fn plan_interleaving(
         && loads().count() + results <= MAX_BUFFERS
         && forms.iter().all(|l| access_pattern(g, l, (row, column), extents) != AccessPattern::Irregular)
         && g.exprs.iter().all(|e| !matches!(e, KernelExpr::Load { mask: Some(_), .. }));
-    pays.then(|| InterleavedRows { rows: (w.interleaved_rows.1 / n / ROW_MULTIPLE * ROW_MULTIPLE).max(ROW_MULTIPLE), lanes })
+    pays.then(|| InterleavedRows {
+        rows: (w.interleaved_rows.1 / n / ROW_MULTIPLE * ROW_MULTIPLE).max(ROW_MULTIPLE),
+        lanes,
+    })
 }
 
 /// An index so many elements further.
@@ -202,7 +210,12 @@ impl Emitter<'_> {
     }
 
     /// Copies the elements of a block, given where each is outside and in scratch.
-    fn transpose_block(&mut self, here: &Extent, at: &AffineIndex, copy: impl FnOnce(&mut loops::KernelBuilder, loops::Index, loops::Index)) {
+    fn transpose_block(
+        &mut self,
+        here: &Extent,
+        at: &AffineIndex,
+        copy: impl FnOnce(&mut loops::KernelBuilder, loops::Index, loops::Index),
+    ) {
         let (Some(v), column) = (self.shape.vector, self.shape.cols[0]) else { return };
         let columns = Extent::Exact(Size::Const(self.shape.extents[column]));
         self.looped(v, here, LoopKind::Vector, self.block_start, |e, _| {

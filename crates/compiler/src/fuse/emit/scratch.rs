@@ -3,7 +3,7 @@
 use super::{Bind, Emitter};
 use crate::fuse::expr::ExprId;
 use crate::fuse::lower::{Param, ValueRole};
-use crate::loops::{self, Buf, AccessMode};
+use crate::loops::{self, AccessMode, Buf};
 use rustc_hash::FxHashMap;
 
 impl Emitter<'_> {

@@ -6,7 +6,7 @@ use super::super::inst::{Inst, Mem, Rm, V};
 use super::super::math;
 use super::Lower;
 use compiler::loops::{Op, Reg};
-use ir::{Binary, DTypeKind, Compare, DType, Unary};
+use ir::{Binary, Compare, DType, DTypeKind, Unary};
 
 /// How lanes of a dtype are held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

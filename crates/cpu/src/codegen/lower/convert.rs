@@ -6,7 +6,7 @@ use super::super::inst::{Inst, Rm, V};
 use super::Lower;
 use super::arith::{LaneRepr, lane_repr};
 use compiler::loops::{Op, Reg};
-use ir::{DTypeKind, Compare, DType, scalar::finite_max};
+use ir::{Compare, DType, DTypeKind, scalar::finite_max};
 
 impl Lower<'_> {
     /// An f32 result rounded to what a small float can represent.
@@ -77,7 +77,9 @@ impl Lower<'_> {
             (LaneRepr::F32, LaneRepr::I32) => self.float_to_int(to, v),
             (LaneRepr::F64, LaneRepr::I32) if to != DType::U32 => self.double_to_int(to, v),
             (LaneRepr::I32, LaneRepr::I32) => self.wrap(to, v),
-            (LaneRepr::I32, LaneRepr::I64) => self.v2(if unsigned { &enc::PMOVZXDQ } else { &enc::PMOVSXDQ }, self.w64(), v),
+            (LaneRepr::I32, LaneRepr::I64) => {
+                self.v2(if unsigned { &enc::PMOVZXDQ } else { &enc::PMOVSXDQ }, self.w64(), v)
+            }
             (LaneRepr::I64, LaneRepr::I32) => {
                 let low = self.low_halves(v);
                 self.wrap(to, low)

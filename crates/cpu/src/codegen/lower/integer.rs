@@ -5,7 +5,7 @@ use super::super::enc;
 use super::super::inst::{Inst, Rm, V};
 use super::Lower;
 use compiler::loops::{Op, Reg};
-use ir::{Binary, DTypeKind, Compare, DType, Unary};
+use ir::{Binary, Compare, DType, DTypeKind, Unary};
 
 impl Lower<'_> {
     pub(super) fn binary32(&mut self, op: Binary, d: DType, a: V, b: Rm) -> V {

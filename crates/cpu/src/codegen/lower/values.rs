@@ -6,7 +6,7 @@ use super::super::inst::{Class, Inst, Rm, Src, V};
 use super::super::pool::Const;
 use super::Lower;
 use compiler::loops::Reg;
-use ir::{DTypeKind as Kind, DType, Scalar};
+use ir::{DType, DTypeKind as Kind, Scalar};
 
 /// The bits of a constant in a lane: narrow types as they are held in registers.
 pub(crate) fn lane_const(s: Scalar) -> Const {

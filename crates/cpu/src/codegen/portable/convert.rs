@@ -5,7 +5,7 @@ use super::vector::{HIGH_FIRST, LOW_LOW, lane_type};
 use super::word;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
-use ir::{DTypeKind, DType};
+use ir::{DType, DTypeKind};
 
 impl Writer<'_> {
     pub(super) fn vector_cast(&mut self, from: DType, to: DType, x: &[Value]) -> Option<Parts> {

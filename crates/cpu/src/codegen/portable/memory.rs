@@ -1,10 +1,10 @@
 //! Addresses, loads and stores.
 
-use super::register_type;
 use super::kernel::{LANES, Parts, Writer};
+use super::register_type;
 use super::vector::{EVEN_HALVES, HIGH_HALVES, lane_type};
 use compiler::loops::lanes::index_varies;
-use compiler::loops::{Atom, Buf, Index, AccessMode, Op, Reg, Size};
+use compiler::loops::{AccessMode, Atom, Buf, Index, Op, Reg, Size};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
 use ir::{DType, Scalar};
 

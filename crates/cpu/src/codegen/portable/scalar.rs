@@ -1,12 +1,12 @@
 //! Arithmetic on one number at a time, and the road through the helper.
 
 use super::kernel::Writer;
-use super::{register_type, int_predicate, ordered_float, word};
+use super::{int_predicate, ordered_float, register_type, word};
 use crate::codegen::helper;
 use compiler::loops::Op;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
-use ir::{Binary, DTypeKind, DType, Scalar, Unary};
+use ir::{Binary, DType, DTypeKind, Scalar, Unary};
 
 impl Writer<'_> {
     pub(super) fn truth(&mut self, v: Value) -> Value {

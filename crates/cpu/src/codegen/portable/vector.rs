@@ -3,12 +3,12 @@
 //! Bool is a mask of 32 bits a lane. Lanes of 64 bits are two vectors; comparisons of them are brought back to one mask.
 
 use super::kernel::{LANES, Parts, Writer};
-use super::{register_type, int_predicate, ordered_float};
+use super::{int_predicate, ordered_float, register_type};
 use crate::codegen::helper;
 use compiler::loops::{Atom, Index, Op, Size};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{ConstantData, Endianness, InstBuilder, MemFlagsData, Type, Value, types};
-use ir::{Binary, DTypeKind, DType, Scalar, Unary};
+use ir::{Binary, DType, DTypeKind, Scalar, Unary};
 
 /// Bytes of two vectors: the low halves of all lanes of 64 bits; those of 32 bits, and their high halves; even bytes.
 pub(super) const LOW_WORDS: u128 = 0x1b1a1918_13121110_0b0a0908_03020100;
@@ -420,7 +420,14 @@ impl Writer<'_> {
     }
 
     /// The op through the helper, as many lanes in a call as it takes.
-    pub(super) fn call_helper_lanes(&mut self, op: &Op, from: DType, out: DType, args: &[&[Value]], copies: usize) -> Parts {
+    pub(super) fn call_helper_lanes(
+        &mut self,
+        op: &Op,
+        from: DType,
+        out: DType,
+        args: &[&[Value]],
+        copies: usize,
+    ) -> Parts {
         let at_once = if from.size() == 8 || out.size() == 8 { 2 } else { 4 };
         let each = if out.size() == 8 { 2 } else { 1 };
         let mut all = Parts::new();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::codegen::KernelCache;
-use compiler::loops::{Atom, KernelBuilder, Extent, Index, AccessMode, Op, Reg, Size};
+use compiler::loops::{AccessMode, Atom, Extent, Index, KernelBuilder, Op, Reg, Size};
 use ir::{Binary, Compare, Unary};
 
 const F: DType = DType::F32;

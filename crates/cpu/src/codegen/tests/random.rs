@@ -1,7 +1,7 @@
 //! Random kernels: all exact ops and dtypes, masks, strides, loop nests, reductions, run-time sizes, tails of 0 to 40.
 
 use super::*;
-use compiler::loops::{Atom, Buf, KernelBuilder, Extent, Index, AccessMode, Op, Reg, Size, Var};
+use compiler::loops::{AccessMode, Atom, Buf, Extent, Index, KernelBuilder, Op, Reg, Size, Var};
 use ir::{Binary, Compare, Unary};
 
 /// Ops whose inline form differs from the reference in the last place.

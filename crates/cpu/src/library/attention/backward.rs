@@ -4,8 +4,8 @@
 //! too few heads for the threads, keys and queries go separately (seven products, more parts). Both add the same pairs of
 //! blocks in the same order, so the bits are the same.
 
-use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine};
-use super::block::{BlockPlan, ScratchLayout, QueryBlock, balanced_block};
+use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr};
+use super::block::{BlockPlan, QueryBlock, ScratchLayout, balanced_block};
 use super::lanes::{PerLane, Scores};
 use super::problem::AttentionProblem;
 use crate::pool::ThreadPool;
@@ -194,7 +194,8 @@ impl OpRoutine for Backward {
         let (args, outs) = (Pointers(args), Pointers(outs));
         let (heads, queries) = (self.blocks.problem.heads(), self.blocks.query_blocks());
         let keys = self.blocks.problem.tk.div_ceil(KEYS);
-        let all = |head| BackwardTask { head, key_blocks: 0..keys, query_blocks: 0..queries, keys: true, queries: true };
+        let all =
+            |head| BackwardTask { head, key_blocks: 0..keys, query_blocks: 0..queries, keys: true, queries: true };
         let one = |part: &BackwardTask, worker: usize| {
             // SAFETY: a part writes the cotangents of its own keys and queries; a worker has its own scratch.
             unsafe { self.part(args.get(), outs.get(), part, scratch.at(worker * self.each)) }

@@ -1,7 +1,7 @@
 //! A block of queries against a block of keys: which keys the queries see, their scores, and the products with scores.
 
-use super::lanes::{AttentionKernels, MAX_WIDTH, PerLane, Scores, kernels};
-use super::problem::{Mask, AttentionProblem, float, integer};
+use super::lanes::{self, AttentionKernels, MAX_WIDTH, PerLane, Scores};
+use super::problem::{AttentionProblem, Mask, float, integer};
 use crate::gemm::Isa;
 use crate::gemm::kernel::{HasKernels, Kernels, Tile};
 use ir::DType;
@@ -47,7 +47,7 @@ impl BlockPlan {
         let kernels = f32::kernels(isa, ir::DType::F32);
         let needed = problem.rows().div_ceil(kernels.nr).max(1);
         let width = (panels.min(needed) * kernels.nr).min(MAX_WIDTH);
-        BlockPlan { problem, loops: kernels(isa), kernels, width, keys }
+        BlockPlan { problem, loops: lanes::kernels(isa), kernels, width, keys }
     }
 
     /// Blocks of queries of a key head.
@@ -116,7 +116,8 @@ impl BlockPlan {
             let (least, most) = own.iter().fold((i64::MAX, i64::MIN), |(a, b), &s| (a.min(s), b.max(s)));
             x.common = (least == most).then_some(least);
             // SAFETY: the caller's promise.
-            x.keys = unsafe { trim_keys_by_segment(args[of.arg], of.dtype, of.entry(batch) * p.tk, x.keys, least..=most) };
+            x.keys =
+                unsafe { trim_keys_by_segment(args[of.arg], of.dtype, of.entry(batch) * p.tk, x.keys, least..=most) };
         }
         // Lanes behind the last row see nothing.
         if rows < self.width {
@@ -249,7 +250,15 @@ impl BlockPlan {
     ///
     /// # Safety
     /// As for [`Blocks::meet`], with `x` good for `rows · d` and `out` for `s.keys · d`.
-    pub(super) unsafe fn accumulate_block(&self, s: Scores, rows: usize, x: *const f32, d: usize, out: *mut f32, alpha: f32) {
+    pub(super) unsafe fn accumulate_block(
+        &self,
+        s: Scores,
+        rows: usize,
+        x: *const f32,
+        d: usize,
+        out: *mut f32,
+        alpha: f32,
+    ) {
         let Kernels { mr, nr, .. } = *self.kernels;
         // SAFETY: the tiles stay inside the operands.
         unsafe {

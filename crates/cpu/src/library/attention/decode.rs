@@ -2,7 +2,7 @@
 //! threads share, and the spans' softmaxes joined in order (FlashDecoding).
 
 use super::super::simd::{Wide, exp, largest};
-use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine};
+use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr};
 use super::block::{BlockPlan, KEYS, ScratchLayout};
 use super::problem::{AttentionProblem, float, integer};
 use crate::gemm::Isa;
@@ -53,7 +53,15 @@ impl Decode {
     }
 
     /// One row over one span, to `partial`.
-    unsafe fn attend_span(&self, args: &[*const u8], head: usize, row: usize, span: usize, scratch: *mut f32, to: *mut f32) {
+    unsafe fn attend_span(
+        &self,
+        args: &[*const u8],
+        head: usize,
+        row: usize,
+        span: usize,
+        scratch: *mut f32,
+        to: *mut f32,
+    ) {
         let p = &self.blocks.problem;
         let batch = head / p.kv_heads;
         let size = p.dtype.size();
@@ -79,7 +87,15 @@ impl Decode {
     }
 
     /// Soft cap, slopes, mask and segments of one query's scores.
-    unsafe fn adjust_scores(&self, args: &[*const u8], head: usize, row: usize, position: i64, lo: usize, s: &mut [f32]) {
+    unsafe fn adjust_scores(
+        &self,
+        args: &[*const u8],
+        head: usize,
+        row: usize,
+        position: i64,
+        lo: usize,
+        s: &mut [f32],
+    ) {
         let p = &self.blocks.problem;
         let (batch, kv) = (head / p.kv_heads, head % p.kv_heads);
         let (q_head, t) = (kv * p.group + row / p.tq, row % p.tq);

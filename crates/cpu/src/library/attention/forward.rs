@@ -1,7 +1,7 @@
 //! Forward: each block of queries goes over its keys with a running softmax.
 
-use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine};
-use super::block::{BlockPlan, KEYS, ScratchLayout, QueryBlock, balanced_block};
+use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr};
+use super::block::{BlockPlan, KEYS, QueryBlock, ScratchLayout, balanced_block};
 use super::lanes::{PerLane, Scores, SoftmaxState};
 use super::problem::AttentionProblem;
 use crate::pool::ThreadPool;

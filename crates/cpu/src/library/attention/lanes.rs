@@ -274,7 +274,7 @@ macro_rules! loops {
             }
 
             $(#[target_feature(enable = $feature)])?
-            unsafe fn softmax(s: Scores, state: &mut State) {
+            unsafe fn softmax(s: Scores, state: &mut SoftmaxState) {
                 // SAFETY: the caller's promise is the same.
                 unsafe { super::softmax::<$v>(s, state) }
             }
@@ -315,8 +315,8 @@ macro_rules! loops {
                 unsafe { super::widen::<f16, $v>(src, dst, n) }
             }
 
-            pub(super) static LOOPS: Loops =
-                Loops { hide, cap, alibi, softmax, scale, gradient, dot, transpose, from_bf16, from_f16 };
+            pub(super) static LOOPS: AttentionKernels =
+                AttentionKernels { hide, cap, alibi, softmax, scale, gradient, dot, transpose, from_bf16, from_f16 };
         }
     };
 }

@@ -4,7 +4,7 @@
 //! The product reads the input as it lies, where windows of it would be many times larger. Results are added in the order of the
 //! kernel's elements, whoever does it.
 
-use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use super::direct;
 use crate::gemm::Isa;
 use crate::pool::ThreadPool;

@@ -5,7 +5,7 @@
 //! meet the planes under every `d`-th element of the window alone: each phase `r` has a part of the kernel, and no hole is multiplied. Holes are
 //! zeros that an infinite weight would make NaN: a kernel that is not finite takes the plain road.
 
-use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use super::sub_pixel::Taps;
 use crate::pool::ThreadPool;
 use compiler::Result;
@@ -140,7 +140,14 @@ impl Conv3dAs2d {
     }
 
     /// Copies the planes that a phase's results see, of some images.
-    unsafe fn copy_planes(&self, pool: &ThreadPool, phase: &Phase, images: Range<usize>, x: SharedPtr<u8>, to: SharedPtr<u8>) {
+    unsafe fn copy_planes(
+        &self,
+        pool: &ThreadPool,
+        phase: &Phase,
+        images: Range<usize>,
+        x: SharedPtr<u8>,
+        to: SharedPtr<u8>,
+    ) {
         let (bytes, features) = (self.plane[0] * self.size[0], self.features[0] * phase.taps.count);
         let all = images.len() * phase.count * features;
         in_ranges(pool, all, all * bytes / 8, &|range: Range<usize>, _| {
@@ -164,7 +171,15 @@ impl Conv3dAs2d {
     }
 
     /// Copies a phase's results to their places; zeros where there are none.
-    unsafe fn copy_results(&self, pool: &ThreadPool, phase: &Phase, r: usize, first: usize, from: SharedPtr<u8>, y: SharedPtr<u8>) {
+    unsafe fn copy_results(
+        &self,
+        pool: &ThreadPool,
+        phase: &Phase,
+        r: usize,
+        first: usize,
+        from: SharedPtr<u8>,
+        y: SharedPtr<u8>,
+    ) {
         let (bytes, outs) = (self.plane[1] * self.size[1], self.features[1]);
         let all = self.chunk * phase.count * outs;
         in_ranges(pool, all, all * bytes / 8, &|range: Range<usize>, _| {

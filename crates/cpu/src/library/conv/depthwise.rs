@@ -5,7 +5,7 @@
 //! the padding are multiplied like any others. Several rows of results are computed at a time, or each would wait for its own sum; short rows have
 //! half as many results. Of three axes, the planes under a window are kept until no window needs them.
 
-use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use super::Geometry;
 use super::padded_input::{Line, PaddedPlanes, STEPS};
 use crate::gemm::Isa;
@@ -493,7 +493,9 @@ impl OpRoutine for Depthwise {
                         Isa::Avx512 => self.unit_avx512(unit, x.at(0), kernel.at(0), y.at(0), room),
                         #[cfg(target_arch = "x86_64")]
                         Isa::Avx2 => self.unit_avx2(unit, x.at(0), kernel.at(0), y.at(0), room),
-                        _ => self.run_unit::<Plain32, PLAIN_ALL, PLAIN_HALF>(unit, x.at(0), kernel.at(0), y.at(0), room),
+                        _ => {
+                            self.run_unit::<Plain32, PLAIN_ALL, PLAIN_HALF>(unit, x.at(0), kernel.at(0), y.at(0), room)
+                        }
                     }
                 }
             }

@@ -8,7 +8,7 @@
 //! Vectors go along lines of results, or half a vector along each of two, or along all that the planes have: what lies between lines is
 //! computed too then, and dropped.
 
-use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine};
+use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr};
 use super::Geometry;
 use super::im2col_gemm::{DEPTH, POSITIONS};
 use super::micro::{Windowed, Windows};
@@ -228,7 +228,11 @@ pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Direct> {
     // Fewest vectors; whole lines where that is no more.
     let size = [down.along, across.along];
     let count = |along| places(along, size, width, across.along, lanes).all.len();
-    let ways = if in_place { &[VectorPlacement::Lines][..] } else { &[VectorPlacement::Lines, VectorPlacement::Halves, VectorPlacement::Plane] };
+    let ways = if in_place {
+        &[VectorPlacement::Lines][..]
+    } else {
+        &[VectorPlacement::Lines, VectorPlacement::Halves, VectorPlacement::Plane]
+    };
     let (vectors, along) = ways.iter().map(|&a| (count(a), a)).min_by_key(|w| w.0)?;
     // Twice as many lanes may be wasted where elements are pairs: all other ways multiply one by one.
     if !is_worthwhile(vectors, lanes, g.positions * if pairs { 2 } else { 1 }, g.outs, across.along) {

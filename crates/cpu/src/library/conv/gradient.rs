@@ -7,7 +7,7 @@
 //! Sums are made over *items*, some images or a part of one, which the shape decides. Where there are few tiles of results, items are dealt
 //! out to several sums, which are added in the end: threads find enough work, and what is added to what doesn't depend on them.
 
-use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use super::Geometry;
 use super::depthwise::GRADIENTS;
 use super::micro::{Gathered, Gathers, Windows};

@@ -3,7 +3,7 @@
 //! The kernel is packed once for all images. A part takes some positions of one image: it writes their windows as panels,
 //! which stay in the L2 cache, and multiplies all features with them, straight into the result.
 
-use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine};
+use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr};
 use super::im2col::generate;
 use super::{Context, Geometry};
 use crate::gemm::kernel::{HasKernels, Kernels, Tile};

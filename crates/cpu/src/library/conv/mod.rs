@@ -24,7 +24,7 @@ mod upcast;
 
 use super::{CpuContext, OpRoutine};
 use crate::gemm::kernel::HasKernels;
-use crate::gemm::{Isa, MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use crate::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, Isa, MatrixLayout, OperandSource, OutputKind};
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::Result;

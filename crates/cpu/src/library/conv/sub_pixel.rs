@@ -5,7 +5,7 @@
 //! of the kernel, and all phases together multiply no hole. Holes are zeros that an infinite weight would make NaN: a kernel
 //! that is not finite takes the plain road.
 
-use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::ThreadPool;
 use compiler::Result;

@@ -3,7 +3,7 @@
 //!
 //! Products of 16-bit floats are exact in f32 and are summed in it either way; results are rounded once.
 
-use super::super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use crate::pool::ThreadPool;
 use compiler::Result;
 use half::slice::HalfFloatSliceExt;
@@ -37,7 +37,14 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuCon
 ///
 /// # Safety
 /// Both are good for `n`.
-unsafe fn convert_parallel(pool: &ThreadPool, dtype: DType, narrow: SharedPtr<u8>, wide: SharedPtr<f32>, n: usize, widen: bool) {
+unsafe fn convert_parallel(
+    pool: &ThreadPool,
+    dtype: DType,
+    narrow: SharedPtr<u8>,
+    wide: SharedPtr<f32>,
+    n: usize,
+    widen: bool,
+) {
     in_ranges(pool, n, n, &|range: Range<usize>, _| {
         // SAFETY: the caller's promise; the range is nobody else's.
         unsafe {

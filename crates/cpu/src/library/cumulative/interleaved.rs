@@ -3,7 +3,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{self, Way};
-use super::{LINES, Element, FoldOp, LEFT, STRIP};
+use super::{Element, FoldOp, LEFT, LINES, STRIP};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 

@@ -3,7 +3,7 @@
 //! Blocks of eight elements of each line are transposed in registers on the way in and on the way out, so that a step is one of vectors.
 //! Each line keeps the order of its elements, and its bits with it. Elements have four bytes at most.
 
-use super::{LINES, Element, FoldOp, States};
+use super::{Element, FoldOp, LINES, States};
 use crate::library::rearrange::tiles::Transpose;
 use std::mem::MaybeUninit;
 

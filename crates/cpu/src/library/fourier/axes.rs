@@ -1,15 +1,15 @@
 //! A transform of several axes, step by step: each in bundles of lines, or with long lines as matrices, whichever is expected to be
 //! quicker; and the instruction set of each.
 
-use super::batched::{LineTransform, AxisStep};
+use super::batched::{AxisStep, LineTransform};
 use super::factor_plan::choose;
-use super::four_step::{Line, FourStepFft, Phase};
+use super::four_step::{FourStepFft, Line, Phase};
 use super::load_store::Planes;
 use super::strided::{CYCLES, StridedFft};
 use super::twiddle::Real;
 use crate::gemm::Isa;
 use crate::library::along::AxisLines;
-use crate::library::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use crate::library::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use crate::pool::ThreadPool;
 use compiler::Result;
 use ir::ops::{Fft, FftKind};
@@ -67,7 +67,7 @@ macro_rules! wide {
             }
 
             unsafe fn bundles(
-                step: &Step<$t>,
+                step: &AxisStep<$t>,
                 isa: Isa,
                 range: Range<usize>,
                 from: Planes<$t>,
@@ -78,7 +78,7 @@ macro_rules! wide {
                     use std::arch::x86_64::*;
                     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
                     unsafe fn avx512(
-                        step: &Step<$t>,
+                        step: &AxisStep<$t>,
                         range: Range<usize>,
                         from: Planes<$t>,
                         to: Planes<$t>,
@@ -96,7 +96,13 @@ macro_rules! wide {
                         }
                     }
                     #[target_feature(enable = "avx2,fma")]
-                    unsafe fn avx2(step: &Step<$t>, range: Range<usize>, from: Planes<$t>, to: Planes<$t>, x: *mut $t) {
+                    unsafe fn avx2(
+                        step: &AxisStep<$t>,
+                        range: Range<usize>,
+                        from: Planes<$t>,
+                        to: Planes<$t>,
+                        x: *mut $t,
+                    ) {
                         for i in range {
                             // SAFETY: the caller's promise.
                             unsafe { step.bundle::<$y>(i, from, to, x) };
@@ -112,15 +118,15 @@ macro_rules! wide {
                 }
             }
 
-            unsafe fn phase(lines: &LongLines<$t>, isa: Isa, phase: Phase, units: Range<usize>, line: Line<$t>) {
+            unsafe fn phase(lines: &FourStepFft<$t>, isa: Isa, phase: Phase, units: Range<usize>, line: Line<$t>) {
                 use std::arch::x86_64::*;
                 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
-                unsafe fn avx512(lines: &LongLines<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
+                unsafe fn avx512(lines: &FourStepFft<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
                     // SAFETY: the caller's promise.
                     unsafe { lines.phase::<$z>(phase, units, line) }
                 }
                 #[target_feature(enable = "avx2,fma")]
-                unsafe fn avx2(lines: &LongLines<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
+                unsafe fn avx2(lines: &FourStepFft<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
                     // SAFETY: the caller's promise.
                     unsafe { lines.phase::<$y>(phase, units, line) }
                 }
@@ -193,7 +199,8 @@ impl<T: Wide> BatchedFft<T> {
             }
         };
         let mut steps = vec![];
-        let step = |axis: usize, factor: f64| pass(LineTransform::Complex { inverse }, axis, complex.shape[axis], factor);
+        let step =
+            |axis: usize, factor: f64| pass(LineTransform::Complex { inverse }, axis, complex.shape[axis], factor);
         let kind = match op.kind {
             FftKind::Real => LineTransform::Real,
             FftKind::InverseReal { .. } => LineTransform::InverseReal,

@@ -5,9 +5,9 @@
 //! even length is transformed as a complex one of half the length, its even and odd elements together, and taken apart with
 //! the roots of unity. Lines never meet: what one of them holds, a NaN say, stays there.
 
-use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, TransformBuffers, plus, root, times};
+use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, TransformBuffers, plus, root, times};
 use super::load_store::{Place, Planes, Shuffle, TILE, read, write};
-use super::real_lines::{RealPlan, RealBuffers, real_cost};
+use super::real_lines::{RealBuffers, RealPlan, real_cost};
 use super::stockham::{StockhamPlan, cost};
 use crate::library::along::AxisLines;
 
@@ -99,8 +99,22 @@ impl<T: FftFloat> AxisStep<T> {
         let target = if kind == LineTransform::InverseReal { real } else { side };
         let shuffle = |n: usize, back: bool| if inner == 1 { Shuffle::new(n, lanes, back) } else { None };
         let shuffles = [shuffle(source, false), shuffle(target, true)];
-        AxisStep { kind, outer, inner, from: side, to: side, real, plan, roots, odd, factor, lanes, shuffles, block: None }
-            .blocked(threads)
+        AxisStep {
+            kind,
+            outer,
+            inner,
+            from: side,
+            to: side,
+            real,
+            plan,
+            roots,
+            odd,
+            factor,
+            lanes,
+            shuffles,
+            block: None,
+        }
+        .blocked(threads)
     }
 
     /// Cycles that all lines are expected to take.
@@ -166,7 +180,13 @@ impl<T: FftFloat> AxisStep<T> {
     /// # Safety
     /// Planes are those of the step, `x` and `y` have room for [`Step::elements`], and nobody else has the bundle.
     #[inline(always)]
-    pub(super) unsafe fn bundle<V: FftVector<Elem = T>>(&self, bundle: usize, from: Planes<T>, to: Planes<T>, x: *mut T) {
+    pub(super) unsafe fn bundle<V: FftVector<Elem = T>>(
+        &self,
+        bundle: usize,
+        from: Planes<T>,
+        to: Planes<T>,
+        x: *mut T,
+    ) {
         if self.block.is_some() {
             // SAFETY: the caller's promise.
             return unsafe { self.run_block::<V>(bundle, from, to, x) };
@@ -224,7 +244,10 @@ impl<T: FftFloat> AxisStep<T> {
                     } else {
                         zero.store(spectrum.im.add((self.from - 1) * spectrum.step));
                         self.merge_spectrum::<V>(spectrum, own);
-                        V::transform(&self.plan, TransformBuffers { from: own, to: home.exchanged(true), x, y, z, finish });
+                        V::transform(
+                            &self.plan,
+                            TransformBuffers { from: own, to: home.exchanged(true), x, y, z, finish },
+                        );
                         (home.re, 1)
                     }
                 }

@@ -3,8 +3,8 @@
 //! Where lines beside each other are fewer than lanes, those of as many places further out as there are lanes are turned as if they were one
 //! line. Where rows are long, each is a page of its own, and the columns of several bundles are read from it at once.
 
-use super::batched::{Block, LineTransform, L2_BYTES, AxisStep};
-use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, TransformBuffers};
+use super::batched::{AxisStep, Block, L2_BYTES, LineTransform};
+use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, TransformBuffers};
 use super::load_store::Planes;
 use super::real_lines::RealBuffers;
 use crate::thresholds::Threshold;
@@ -52,7 +52,13 @@ impl<T: FftFloat> AxisStep<T> {
     /// # Safety
     /// As for [`Step::bundle`].
     #[inline(always)]
-    pub(super) unsafe fn run_block<V: FftVector<Elem = T>>(&self, bundle: usize, from: Planes<T>, to: Planes<T>, a: *mut T) {
+    pub(super) unsafe fn run_block<V: FftVector<Elem = T>>(
+        &self,
+        bundle: usize,
+        from: Planes<T>,
+        to: Planes<T>,
+        a: *mut T,
+    ) {
         let l = V::LANES;
         let x = a.wrapping_add(self.block_elements() * 2 * l);
         let [y, z] = [1, 2].map(|i| x.wrapping_add(i * self.elements() * 2 * l));
@@ -102,7 +108,8 @@ impl<T: FftFloat> AxisStep<T> {
             for i in 0..many {
                 let (own, result) = (all.every_nth(i, many), LinePointers::buffer::<V>(b).every_nth(i, many));
                 // Where element `i` of all halves of real lines is.
-                let halves = |p: *mut T| LinePointers { re: p.add(i * l), im: p.add((many + i) * l), step: 2 * many * l };
+                let halves =
+                    |p: *mut T| LinePointers { re: p.add(i * l), im: p.add((many + i) * l), step: 2 * many * l };
                 let way = |back: bool, real: *mut T, spectrum: LinePointers<T>| RealBuffers {
                     back,
                     real: real.add(i * l),
@@ -131,7 +138,10 @@ impl<T: FftFloat> AxisStep<T> {
                             zero.store(own.im.add((self.from - 1) * own.step));
                             self.merge_spectrum::<V>(own, LinePointers::buffer::<V>(x));
                             let to = halves(b).exchanged(true);
-                            V::transform(&self.plan, TransformBuffers { from: LinePointers::buffer::<V>(x), to, x, y, z, finish });
+                            V::transform(
+                                &self.plan,
+                                TransformBuffers { from: LinePointers::buffer::<V>(x), to, x, y, z, finish },
+                            );
                         }
                     }
                 }

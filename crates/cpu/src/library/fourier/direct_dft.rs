@@ -2,7 +2,7 @@
 //!
 //! As many results at a time as there are registers for. Real ones need half the products, and so do those whose result is real.
 
-use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, Z, and, minus, number, plus, quarter, root, times};
+use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, Z, and, minus, number, plus, quarter, root, times};
 
 /// Cosines and sines for `k` from 1 to half of `r`, for each of them for `j` from 1 to half of `r`.
 pub(super) fn table<T: FftFloat>(r: usize) -> Vec<T> {

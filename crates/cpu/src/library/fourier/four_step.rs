@@ -8,7 +8,7 @@
 
 use super::batched::LineTransform;
 use super::factor_plan::{Choice, FactorPlan};
-use super::lanes::{FinalScale, FftVector, LinePointers, TransformBuffers, root};
+use super::lanes::{FftVector, FinalScale, LinePointers, TransformBuffers, root};
 use super::load_store::{Place, Planes, TILE};
 use super::rader_bluestein::chirp;
 use super::real_lines::RealPlan;

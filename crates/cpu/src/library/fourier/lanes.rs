@@ -4,7 +4,7 @@
 //! vectors, which would be functions without them.
 
 use super::load_store::{self, Place};
-use super::real_lines::{RealPlan, RealBuffers};
+use super::real_lines::{RealBuffers, RealPlan};
 use super::stockham::StockhamPlan;
 use crate::gemm::vector::{Float, Vector};
 use crate::library::rearrange::tiles;
@@ -56,13 +56,13 @@ pub(super) trait FftVector: Vector<Elem: FftFloat> {
 
 mod x86 {
     use super::super::transpose::{edge_of_eight, edge_of_sixteen, eight, no_edge, sixteen, tile};
-    use super::{FftVector, Place, StockhamPlan, RealPlan, RealBuffers, TransformBuffers, load_store};
+    use super::{FftVector, Place, RealBuffers, RealPlan, StockhamPlan, TransformBuffers, load_store};
     use std::arch::x86_64::*;
 
     macro_rules! lane {
         ($v:ty, $t:ty, $many:literal, $features:literal, $sub:ident, $fnma:ident, |$x:ident, $n:ident| $reversed:expr,
             |$old:ident, $mask:ident, $at:ident, $source:ident| $picked:expr, $turn:path, $edge:path) => {
-            impl Lane for $v {
+            impl FftVector for $v {
                 const MANY: bool = $many;
                 #[inline(always)]
                 unsafe fn sub(self, b: Self) -> Self {
@@ -123,9 +123,9 @@ mod x86 {
                     unsafe { with_features(from, step, to, place, n) }
                 }
                 #[inline]
-                unsafe fn transform(plan: &Plan<$t>, way: Way<$t>) {
+                unsafe fn transform(plan: &StockhamPlan<$t>, way: TransformBuffers<$t>) {
                     #[target_feature(enable = $features)]
-                    unsafe fn with_features(plan: &Plan<$t>, way: Way<$t>) {
+                    unsafe fn with_features(plan: &StockhamPlan<$t>, way: TransformBuffers<$t>) {
                         // SAFETY: the caller's promise.
                         unsafe { plan.passes::<$v>(way) }
                     }
@@ -133,9 +133,9 @@ mod x86 {
                     unsafe { with_features(plan, way) }
                 }
                 #[inline]
-                unsafe fn real(plan: &RealPlan<$t>, way: RealWay<$t>) {
+                unsafe fn real(plan: &RealPlan<$t>, way: RealBuffers<$t>) {
                     #[target_feature(enable = $features)]
-                    unsafe fn with_features(plan: &RealPlan<$t>, way: RealWay<$t>) {
+                    unsafe fn with_features(plan: &RealPlan<$t>, way: RealBuffers<$t>) {
                         // SAFETY: the caller's promise.
                         unsafe { plan.run::<$v>(way) }
                     }

@@ -1,6 +1,6 @@
 //! Lines of a bundle in memory, and how they become vectors and lines again: turned where lines lie along memory.
 
-use super::lanes::{FftVector, FftFloat, LinePointers};
+use super::lanes::{FftFloat, FftVector, LinePointers};
 use crate::gemm::Isa;
 use crate::gemm::vector::Vector;
 use crate::library::SharedPtr;

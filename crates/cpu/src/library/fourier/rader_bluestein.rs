@@ -5,7 +5,7 @@
 //! Both are passes like those of other radices: they transform each group of elements in buffers of their own.
 
 use super::direct_dft::PassShape;
-use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, TransformBuffers, and, number, plus, root, times};
+use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, TransformBuffers, and, number, plus, root, times};
 use super::stockham::{StockhamPlan, cost, radices};
 use crate::gemm::vector::Float;
 
@@ -127,14 +127,18 @@ impl<T: FftFloat> Rader<T> {
                         first.put(i, x.get::<V>(q + s * (p + j as usize * each)));
                     }
                     let finish_there = FinalScale::Roots(self.kernel.as_ptr());
-                    V::transform(&self.plan, TransformBuffers { from: first, to: middle, x: a, y: b, z, finish: finish_there });
+                    V::transform(
+                        &self.plan,
+                        TransformBuffers { from: first, to: middle, x: a, y: b, z, finish: finish_there },
+                    );
                     // What is added to the sum of all is added to each.
                     let sum = middle.get::<V>(0);
                     let over = V::splat(T::from_f64(-1.0 / n as f64));
                     middle.put(0, and(sum, over, alone));
                     let back = LinePointers::buffer::<V>(end).exchanged(true);
                     let one = FinalScale::Factor(T::from_f64(1.0));
-                    let way = TransformBuffers { from: middle.exchanged(true), to: back, x: there, y: rest, z, finish: one };
+                    let way =
+                        TransformBuffers { from: middle.exchanged(true), to: back, x: there, y: rest, z, finish: one };
                     V::transform(&self.plan, way);
                     shape.put(y, (p, q), 0, plus(alone, sum), turns, finish);
                     let result = LinePointers::buffer::<V>(end);
@@ -224,10 +228,14 @@ impl<T: FftFloat> Chirp<T> {
                         first.put(j, (zero, zero));
                     }
                     let kernel = FinalScale::Roots(self.kernel.as_ptr());
-                    V::transform(&self.plan, TransformBuffers { from: first, to: middle, x: a, y: b, z, finish: kernel });
+                    V::transform(
+                        &self.plan,
+                        TransformBuffers { from: first, to: middle, x: a, y: b, z, finish: kernel },
+                    );
                     let back = LinePointers::buffer::<V>(end).exchanged(true);
                     let one = FinalScale::Factor(T::from_f64(1.0));
-                    let way = TransformBuffers { from: middle.exchanged(true), to: back, x: there, y: rest, z, finish: one };
+                    let way =
+                        TransformBuffers { from: middle.exchanged(true), to: back, x: there, y: rest, z, finish: one };
                     V::transform(&self.plan, way);
                     let result = LinePointers::buffer::<V>(end);
                     for j in 0..r {

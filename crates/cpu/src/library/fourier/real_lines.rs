@@ -5,7 +5,7 @@
 //! convolution of real numbers (`real_primes.rs`).
 
 use super::direct_dft::{real_results, table};
-use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, TransformBuffers, conj, number, root, times};
+use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, TransformBuffers, conj, number, root, times};
 use super::real_primes::RealRader;
 use super::stockham::{StockhamPlan, cost};
 
@@ -235,7 +235,10 @@ impl<T: FftFloat> Sums<T> {
         // SAFETY: the caller's promise.
         unsafe {
             let one = T::from_f64(1.0);
-            V::real(&self.rest, RealBuffers { real, step: l, spectrum: from.every_nth(0, r), z: x, factor: one, ..way });
+            V::real(
+                &self.rest,
+                RealBuffers { real, step: l, spectrum: from.every_nth(0, r), z: x, factor: one, ..way },
+            );
             if m > 1 {
                 for k in self.mirrored_elements() {
                     from.put(r * m - k, conj(from.get::<V>(k)));

@@ -4,8 +4,8 @@
 //! their mirror images, which no other row has.
 
 use super::batched::LineTransform;
-use super::four_step::{Columns, Line, FourStepFft};
-use super::lanes::{FinalScale, FftVector, LinePointers, TransformBuffers, conj, times};
+use super::four_step::{Columns, FourStepFft, Line};
+use super::lanes::{FftVector, FinalScale, LinePointers, TransformBuffers, conj, times};
 use super::load_store::Place;
 use super::real_lines::RealBuffers;
 use super::twiddle::Real;
@@ -17,7 +17,8 @@ impl<T: Real> FourStepFft<T> {
     pub(super) unsafe fn real_columns<V: FftVector<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
         let Columns::Real(plan) = &self.matrix.columns else { return };
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
-        let (spectrum, back, half) = (LinePointers::buffer::<V>(y), self.kind == LineTransform::InverseReal, n1 / 2 + 1);
+        let (spectrum, back, half) =
+            (LinePointers::buffer::<V>(y), self.kind == LineTransform::InverseReal, n1 / 2 + 1);
         let plane = if back { line.to.re } else { line.from.re };
         for unit in units {
             let at = unit * V::LANES;
@@ -25,7 +26,8 @@ impl<T: Real> FourStepFft<T> {
             let (real, row) = (place(n2), place(self.row()));
             // SAFETY: the caller's promise; every place is inside of its plane or buffer.
             unsafe {
-                let turns = LinePointers::buffer::<V>(self.matrix.turns.as_ptr().add(unit * half * 2 * V::LANES).cast_mut());
+                let turns =
+                    LinePointers::buffer::<V>(self.matrix.turns.as_ptr().add(unit * half * 2 * V::LANES).cast_mut());
                 let between = line.between.seats(row);
                 let full = real.count == V::LANES;
                 let (at_real, step) = if full { (plane.at(at), n2) } else { (x, V::LANES) };

@@ -4,7 +4,9 @@
 //! them: real parts repeat and imaginary parts change their sign. So one real convolution, with the sum of both parts, has all results, and its
 //! even length is halved as other real lines are.
 
-use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, TransformBuffers, Z, conj, minus, number, plus, root, times};
+use super::lanes::{
+    FftFloat, FftVector, FinalScale, LinePointers, TransformBuffers, Z, conj, minus, number, plus, root, times,
+};
 use super::rader_bluestein::{generator, powers, spectrum};
 use super::real_lines::RealBuffers;
 use super::stockham::StockhamPlan;
@@ -60,7 +62,10 @@ impl<T: FftFloat> RealRader<T> {
         // SAFETY: the caller's promise.
         unsafe {
             let one = FinalScale::Factor(T::from_f64(1.0));
-            V::transform(&self.plan, TransformBuffers { from: LinePointers::buffer::<V>(a), to: middle, x: a, y: b, z, finish: one });
+            V::transform(
+                &self.plan,
+                TransformBuffers { from: LinePointers::buffer::<V>(a), to: middle, x: a, y: b, z, finish: one },
+            );
             let half = V::splat(T::from_f64(0.5));
             let z0 = middle.get::<V>(0);
             let (sum, difference) = (z0.0.add(z0.1), z0.0.sub(z0.1));

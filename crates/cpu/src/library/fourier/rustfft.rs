@@ -3,9 +3,9 @@
 //! A real line of even length is transformed as a complex one of half the length, its even and odd elements together, and
 //! taken apart with the roots of unity: so other axes have only half the spectrum to transform, too.
 
-use crate::library::along::{LANES, AxisLines};
+use crate::library::along::{AxisLines, LANES};
 use crate::library::planner::planner;
-use crate::library::{CpuContext, SharedPtr, OpRoutine, in_ranges};
+use crate::library::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use crate::pool::ThreadPool;
 use compiler::Result;
 use ir::ops::{Fft, FftKind};

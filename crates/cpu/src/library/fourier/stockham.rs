@@ -6,7 +6,7 @@
 
 use super::butterflies::{SMALL, small};
 use super::direct_dft::{PassShape, odd_radix_pass, table};
-use super::lanes::{FinalScale, FftVector, FftFloat, LinePointers, StridedWalk, TransformBuffers, number, root, times};
+use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, StridedWalk, TransformBuffers, number, root, times};
 use super::rader_bluestein::{Chirp, Rader, chirp_length};
 
 /// One pass but the last: lines of `m` elements, `s` of them interleaved, become those of `m / R`.
@@ -28,7 +28,8 @@ unsafe fn pass<V: FftVector, const R: usize>(
                 *w = number(turns.add(2 * (p * (R - 1) + j - 1)));
             }
             for q in 0..s {
-                let (mut from, mut to) = (StridedWalk::new(&x, q + s * p, s * each), StridedWalk::new(&y, q + s * R * p, s));
+                let (mut from, mut to) =
+                    (StridedWalk::new(&x, q + s * p, s * each), StridedWalk::new(&y, q + s * R * p, s));
                 let mut a = [(zero, zero); R];
                 for a in &mut a {
                     *a = from.get();

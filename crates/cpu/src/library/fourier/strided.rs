@@ -1,7 +1,7 @@
 //! Long lines whose elements are far from each other: they are turned, transformed as lines along memory, and turned back.
 
 use super::batched::LineTransform;
-use super::four_step::{Line, FourStepFft, Phase};
+use super::four_step::{FourStepFft, Line, Phase};
 use super::load_store::Planes;
 use super::twiddle::Real;
 use crate::gemm::Isa;
@@ -37,7 +37,15 @@ impl<T: Real> StridedFft<T> {
     ///
     /// # Safety
     /// Both are planes of all lines.
-    unsafe fn transpose_plane(&self, pool: &ThreadPool, isa: Isa, from: SharedPtr<T>, to: SharedPtr<T>, n: usize, along: bool) {
+    unsafe fn transpose_plane(
+        &self,
+        pool: &ThreadPool,
+        isa: Isa,
+        from: SharedPtr<T>,
+        to: SharedPtr<T>,
+        n: usize,
+        along: bool,
+    ) {
         let pieces = n.div_ceil(AT_ONCE);
         let inner = self.inner;
         in_ranges(pool, self.outer * pieces, self.outer * n * inner, &|range: Range<usize>, _| {

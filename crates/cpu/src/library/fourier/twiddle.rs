@@ -1,8 +1,8 @@
 //! What is done to a long line before and after its transform: along it, one by one or in vectors, to the same bits.
 
 use super::batched::LineTransform;
-use super::four_step::{Chirp, Line, FourStepFft};
-use super::lanes::{FftVector, FftFloat};
+use super::four_step::{Chirp, FourStepFft, Line};
+use super::lanes::{FftFloat, FftVector};
 use super::load_store::Planes;
 use std::ops::{Add, Mul, Range, Sub};
 
@@ -167,7 +167,12 @@ impl<T: Real> FourStepFft<T> {
 
     /// Products with the chirp, and zeros up to the points of the convolution.
     #[inline(always)]
-    pub(super) unsafe fn apply_chirp<V: FftVector<Elem = T>>(&self, from: Planes<T>, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn apply_chirp<V: FftVector<Elem = T>>(
+        &self,
+        from: Planes<T>,
+        units: Range<usize>,
+        line: Line<T>,
+    ) {
         let Some(Chirp { chirp, .. }) = &self.chirp else { return };
         let (start, n) = (units.start.min(self.length()), self.length());
         let own = start..units.end.min(n);
@@ -185,7 +190,12 @@ impl<T: Real> FourStepFft<T> {
 
     /// Products with the chirp where results go: all of them, or as many as a real line or half its spectrum has.
     #[inline(always)]
-    pub(super) unsafe fn remove_chirp<V: FftVector<Elem = T>>(&self, to: Planes<T>, units: Range<usize>, line: Line<T>) {
+    pub(super) unsafe fn remove_chirp<V: FftVector<Elem = T>>(
+        &self,
+        to: Planes<T>,
+        units: Range<usize>,
+        line: Line<T>,
+    ) {
         let Some(Chirp { chirp, .. }) = &self.chirp else { return };
         let n = self.length();
         // SAFETY: the caller's promise.

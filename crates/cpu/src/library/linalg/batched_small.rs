@@ -3,7 +3,7 @@
 //! Element `(i, j)` of all matrices of a bundle is a vector. Lanes never meet; those without a matrix repeat the last one.
 
 use super::super::rearrange::{Axis, tiles};
-use super::super::{CpuContext, Pointers, SharedPtr, OpRoutine, in_ranges};
+use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr, in_ranges};
 use super::FactorizationKind;
 use super::real::Real;
 use crate::gemm::Isa;
@@ -31,7 +31,12 @@ struct BatchedFactorization<T> {
 }
 
 /// The factors of a batch that fills most of the lanes.
-pub(super) fn prepare(kind: FactorizationKind, a: &Type, batch: usize, machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
+pub(super) fn prepare(
+    kind: FactorizationKind,
+    a: &Type,
+    batch: usize,
+    machine: CpuContext,
+) -> Option<Box<dyn OpRoutine>> {
     let [.., m, n] = *a.shape else { return None };
     let lu = match kind {
         FactorizationKind::Lu => true,
@@ -51,7 +56,9 @@ pub(super) fn prepare(kind: FactorizationKind, a: &Type, batch: usize, machine: 
     }
     let (threads, isa) = (machine.threads, machine.isa);
     Some(match a.dtype {
-        DType::F32 => Box::new(BatchedFactorization::<f32> { lu, m, n, batch, lanes, threads, isa, elements: PhantomData }),
+        DType::F32 => {
+            Box::new(BatchedFactorization::<f32> { lu, m, n, batch, lanes, threads, isa, elements: PhantomData })
+        }
         _ => Box::new(BatchedFactorization::<f64> { lu, m, n, batch, lanes, threads, isa, elements: PhantomData }),
     })
 }
@@ -220,7 +227,13 @@ impl<T: Real> BatchedFactorization<T> {
     }
 
     /// Writes pivots, and the permutations that they are.
-    unsafe fn write_order(&self, pivots: &[[u8; LANES]; MAX_BATCHED_SIZE], first: usize, count: usize, outs: &[*mut u8]) {
+    unsafe fn write_order(
+        &self,
+        pivots: &[[u8; LANES]; MAX_BATCHED_SIZE],
+        first: usize,
+        count: usize,
+        outs: &[*mut u8],
+    ) {
         let steps = self.m.min(self.n);
         for lane in 0..count {
             let mut order: [i32; MAX_BATCHED_SIZE] = std::array::from_fn(|i| i as i32);

@@ -7,7 +7,7 @@
 use super::blocked::ProductRunner;
 use super::delayed_givens::{self, DelayedRotations};
 use super::secular_equation::{NO_POLE, SecularEquation, padded};
-use super::tridiagonal_dc::{epsilon, split_as, rotate_rows};
+use super::tridiagonal_dc::{epsilon, rotate_rows, split_as};
 use super::{Real, Workers, bidiagonal};
 use crate::library::SharedPtr;
 use std::ops::Range;
@@ -183,8 +183,10 @@ impl<T: Real> BidiagonalSplit<'_, T> {
         }
         let [first, second] = &mut rotations;
         let isa = self.workers.isa;
-        let (on_left, on_right) =
-            (DelayedRotations::new(u, size, isa, None, first), DelayedRotations::new(&mut v[..size * cols], cols, isa, None, second));
+        let (on_left, on_right) = (
+            DelayedRotations::new(u, size, isa, None, first),
+            DelayedRotations::new(&mut v[..size * cols], cols, isa, None, second),
+        );
         bidiagonal::iterate(on_left, size, size, on_right, d, e, &mut negative, true);
         for (i, row) in u.chunks_exact(size).enumerate() {
             let to = &mut self.u[(start + i) * self.u_row + start..][..size];

@@ -6,7 +6,7 @@
 use super::super::{SharedPtr, in_ranges};
 use super::lines::Triangle;
 use super::{Real, factor, householder_panel, lines, transpose_rows, turned_from};
-use crate::gemm::{Isa, MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use crate::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, Isa, MatrixLayout, OperandSource, OutputKind};
 use crate::pool::ThreadPool;
 use ir::DType;
 use ir::ops::TriangularSolve;
@@ -65,7 +65,15 @@ pub(super) fn blocks(n: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// `C -= A·B` of matrices inside of others.
-pub(super) fn subtract_product(dtype: DType, m: usize, k: usize, n: usize, a: MatrixLayout, b: MatrixLayout, c: MatrixLayout) -> GemmProblem {
+pub(super) fn subtract_product(
+    dtype: DType,
+    m: usize,
+    k: usize,
+    n: usize,
+    a: MatrixLayout,
+    b: MatrixLayout,
+    c: MatrixLayout,
+) -> GemmProblem {
     let c = OutputKind::Memory { dtype, layout: c, accumulate: true };
     let (a, b) = (OperandSource::Memory(a), OperandSource::Memory(b));
     GemmProblem { a, b, c, alpha: -1.0, ..GemmProblem::new(m, k, n, dtype) }
@@ -73,7 +81,8 @@ pub(super) fn subtract_product(dtype: DType, m: usize, k: usize, n: usize, a: Ma
 
 impl Products {
     pub(super) fn of(problems: impl Iterator<Item = GemmProblem>, threads: usize, isa: Isa) -> Option<Products> {
-        let plans: Vec<GemmPlan> = problems.map(|p| GemmPlan::with_isa(&p, threads, isa).ok()).collect::<Option<_>>()?;
+        let plans: Vec<GemmPlan> =
+            problems.map(|p| GemmPlan::with_isa(&p, threads, isa).ok()).collect::<Option<_>>()?;
         let scratch = plans.iter().map(GemmPlan::scratch_bytes).max()?.next_multiple_of(64);
         Some(Products { plans, isa, scratch, at_once: 1 })
     }
@@ -109,7 +118,8 @@ impl Products {
     /// Those of a Cholesky factor, if the matrix is large.
     pub(super) fn cholesky(dtype: DType, n: usize, threads: usize, isa: Isa) -> Option<Products> {
         let rows = MatrixLayout::row_major(n);
-        let step = |b: Range<usize>| subtract_product(dtype, n - b.start, b.start, b.len(), rows, rows.transposed(), rows);
+        let step =
+            |b: Range<usize>| subtract_product(dtype, n - b.start, b.start, b.len(), rows, rows.transposed(), rows);
         if n < MIN_BLOCKED_SIZE {
             return None;
         }
@@ -149,7 +159,8 @@ impl Products {
     pub(super) fn qr(dtype: DType, m: usize, n: usize, columns: usize, threads: usize, isa: Isa) -> Option<Products> {
         let apply = |b: &Range<usize>, width: usize, count: usize| {
             let (height, w) = (m - b.start, b.len());
-            let (v, x, sums) = (MatrixLayout::row_major(w), MatrixLayout::row_major(width), MatrixLayout::row_major(count));
+            let (v, x, sums) =
+                (MatrixLayout::row_major(w), MatrixLayout::row_major(width), MatrixLayout::row_major(count));
             let onto = OutputKind::Memory { dtype, layout: sums, accumulate: false };
             let (a, b) = (OperandSource::Memory(v.transposed()), OperandSource::Memory(x));
             let project = GemmProblem { a, b, c: onto, ..GemmProblem::new(w, height, count, dtype) };
@@ -207,7 +218,14 @@ impl ProductRunner<'_> {
     ///
     /// # Safety
     /// The operands and the result are as planned, and `scratch` is that thread's.
-    pub(super) unsafe fn run_on_calling_thread(&self, plan: &GemmPlan, a: GemmOperand, b: GemmOperand, c: GemmOutput, scratch: *mut u8) {
+    pub(super) unsafe fn run_on_calling_thread(
+        &self,
+        plan: &GemmPlan,
+        a: GemmOperand,
+        b: GemmOperand,
+        c: GemmOutput,
+        scratch: *mut u8,
+    ) {
         // SAFETY: the caller's promise.
         unsafe { plan.run(self.pool, a, b, c, scratch) };
     }
@@ -259,7 +277,8 @@ impl ProductRunner<'_> {
         minus: bool,
     ) {
         let onto = OutputKind::Memory { dtype: T::DTYPE, layout: MatrixLayout::row_major(c_row), accumulate: minus };
-        let (left, right, alpha) = (OperandSource::Memory(left), OperandSource::Memory(right), if minus { -1.0 } else { 1.0 });
+        let (left, right, alpha) =
+            (OperandSource::Memory(left), OperandSource::Memory(right), if minus { -1.0 } else { 1.0 });
         let problem = GemmProblem { a: left, b: right, c: onto, alpha, ..GemmProblem::new(m, k, n, T::DTYPE) };
         // One thread has scratch enough in any case.
         for threads in [self.pool.threads(), 1] {

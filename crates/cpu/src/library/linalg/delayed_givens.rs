@@ -55,7 +55,16 @@ impl<'a, T: Real> DelayedRotations<'a, T> {
     ) -> DelayedRotations<'a, T> {
         let count = rows.len() / len.max(1);
         debug_assert!(rotations.len() >= scratch_elements(count));
-        DelayedRotations { rows: SharedPtr(rows.as_mut_ptr()), count, len, isa, pool, waiting: SmallVec::new(), rotations, used: 0 }
+        DelayedRotations {
+            rows: SharedPtr(rows.as_mut_ptr()),
+            count,
+            len,
+            isa,
+            pool,
+            waiting: SmallVec::new(),
+            rotations,
+            used: 0,
+        }
     }
 
     /// Begins a sweep at a row.
@@ -119,7 +128,13 @@ unsafe fn strip_through<T: Real>(
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
-        unsafe fn avx512<T: Real>(rows: *mut T, len: usize, columns: Range<usize>, sweeps: &[RotationSweep], rotations: &[T]) {
+        unsafe fn avx512<T: Real>(
+            rows: *mut T,
+            len: usize,
+            columns: Range<usize>,
+            sweeps: &[RotationSweep],
+            rotations: &[T],
+        ) {
             // SAFETY: the caller's promise.
             unsafe {
                 match T::Avx512::LANES {
@@ -129,7 +144,13 @@ unsafe fn strip_through<T: Real>(
             }
         }
         #[target_feature(enable = "avx2,fma")]
-        unsafe fn avx2<T: Real>(rows: *mut T, len: usize, columns: Range<usize>, sweeps: &[RotationSweep], rotations: &[T]) {
+        unsafe fn avx2<T: Real>(
+            rows: *mut T,
+            len: usize,
+            columns: Range<usize>,
+            sweeps: &[RotationSweep],
+            rotations: &[T],
+        ) {
             // SAFETY: the caller's promise.
             unsafe { all_columns::<T::Avx2, 4>(rows, len, columns, sweeps, rotations) }
         }

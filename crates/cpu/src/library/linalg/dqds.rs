@@ -225,7 +225,14 @@ fn dqds_pass(isa: Isa, q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64],
 
 /// Each remainder is one `less` of the one before, times a quotient.
 #[inline(always)]
-fn pass_by(q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64], t: f64, less: impl Fn(f64, f64) -> f64) -> DqdsPassResult {
+fn pass_by(
+    q: &[f64],
+    e: &[f64],
+    to_q: &mut [f64],
+    to_e: &mut [f64],
+    t: f64,
+    less: impl Fn(f64, f64) -> f64,
+) -> DqdsPassResult {
     let n = q.len();
     let (e, to_q, to_e) = (&e[..n], &mut to_q[..n], &mut to_e[..n]);
     let mut d = q[0] - t;
@@ -392,7 +399,10 @@ mod tests {
                 let want = bisected(&d, &e);
                 for &isa in Isa::available() {
                     let mut got = d.clone();
-                    assert!(singular_values_f64(&mut got, &e, 1e-14, isa, &mut vec![0.0; 5 * n]), "{n} of kind {kind} on {isa:?}");
+                    assert!(
+                        singular_values_f64(&mut got, &e, 1e-14, isa, &mut vec![0.0; 5 * n]),
+                        "{n} of kind {kind} on {isa:?}"
+                    );
                     got.sort_by(f64::total_cmp);
                     let most = want[n - 1];
                     for (got, want) in got.iter().zip(&want) {

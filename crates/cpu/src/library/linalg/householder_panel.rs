@@ -122,7 +122,14 @@ fn products<T: Real>(
 }
 
 /// Columns less vectors, by lines of `sums`.
-fn subtract_vectors<T: Real>(isa: Isa, columns: &mut [T], height: usize, vectors: Range<usize>, others: Range<usize>, sums: &[T]) {
+fn subtract_vectors<T: Real>(
+    isa: Isa,
+    columns: &mut [T],
+    height: usize,
+    vectors: Range<usize>,
+    others: Range<usize>,
+    sums: &[T],
+) {
     let (before, rest) = columns.split_at_mut(others.start * height);
     for (j, column) in rest.chunks_exact_mut(height).enumerate().take(others.len()) {
         for (k, i) in vectors.clone().enumerate() {
@@ -256,7 +263,8 @@ unsafe fn less_of<V: Vector<Elem: Real>>(
         let (targets, to) = (four.len() / height, four.as_mut_ptr().wrapping_add(below));
         for (k, i) in vectors.clone().step_by(MIN_RECURSIVE_COLUMNS).enumerate() {
             let from: [_; MIN_RECURSIVE_COLUMNS] = std::array::from_fn(|s| at(i + s));
-            let by = |t: usize, s: usize| -sums[(k * MIN_RECURSIVE_COLUMNS + s) * count + group * MIN_RECURSIVE_COLUMNS + t];
+            let by =
+                |t: usize, s: usize| -sums[(k * MIN_RECURSIVE_COLUMNS + s) * count + group * MIN_RECURSIVE_COLUMNS + t];
             // SAFETY: the columns are there, the others are not the vectors, which come in fours; the caller vouches for the instruction set.
             unsafe {
                 match targets {

@@ -3,10 +3,10 @@
 //! Columns right of a block are cut into pieces, which are taken by whoever is free, the next block's first. Each is exchanged, solved and multiplied by itself, so
 //! who takes it doesn't matter; rows left of a block are exchanged meanwhile too.
 
-use super::blocked::{BLOCK, Products, ProductRunner, blocks, subtract_product};
+use super::blocked::{BLOCK, ProductRunner, Products, blocks, subtract_product};
 use super::lines::Triangle;
 use super::{Real, lines, panel_lu};
-use crate::gemm::{Isa, MatrixLayout, GemmOperand, GemmOutput, GemmPlan};
+use crate::gemm::{GemmOperand, GemmOutput, GemmPlan, Isa, MatrixLayout};
 use crate::library::SharedPtr;
 use ir::DType;
 use std::ops::Range;
@@ -66,7 +66,13 @@ impl<T: Real> Step<'_, T> {
     ///
     /// # Safety
     /// The columns are nobody else's, and `scratch` is good for the plan.
-    unsafe fn update_trailing(&self, running: &ProductRunner<'_>, plan: Option<&GemmPlan>, columns: Range<usize>, scratch: *mut u8) {
+    unsafe fn update_trailing(
+        &self,
+        running: &ProductRunner<'_>,
+        plan: Option<&GemmPlan>,
+        columns: Range<usize>,
+        scratch: *mut u8,
+    ) {
         let (n, b) = (self.n, &self.block);
         let at = |i: usize, j: usize| self.a.at(i * n + j);
         let diagonal = at(b.start, b.start).cast_const();
@@ -78,7 +84,13 @@ impl<T: Real> Step<'_, T> {
             let to = GemmOutput::Memory(at(b.end, columns.start).cast());
             // SAFETY: the block's columns, rows of these, and what is below those.
             unsafe {
-                running.run_on_calling_thread(plan, GemmOperand::Memory(below.cast()), GemmOperand::Memory(beside.cast()), to, scratch);
+                running.run_on_calling_thread(
+                    plan,
+                    GemmOperand::Memory(below.cast()),
+                    GemmOperand::Memory(beside.cast()),
+                    to,
+                    scratch,
+                );
             }
         }
     }

@@ -25,11 +25,11 @@ mod tridiagonal;
 mod tridiagonal_dc;
 
 use super::rearrange::{Axis, tiles};
-use super::{CpuContext, PORTABLE, Pointers, SharedPtr, OpRoutine, in_ranges};
+use super::{CpuContext, OpRoutine, PORTABLE, Pointers, SharedPtr, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
-use blocked::{Products, ProductRunner};
+use blocked::{ProductRunner, Products};
 use compiler::Result;
 
 use ir::ops::{Eigh, Qr, Svd, TriangularSolve};
@@ -91,7 +91,11 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             "order of what is left of a symmetric matrix: from here it is multiplied in pieces",
         ),
         Threshold::new("linalg.high", factor::HIGH, "rows by columns: from here an LU factorisation goes down columns"),
-        Threshold::new("linalg.others", blocked::MIN_RIGHT_HAND_SIDES, "right-hand sides: from here a solution is cut into blocks"),
+        Threshold::new(
+            "linalg.others",
+            blocked::MIN_RIGHT_HAND_SIDES,
+            "right-hand sides: from here a solution is cut into blocks",
+        ),
     ]
 }
 
@@ -182,10 +186,16 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: CpuContext
     };
     let (args, outs): (Vec<Size>, Vec<Size>) = (args.iter().map(size).collect(), outs.iter().map(size).collect());
     // Where products are most of the work they are of the matrix's own type.
-    let vectors = matches!(kind, FactorizationKind::Eigh | FactorizationKind::Qr { .. } | FactorizationKind::Svd { vectors: true });
+    let vectors = matches!(
+        kind,
+        FactorizationKind::Eigh | FactorizationKind::Qr { .. } | FactorizationKind::Svd { vectors: true }
+    );
     let few = vectors && batch <= FEW && m.min(n) >= blocked::VECTORS;
     let large = few || m.min(n) >= blocked::MIN_BLOCKED_SIZE;
-    let tall = matches!(kind, FactorizationKind::Qr { .. }) && batch <= FEW && m.min(n) >= blocked::BLOCK && m * n >= blocked::TALL;
+    let tall = matches!(kind, FactorizationKind::Qr { .. })
+        && batch <= FEW
+        && m.min(n) >= blocked::BLOCK
+        && m * n >= blocked::TALL;
     let direct = !matches!(kind, FactorizationKind::Eigh | FactorizationKind::Svd { .. }) && m * n >= OWN;
     let own = a.dtype == DType::F32 && (large || tall || direct) && m <= NUMBERED;
     let sizes = Sizes { kind, batch, args, outs, large, tall };
@@ -227,7 +237,9 @@ fn factorisation<T: Real>(dtype: DType, sizes: Sizes, machine: CpuContext) -> Fa
     let each = match kind {
         FactorizationKind::Cholesky => n * n + if products.is_some() { n * blocked::BLOCK } else { 0 },
         FactorizationKind::Solve(_) => n * n + args[1].0 * args[1].1,
-        FactorizationKind::Lu => m * n + m + if products.is_some() { m * blocked::BLOCK } else { (m + 1) * m.min(n) + 2 },
+        FactorizationKind::Lu => {
+            m * n + m + if products.is_some() { m * blocked::BLOCK } else { (m + 1) * m.min(n) + 2 }
+        }
         FactorizationKind::Qr { columns } => {
             let own = if products.is_some() { blocked::qr_work(m, n, columns) } else { 3 * most + m * m.min(n) };
             m * n + m * columns + own
@@ -235,7 +247,11 @@ fn factorisation<T: Real>(dtype: DType, sizes: Sizes, machine: CpuContext) -> Fa
         FactorizationKind::Eigh => n * n + n + spectral::eigh_scratch_elements(n, products.is_some()),
         FactorizationKind::Svd { .. } => {
             let short = m.min(n);
-            2 * m * n + most * short + short * short + 2 * most + bidiagonal::scratch_elements(most, short, products.is_some())
+            2 * m * n
+                + most * short
+                + short * short
+                + 2 * most
+                + bidiagonal::scratch_elements(most, short, products.is_some())
         }
     };
     Factorisation {

@@ -313,16 +313,16 @@ impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
 /// Functions of [`Secular`] with the vectors of the machine.
 macro_rules! on_machine {
     ($name:ident, $inner:ident $(<$t:ident>)?, ($($arg:ident: $ty:ty),*)) => {
-        unsafe fn $name<const S: bool$(, $t: Real)?>(isa: Isa, of: &Secular<'_, S>, range: Range<usize>, $($arg: $ty),*) {
+        unsafe fn $name<const S: bool$(, $t: Real)?>(isa: Isa, of: &SecularEquation<'_, S>, range: Range<usize>, $($arg: $ty),*) {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
-                unsafe fn avx512<const S: bool$(, $t: Real)?>(of: &Secular<'_, S>, range: Range<usize>, $($arg: $ty),*) {
+                unsafe fn avx512<const S: bool$(, $t: Real)?>(of: &SecularEquation<'_, S>, range: Range<usize>, $($arg: $ty),*) {
                     // SAFETY: the caller's promise.
                     unsafe { of.$inner(range, $($arg),*) }
                 }
                 #[target_feature(enable = "avx2,fma")]
-                unsafe fn avx2<const S: bool$(, $t: Real)?>(of: &Secular<'_, S>, range: Range<usize>, $($arg: $ty),*) {
+                unsafe fn avx2<const S: bool$(, $t: Real)?>(of: &SecularEquation<'_, S>, range: Range<usize>, $($arg: $ty),*) {
                     // SAFETY: the caller's promise.
                     unsafe { of.$inner(range, $($arg),*) }
                 }

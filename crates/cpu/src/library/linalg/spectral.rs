@@ -49,7 +49,18 @@ pub(super) fn eigh<T: Real>(
     } else {
         let (e, rotations) = room.split_at_mut(n);
         tridiagonal(v, n, d, e);
-        implicit_ql(DelayedRotations::new(v, n, workers.isa, workers.pool, &mut rotations[..delayed_givens::scratch_elements(n)]), n, d, e);
+        implicit_ql(
+            DelayedRotations::new(
+                v,
+                n,
+                workers.isa,
+                workers.pool,
+                &mut rotations[..delayed_givens::scratch_elements(n)],
+            ),
+            n,
+            d,
+            e,
+        );
         sort_ascending(v, n, d);
         transpose(v, n);
     }

@@ -1,7 +1,7 @@
 //! Singular vectors of a matrix with far more rows than columns, or the other way round: those of its R, taken along by its Q.
 
 use super::super::{CpuContext, OpRoutine};
-use crate::gemm::{MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource, OutputKind};
+use crate::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource, OutputKind};
 use crate::pool::ThreadPool;
 use compiler::Result;
 use ir::ops::{Qr, Svd};
@@ -41,7 +41,8 @@ pub(super) fn prepare(args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRo
     let outs = [square.clone(), of(&[columns]), square.clone()];
     let svd = super::prepare(&Op::Svd(Svd { vectors: true }), &[square], &outs, machine)?;
     let batch: usize = batch.iter().product();
-    let whole = |rows: usize| MatrixLayout { batch: [(rows * columns) as isize, 0, 0], ..MatrixLayout::row_major(columns) };
+    let whole =
+        |rows: usize| MatrixLayout { batch: [(rows * columns) as isize, 0, 0], ..MatrixLayout::row_major(columns) };
     let problem = GemmProblem {
         batch: [batch, 1, 1],
         a: OperandSource::Memory(whole(rows)),

@@ -4,9 +4,11 @@
 //! through the vectors `v` and `w` of `A -= v·wᵀ + w·vᵀ`; behind it, one product takes them all off the rest. Half of the work
 //! is then products of the matrix with vectors, which read one triangle of it, and half products of matrices.
 
-use super::blocked::{BLOCK, Products, ProductRunner, blocks, subtract_product, pack_reflectors, symmetric_scratch_elements};
+use super::blocked::{
+    BLOCK, ProductRunner, Products, blocks, pack_reflectors, subtract_product, symmetric_scratch_elements,
+};
 use super::{Real, axpy, dot, lines, sum_of_squares};
-use crate::gemm::{Isa, MatrixLayout, GemmProblem, OperandSource, OutputKind};
+use crate::gemm::{GemmProblem, Isa, MatrixLayout, OperandSource, OutputKind};
 use ir::DType;
 use std::ops::Range;
 
@@ -27,7 +29,8 @@ impl Products {
     /// Those of a reduction to three diagonals: one for each block, then two for each block of reflections.
     pub(super) fn tridiagonal(dtype: DType, n: usize, threads: usize, isa: Isa) -> Option<Products> {
         let (rows, both) = (MatrixLayout::row_major(n), MatrixLayout::row_major(BOTH));
-        let update = |b: Range<usize>| subtract_product(dtype, n - b.end, BOTH, n - b.end, both, both.transposed(), rows);
+        let update =
+            |b: Range<usize>| subtract_product(dtype, n - b.end, BOTH, n - b.end, both, both.transposed(), rows);
         let apply = |b: Range<usize>| {
             let (size, w) = (n - 1 - b.start, b.len());
             let (v, sums) = (MatrixLayout::row_major(w), MatrixLayout::row_major(w));
@@ -36,7 +39,8 @@ impl Products {
             let project = GemmProblem { a, b, c: onto, ..GemmProblem::new(n, size, w, dtype) };
             [project, subtract_product(dtype, n, w, size, sums, v.transposed(), rows)]
         };
-        let all = Products::of(num_reflections(n).map(update).chain(num_reflections(n).rev().flat_map(apply)), threads, isa)?;
+        let all =
+            Products::of(num_reflections(n).map(update).chain(num_reflections(n).rev().flat_map(apply)), threads, isa)?;
         // Those of `divide`, whose sizes are known when they run.
         Some(all.with_any(n, n * dtype.size(), threads))
     }

@@ -84,7 +84,7 @@ pub(super) unsafe fn bytes(view: &View, rows: Range<usize>) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::scales::x86::{prefetch_codes, lanes, load_16, span, spread, spreads};
+    use super::super::scales::x86::{lanes, load_16, prefetch_codes, span, spread, spreads};
     use super::View;
     use half::bf16;
     use std::arch::x86_64::*;
@@ -173,7 +173,7 @@ mod x86 {
                 macro_rules! chunk {
                     ($c:expr, $scale:expr) => {
                         let codes = _mm512_loadu_si512(data.add(64 * $c).cast());
-                        ahead(data.wrapping_add(64 * $c));
+                        prefetch_codes(data.wrapping_add(64 * $c));
                         let x = xs.add(128 * $c);
                         let mut sum = [_mm512_setzero_ps(); M];
                         step!(0, codes, x, sum);
@@ -232,7 +232,7 @@ mod x86 {
                 macro_rules! chunk {
                     ($c:expr, $scale:expr) => {
                         let codes = _mm512_loadu_si512(data.add(64 * $c).cast());
-                        ahead(data.wrapping_add(64 * $c));
+                        prefetch_codes(data.wrapping_add(64 * $c));
                         let x = xs.add(64 * $c);
                         let mut sum = [_mm512_setzero_ps(); M];
                         step!(0, low, codes, x, sum);

@@ -61,7 +61,7 @@ pub(super) unsafe fn rows(isa: Isa, view: &View, rows: Range<usize>) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::scales::{one, x86::prefetch_codes, x86::lanes, x86::spread};
+    use super::super::scales::{one, x86::lanes, x86::prefetch_codes, x86::spread};
     use super::View;
     use std::arch::x86_64::*;
     use std::ops::Range;

@@ -13,8 +13,8 @@ mod scales;
 #[cfg(test)]
 mod tests;
 
-use super::{CpuContext, SharedPtr, OpRoutine, in_ranges};
-use crate::gemm::{MatrixLayout, GemmOperand, GemmOutput, GemmPlan, GemmProblem, OperandSource};
+use super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
+use crate::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource};
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use compiler::Result;
@@ -114,7 +114,14 @@ impl Packed {
                 None => &[],
             }
         };
-        QuantizedRows { packing: self.packing, k: self.k, scale: self.scale, data: part(0), scales: part(1), extra_scales: part(2) }
+        QuantizedRows {
+            packing: self.packing,
+            k: self.k,
+            scale: self.scale,
+            data: part(0),
+            scales: part(1),
+            extra_scales: part(2),
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use super::scales::Scales;
 use super::{Packed, RUN, bf16_codes, int4, int8, k_quants, widen};
 use crate::gemm::Isa;
-use crate::library::{CpuContext, SharedPtr, OpRoutine};
+use crate::library::{CpuContext, OpRoutine, SharedPtr};
 use crate::pool::{ThreadPool, contiguous_share};
 use compiler::Result;
 use ir::DType;
@@ -95,7 +95,16 @@ impl QuantizedGemv {
         };
         if halves && k_quants::has(format) {
             let scale = Scales { dtype: scale, groups: 1, chunks: 1 };
-            return QuantizedGemv { whole: layout.k, kernel: Kernel::KQuants, layout, x, m, isa, scale, table: [0.0; 16] };
+            return QuantizedGemv {
+                whole: layout.k,
+                kernel: Kernel::KQuants,
+                layout,
+                x,
+                m,
+                isa,
+                scale,
+                table: [0.0; 16],
+            };
         }
         let found = chosen.and_then(|(kernel, chunk, least)| {
             let scale = Scales::new(scale, group, chunk, least)?;

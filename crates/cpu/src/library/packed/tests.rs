@@ -52,7 +52,9 @@ fn parts(packing: &QuantScheme, types: &[Type], r: &mut Random) -> Vec<Vec<u8>> 
     match packing.format {
         QuantFormat::Mxfp4 => all[1].iter_mut().for_each(|e| *e = 120 + *e % 8),
         QuantFormat::Nvfp4 => all[1].iter_mut().for_each(|e| *e %= 0x40),
-        QuantFormat::Fp8E4M3 | QuantFormat::Fp8E5M2 => all[0] = (0..types[0].bytes()).map(|_| (r.next() % 0x50) as u8).collect(),
+        QuantFormat::Fp8E4M3 | QuantFormat::Fp8E5M2 => {
+            all[0] = (0..types[0].bytes()).map(|_| (r.next() % 0x50) as u8).collect()
+        }
         format => {
             if let Some(bytes) = format.block_bytes() {
                 let halves: &[usize] = match format {
@@ -162,7 +164,9 @@ fn products_agree_with_decoded_rows() {
 #[test]
 fn long_and_many_rows_agree_with_decoded_ones() {
     for &isa in Isa::available() {
-        for (format, group) in [(QuantFormat::Int8, 32), (QuantFormat::Int4, 32), (QuantFormat::Int4, 64), (QuantFormat::Nf4, 128)] {
+        for (format, group) in
+            [(QuantFormat::Int8, 32), (QuantFormat::Int4, 32), (QuantFormat::Int4, 64), (QuantFormat::Nf4, 128)]
+        {
             let packing = QuantScheme::new(format, Some(group)).expect("a packing");
             for (scale, x, m, n, k) in [
                 (DType::F16, DType::BF16, 1, 601, 2048),

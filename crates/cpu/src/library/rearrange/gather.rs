@@ -5,11 +5,11 @@
 //! copied one by one.
 
 use super::super::memcpy::copy;
-use super::super::{SharedPtr, OpRoutine, in_ranges};
+use super::super::{OpRoutine, SharedPtr, in_ranges};
 use super::read::{Digit, Known, Value, digits, value};
 use crate::pool::ThreadPool;
 use compiler::Result;
-use compiler::loops::{Atom, Buf, Extent, Index, Kernel, AccessMode, Op, Reg, Size, Stmt};
+use compiler::loops::{AccessMode, Atom, Buf, Extent, Index, Kernel, Op, Reg, Size, Stmt};
 use ir::{Binary, DType};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -105,7 +105,8 @@ pub(super) fn match_gather(kernel: &Kernel) -> Option<(GatherMoves, [usize; 3])>
     let terms = load.terms.iter().filter(|(a, _)| of(a).is_none()).cloned().collect();
     let rest = Index { terms, ..load.clone() };
     let [x, i, y] = [element.0, found.buf, element.1].map(|b| &kernel.buffers[b.0 as usize]);
-    let plain = x.mode == AccessMode::Read && i.mode == AccessMode::Read && y.mode == AccessMode::Write && x.dtype == y.dtype;
+    let plain =
+        x.mode == AccessMode::Read && i.mode == AccessMode::Read && y.mode == AccessMode::Write && x.dtype == y.dtype;
     let high = found.high.filter(|&h| found.low && h >= 0)?;
     if !plain || x.dtype.size() > 8 || step < 1 || high.checked_mul(step)? > i32::MAX as i64 {
         return None;
@@ -137,7 +138,9 @@ fn bounded(op: &Op, known: &Known, looked: &[(Reg, LoadedIndex)]) -> Option<Load
         Value::Digit(..) => None,
     };
     match op {
-        Op::Load { buf, index, mask: None } => Some(LoadedIndex { buf: *buf, index: index.clone(), low: false, high: None }),
+        Op::Load { buf, index, mask: None } => {
+            Some(LoadedIndex { buf: *buf, index: index.clone(), low: false, high: None })
+        }
         Op::Cast(DType::I64, r) => of(r),
         Op::Binary(f @ (Binary::Max | Binary::Min), a, b) => {
             let (found, bound) = match (of(a), of(b)) {
@@ -146,7 +149,9 @@ fn bounded(op: &Op, known: &Known, looked: &[(Reg, LoadedIndex)]) -> Option<Load
                 _ => return None,
             };
             match f {
-                Binary::Max if bound == 0 && !found.low && found.high.is_none() => Some(LoadedIndex { low: true, ..found }),
+                Binary::Max if bound == 0 && !found.low && found.high.is_none() => {
+                    Some(LoadedIndex { low: true, ..found })
+                }
                 Binary::Min if found.high.is_none() => Some(LoadedIndex { high: Some(bound), ..found }),
                 _ => None,
             }
@@ -255,12 +260,14 @@ impl GatherMoves {
     /// # Safety
     /// As for [`Routine::run`].
     unsafe fn run_as<T: Copy + Send + Sync>(&self, pool: &ThreadPool, x: *const u8, indices: *const u8, y: *mut u8) {
-        let (x, y, indices) = (SharedPtr(x.cast_mut().cast::<T>()), SharedPtr(y.cast::<T>()), SharedPtr(indices.cast_mut()));
+        let (x, y, indices) =
+            (SharedPtr(x.cast_mut().cast::<T>()), SharedPtr(y.cast::<T>()), SharedPtr(indices.cast_mut()));
         let count = |axes: &[Axis]| axes.iter().map(|a| a.size).product::<usize>();
         let (groups, shared) = (count(&self.groups), count(&self.shared));
         let chunks = self.along.size.div_ceil(AT_ONCE);
         let work = groups * shared * self.along.size * (2 + self.run / 8);
-        let units = if self.is_flattenable() { (groups * self.along.size).div_ceil(AT_ONCE) } else { groups * chunks * shared };
+        let units =
+            if self.is_flattenable() { (groups * self.along.size).div_ceil(AT_ONCE) } else { groups * chunks * shared };
         in_ranges(pool, units, work, &|range: Range<usize>, _| {
             #[cfg(target_arch = "x86_64")]
             {

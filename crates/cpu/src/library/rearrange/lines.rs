@@ -243,7 +243,14 @@ pub(super) const SHUFFLED: usize = 256;
 /// # Safety
 /// As for [`deal`] and [`collect`]; the machine has AVX2, unless this is not x86-64.
 #[inline(always)]
-unsafe fn shuffle_small(x: *const u8, y: *mut u8, size: usize, short: Axis, part: Range<usize>, deal: bool) -> Range<usize> {
+unsafe fn shuffle_small(
+    x: *const u8,
+    y: *mut u8,
+    size: usize,
+    short: Axis,
+    part: Range<usize>,
+    deal: bool,
+) -> Range<usize> {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn of<const SIZE: usize, const DEAL: bool>(

@@ -16,7 +16,7 @@ mod transpose_rows;
 #[cfg(all(unix, target_arch = "x86_64"))]
 pub(crate) use transpose_rows::TransposeRoutine;
 
-use super::{SharedPtr, OpRoutine, in_ranges};
+use super::{OpRoutine, SharedPtr, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
@@ -234,9 +234,11 @@ impl RearrangeRoutine {
         };
         // Neither of the two axes of a tile is around it, nor is a line around itself.
         let around: SmallVec<[usize; 6]> = match self.way {
-            MoveStrategy::Tiles(d, _) | MoveStrategy::Interleave(d, _) | MoveStrategy::Deinterleave(d, _) | MoveStrategy::Lines(_, d) | MoveStrategy::Rows(_, d) => {
-                around.into_iter().filter(|&a| a != d).collect()
-            }
+            MoveStrategy::Tiles(d, _)
+            | MoveStrategy::Interleave(d, _)
+            | MoveStrategy::Deinterleave(d, _)
+            | MoveStrategy::Lines(_, d)
+            | MoveStrategy::Rows(_, d) => around.into_iter().filter(|&a| a != d).collect(),
             MoveStrategy::Along(_) | MoveStrategy::Pieces(_) | MoveStrategy::Small(..) => around,
         };
         let count = units(m.axes[cut].size, each);

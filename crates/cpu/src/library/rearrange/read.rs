@@ -3,7 +3,7 @@
 //! Rows that run in parallel are digits of one variable: quotients and remainders of it, found out before the loops inside.
 
 use super::{Axis, StridedMoves};
-use compiler::loops::{Atom, Extent, Index, Kernel, AccessMode, Op, Reg, Size, Stmt};
+use compiler::loops::{AccessMode, Atom, Extent, Index, Kernel, Op, Reg, Size, Stmt};
 use ir::Binary;
 use smallvec::SmallVec;
 

@@ -2,12 +2,12 @@
 //! a vector has two or four times as many of these elements as a kernel has lanes. One operand may be a row that all rows
 //! share, or have one element for each row.
 
-use super::super::{SharedPtr, OpRoutine, in_ranges};
+use super::super::{OpRoutine, SharedPtr, in_ranges};
 use super::gather::{self, axes};
 use super::read::{digits, nest};
 use crate::pool::ThreadPool;
 use compiler::Result;
-use compiler::loops::{Extent, Index, Kernel, AccessMode, Op, Reg, Size, Stmt};
+use compiler::loops::{AccessMode, Extent, Index, Kernel, Op, Reg, Size, Stmt};
 use ir::{Binary, Compare, DType};
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
@@ -81,7 +81,9 @@ pub(super) fn combined(kernel: &Kernel) -> Option<(SmallDtypeMap, [usize; 3])> {
         && buffers[2].dtype == result
         && knows(function)
         && dst == value;
-    let modes = buffers[0].mode == AccessMode::Read && buffers[1].mode == AccessMode::Read && buffers[2].mode == AccessMode::Write;
+    let modes = buffers[0].mode == AccessMode::Read
+        && buffers[1].mode == AccessMode::Read
+        && buffers[2].mode == AccessMode::Write;
     if !plain || !modes {
         return None;
     }
@@ -126,7 +128,13 @@ struct Operand<T> {
 /// # Safety
 /// Operands and result are good for `n` elements.
 #[inline(always)]
-unsafe fn combine_elements<T: Copy, U>(x: Operand<T>, y: Operand<T>, to: *mut U, n: usize, f: impl Fn(T, T) -> U + Copy) {
+unsafe fn combine_elements<T: Copy, U>(
+    x: Operand<T>,
+    y: Operand<T>,
+    to: *mut U,
+    n: usize,
+    f: impl Fn(T, T) -> U + Copy,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         // One element for all is read as if there were as many.
@@ -183,26 +191,26 @@ macro_rules! of_type {
             // SAFETY: the caller's promise; results of comparisons are bytes.
             unsafe {
                 match (f, signed) {
-                    (Function::Binary(Binary::Add), _) => all(x, y, own, n, <$u>::wrapping_add),
-                    (Function::Binary(Binary::Sub), _) => all(x, y, own, n, <$u>::wrapping_sub),
-                    (Function::Binary(Binary::Mul), _) => all(x, y, own, n, <$u>::wrapping_mul),
-                    (Function::Binary(Binary::And), _) => all(x, y, own, n, |a, b| a & b),
-                    (Function::Binary(Binary::Or), _) => all(x, y, own, n, |a, b| a | b),
-                    (Function::Binary(Binary::Xor), _) => all(x, y, own, n, |a, b| a ^ b),
-                    (Function::Binary(Binary::Max), false) => all(x, y, own, n, |a, b| a.max(b)),
-                    (Function::Binary(Binary::Max), true) => all(sx, sy, signs, n, |a, b| a.max(b)),
-                    (Function::Binary(_), false) => all(x, y, own, n, |a, b| a.min(b)),
-                    (Function::Binary(_), true) => all(sx, sy, signs, n, |a, b| a.min(b)),
-                    (Function::Compare(Compare::Eq), _) => all(x, y, to, n, |a, b| (a == b) as u8),
-                    (Function::Compare(Compare::Ne), _) => all(x, y, to, n, |a, b| (a != b) as u8),
-                    (Function::Compare(Compare::Lt), false) => all(x, y, to, n, |a, b| (a < b) as u8),
-                    (Function::Compare(Compare::Lt), true) => all(sx, sy, to, n, |a, b| (a < b) as u8),
-                    (Function::Compare(Compare::Le), false) => all(x, y, to, n, |a, b| (a <= b) as u8),
-                    (Function::Compare(Compare::Le), true) => all(sx, sy, to, n, |a, b| (a <= b) as u8),
-                    (Function::Compare(Compare::Gt), false) => all(x, y, to, n, |a, b| (a > b) as u8),
-                    (Function::Compare(Compare::Gt), true) => all(sx, sy, to, n, |a, b| (a > b) as u8),
-                    (Function::Compare(Compare::Ge), false) => all(x, y, to, n, |a, b| (a >= b) as u8),
-                    (Function::Compare(Compare::Ge), true) => all(sx, sy, to, n, |a, b| (a >= b) as u8),
+                    (Function::Binary(Binary::Add), _) => combine_elements(x, y, own, n, <$u>::wrapping_add),
+                    (Function::Binary(Binary::Sub), _) => combine_elements(x, y, own, n, <$u>::wrapping_sub),
+                    (Function::Binary(Binary::Mul), _) => combine_elements(x, y, own, n, <$u>::wrapping_mul),
+                    (Function::Binary(Binary::And), _) => combine_elements(x, y, own, n, |a, b| a & b),
+                    (Function::Binary(Binary::Or), _) => combine_elements(x, y, own, n, |a, b| a | b),
+                    (Function::Binary(Binary::Xor), _) => combine_elements(x, y, own, n, |a, b| a ^ b),
+                    (Function::Binary(Binary::Max), false) => combine_elements(x, y, own, n, |a, b| a.max(b)),
+                    (Function::Binary(Binary::Max), true) => combine_elements(sx, sy, signs, n, |a, b| a.max(b)),
+                    (Function::Binary(_), false) => combine_elements(x, y, own, n, |a, b| a.min(b)),
+                    (Function::Binary(_), true) => combine_elements(sx, sy, signs, n, |a, b| a.min(b)),
+                    (Function::Compare(Compare::Eq), _) => combine_elements(x, y, to, n, |a, b| (a == b) as u8),
+                    (Function::Compare(Compare::Ne), _) => combine_elements(x, y, to, n, |a, b| (a != b) as u8),
+                    (Function::Compare(Compare::Lt), false) => combine_elements(x, y, to, n, |a, b| (a < b) as u8),
+                    (Function::Compare(Compare::Lt), true) => combine_elements(sx, sy, to, n, |a, b| (a < b) as u8),
+                    (Function::Compare(Compare::Le), false) => combine_elements(x, y, to, n, |a, b| (a <= b) as u8),
+                    (Function::Compare(Compare::Le), true) => combine_elements(sx, sy, to, n, |a, b| (a <= b) as u8),
+                    (Function::Compare(Compare::Gt), false) => combine_elements(x, y, to, n, |a, b| (a > b) as u8),
+                    (Function::Compare(Compare::Gt), true) => combine_elements(sx, sy, to, n, |a, b| (a > b) as u8),
+                    (Function::Compare(Compare::Ge), false) => combine_elements(x, y, to, n, |a, b| (a >= b) as u8),
+                    (Function::Compare(Compare::Ge), true) => combine_elements(sx, sy, to, n, |a, b| (a >= b) as u8),
                 }
             }
         }

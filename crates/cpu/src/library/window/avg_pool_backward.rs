@@ -128,7 +128,12 @@ pub(super) unsafe fn reduce<T: Element, F: FoldOp<T>>(
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2")]
-            unsafe fn wide<T: Element, F: FoldOp<T>>(s: &AvgPoolBackward, sums: &[F::State], start: F::State, to: &mut [T]) {
+            unsafe fn wide<T: Element, F: FoldOp<T>>(
+                s: &AvgPoolBackward,
+                sums: &[F::State],
+                start: F::State,
+                to: &mut [T],
+            ) {
                 s.along::<T, F>(sums, start, to);
             }
             if avx2 {

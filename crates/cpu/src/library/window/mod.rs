@@ -10,13 +10,13 @@ mod pool2x2;
 mod sliding_reduce;
 
 use super::element::{Element, FoldOp, by_dtype, by_fold};
-use super::{CpuContext, Pointers, SharedPtr, OpRoutine, in_ranges};
+use super::{CpuContext, OpRoutine, Pointers, SharedPtr, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
 use code::Code;
 use compiler::Result;
-use ir::ops::{ReduceWindow, WindowGather, WindowScatter, WindowConfig};
+use ir::ops::{ReduceWindow, WindowConfig, WindowGather, WindowScatter};
 use ir::{Shape, Type};
 use std::ops::Range;
 
@@ -96,7 +96,13 @@ struct Frame {
 }
 
 impl Frame {
-    fn new(base: &Type, window: &Shape, windows: &WindowConfig, count: &[usize], machine: CpuContext) -> Option<Box<Frame>> {
+    fn new(
+        base: &Type,
+        window: &Shape,
+        windows: &WindowConfig,
+        count: &[usize],
+        machine: CpuContext,
+    ) -> Option<Box<Frame>> {
         let rank = base.rank();
         if rank == 0 || rank > AXES {
             return None;
@@ -209,7 +215,12 @@ struct Reduction {
     start: u64,
 }
 
-pub(super) fn reduce(op: &ReduceWindow, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
+pub(super) fn reduce(
+    op: &ReduceWindow,
+    args: &[Type],
+    outs: &[Type],
+    machine: CpuContext,
+) -> Option<Box<dyn OpRoutine>> {
     let frame = Frame::new(&args[0], &op.window, &op.windows, &outs[0].shape, machine)?;
     let identity = op.kind.identity(args[0].dtype);
     let (code, start) = by_fold!(args[0].dtype, op.kind, T, F => {
@@ -282,7 +293,12 @@ struct Extrema {
     base: usize,
 }
 
-pub(super) fn gather(op: &WindowGather, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
+pub(super) fn gather(
+    op: &WindowGather,
+    args: &[Type],
+    outs: &[Type],
+    machine: CpuContext,
+) -> Option<Box<dyn OpRoutine>> {
     let frame = Frame::new(&args[0], &op.window, &op.windows, &outs[0].shape, machine)?;
     extrema(frame, false, op.max, args)
 }

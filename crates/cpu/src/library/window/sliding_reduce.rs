@@ -111,7 +111,14 @@ impl Sliding {
     ///
     /// # Safety
     /// As for [`Sliding::plane`]; the code is of a fold that joins.
-    pub(super) unsafe fn flat(&self, code: &Code, planes: Range<usize>, (x, y): IoPointers, start: u64, scratch: *mut u8) {
+    pub(super) unsafe fn flat(
+        &self,
+        code: &Code,
+        planes: Range<usize>,
+        (x, y): IoPointers,
+        start: u64,
+        scratch: *mut u8,
+    ) {
         let Some(slides) = &code.slides else { return };
         let (plane, windows) = self.sizes();
         for first in planes.clone().step_by(AREA / plane) {

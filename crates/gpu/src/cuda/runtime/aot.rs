@@ -32,7 +32,8 @@ impl AotTarget {
 
     /// Compiles all kernels of a program, and says how many there are and how large their machine code is.
     pub fn compile(&self, program: &Program) -> Result<(usize, usize)> {
-        let program = &library::expand(program.clone(), &device_caps(), &|op, args| has_custom_kernel(self.capability, op, args));
+        let program =
+            &library::expand(program.clone(), &device_caps(), &|op, args| has_custom_kernel(self.capability, op, args));
         let mut texts: Vec<KernelSource> = Vec::new();
         for s in sources(program) {
             let text = s.lowered?.text;
@@ -41,7 +42,8 @@ impl AotTarget {
             }
         }
         for shape in products(&program.steps) {
-            let few = SkinnyMatmul::of(shape, [16, 16]).map(|f| f.text()).map(|(entry, text)| KernelSource { entry, text });
+            let few =
+                SkinnyMatmul::of(shape, [16, 16]).map(|f| f.text()).map(|(entry, text)| KernelSource { entry, text });
             for t in [product(shape.dtype, shape.out), strided_copy(shape.dtype.size())].into_iter().chain(few) {
                 if !texts.contains(&t) {
                     texts.push(t);

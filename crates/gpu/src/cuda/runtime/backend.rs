@@ -2,7 +2,7 @@
 
 use super::blas::CublasLt;
 use super::collective::CollectiveStep;
-use super::cuda_graph::{CudaGraph, CaptureDecision};
+use super::cuda_graph::{CaptureDecision, CudaGraph};
 use super::device::Device;
 use super::dnn::Cudnn;
 use super::event::{Event, Stopwatch};
@@ -17,7 +17,7 @@ use crate::grid::GridLimits;
 use crate::library::{self, DeviceCaps};
 use compiler::loops::Kernel;
 use compiler::program::{BufferId, BufferKind, BufferSlice, KernelArg, Step, TripCount};
-use compiler::target::{KernelLimits, MatmulTarget, RecomputePolicy, LoopSchedule, SplitReduction};
+use compiler::target::{KernelLimits, LoopSchedule, MatmulTarget, RecomputePolicy, SplitReduction};
 use compiler::{
     Backend, Bindings, DeviceBuffer, DeviceCommunicator, Error, Executable, Fence, OpPlacement, Program, Result,
     Target, Timing,
@@ -68,7 +68,11 @@ impl Cuda {
 
     /// Opens a device whose programs talk to those of other ranks; what `talk` can't compute goes through `host`, which needs a
     /// communicator for it.
-    pub fn open_with_communicator(ordinal: usize, host: Arc<dyn Backend>, talk: Arc<dyn DeviceCommunicator>) -> Result<Cuda> {
+    pub fn open_with_communicator(
+        ordinal: usize,
+        host: Arc<dyn Backend>,
+        talk: Arc<dyn DeviceCommunicator>,
+    ) -> Result<Cuda> {
         Cuda::made(ordinal, host, true, Some(talk))
     }
 
@@ -88,7 +92,18 @@ impl Cuda {
         let kernels = Kernels::new(&device.context, super::prelude())?;
         let blas = CublasLt::open(&device)?;
         let target = target();
-        Ok(Cuda { inner: Arc::new(CudaState { device, kernels, blas, dnn: OnceLock::new(), host, capture_graphs: records, communicator: talk }), target })
+        Ok(Cuda {
+            inner: Arc::new(CudaState {
+                device,
+                kernels,
+                blas,
+                dnn: OnceLock::new(),
+                host,
+                capture_graphs: records,
+                communicator: talk,
+            }),
+            target,
+        })
     }
 
     /// Memory in use.
@@ -281,7 +296,8 @@ impl Backend for Cuda {
     }
 
     fn placement(&self, op: &Op, args: &[Type]) -> OpPlacement {
-        let own = load::has_custom_kernel(self.inner.device.context.capability, op, args) || self.communicates(op, args);
+        let own =
+            load::has_custom_kernel(self.inner.device.context.capability, op, args) || self.communicates(op, args);
         if own || library::supports(op, args, &device_caps()) { OpPlacement::Device } else { OpPlacement::HostFallback }
     }
 
@@ -361,8 +377,9 @@ impl LoadedProgram {
                     timer: None,
                     overlap_with_previous: Cell::new(false),
                 };
-                let made =
-                    CudaGraph::capture(&device.context, stream.0, || run.steps(&self.steps, &mut LoopPosition::default()));
+                let made = CudaGraph::capture(&device.context, stream.0, || {
+                    run.steps(&self.steps, &mut LoopPosition::default())
+                });
                 drop(stream);
                 device.context.enter()?;
                 let made = made.ok().map(Arc::new);

@@ -147,12 +147,8 @@ impl CollectiveStep {
         let bytes = Type::new(DType::U8, &[ty.bytes()]);
         let with = |kind: Kind| Collective { kind, axes: op.axes.clone() };
         let inside = |p: AxisPieces| (!p.dense()).then_some(p);
-        let others = |op: Collective, ty: Type, before: Option<AxisPieces>, behind: Option<AxisPieces>| DeviceCollective::Nccl {
-            op,
-            ty,
-            before,
-            behind,
-            zeroed: None,
+        let others = |op: Collective, ty: Type, before: Option<AxisPieces>, behind: Option<AxisPieces>| {
+            DeviceCollective::Nccl { op, ty, before, behind, zeroed: None }
         };
         let what = match &op.kind {
             Kind::AxisIndex => DeviceCollective::AxisIndex(me as i32),

@@ -2,7 +2,7 @@
 
 use super::context::{Context, DriverHandle};
 use super::event::{Event, EventWaiter};
-use super::pool::{Block, Pool, MemorySource};
+use super::pool::{Block, MemorySource, Pool};
 use super::staging_ring::StagingRing;
 use compiler::{Error, Result};
 use cudarc::driver::sys as cu;

@@ -160,7 +160,13 @@ impl Cudnn {
     ///
     /// # Safety
     /// The addresses are those of tensors as the plan's call says, and of as many bytes as it wants.
-    pub(crate) unsafe fn run(&self, plan: &CudnnPlan, tensors: &[u64], workspace: u64, stream: *mut c_void) -> Result<()> {
+    pub(crate) unsafe fn run(
+        &self,
+        plan: &CudnnPlan,
+        tensors: &[u64],
+        workspace: u64,
+        stream: *mut c_void,
+    ) -> Result<()> {
         let handle = self.handle.lock().unwrap_or_else(|e| e.into_inner());
         let c = &*self.calls;
         // SAFETY: both are alive.

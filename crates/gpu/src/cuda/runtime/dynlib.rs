@@ -74,8 +74,8 @@ pub(crate) fn blas() -> bool {
 /// cuDNN, if it is installed.
 pub(crate) fn dnn() -> Option<libloading::Library> {
     const NAME: &str = "libcudnn.so.9";
-    let files =
-        std::iter::once(PathBuf::from(NAME)).chain(library_dirs().into_iter().map(|f| f.join(NAME)).filter(|f| f.exists()));
+    let files = std::iter::once(PathBuf::from(NAME))
+        .chain(library_dirs().into_iter().map(|f| f.join(NAME)).filter(|f| f.exists()));
     // SAFETY: as above.
     files.into_iter().find_map(|file| unsafe { libloading::Library::new(&file) }.ok())
 }
@@ -86,7 +86,8 @@ fn can_load(name: &str, present: impl Fn() -> bool) -> bool {
     if present() {
         return true;
     }
-    let files = library_dirs().into_iter().flat_map(|f| ["13", "12"].map(|major| f.join(format!("lib{name}.so.{major}"))));
+    let files =
+        library_dirs().into_iter().flat_map(|f| ["13", "12"].map(|major| f.join(format!("lib{name}.so.{major}"))));
     for file in files.filter(|f| f.exists()) {
         // SAFETY: CUDA's own libraries may be opened at any time.
         if let Ok(open) = unsafe { libloading::Library::new(&file) } {

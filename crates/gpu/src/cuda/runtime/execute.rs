@@ -5,7 +5,10 @@ use super::dnn::LoadedCudnnAttention;
 use super::event::Stopwatch;
 use super::fp8_gemm::LoadedFp8Gemm;
 use super::kernels::CudaFunction;
-use super::load::{LaunchArgument, Launch, LoadedProgram, MAX_LEVELS, MatmulStrategy, DenseCopy, LoadedMatmul, LoadedStep, LoadedTripCount};
+use super::load::{
+    DenseCopy, Launch, LaunchArgument, LoadedMatmul, LoadedProgram, LoadedStep, LoadedTripCount, MAX_LEVELS,
+    MatmulStrategy,
+};
 use super::strided_copy::{self, THREADS};
 use crate::cuda::gemv;
 use compiler::program::{BufferRef, BufferSlice, Step, TripCount};
@@ -67,7 +70,8 @@ impl Timer {
         };
         match (step, ready) {
             (Step::Loop(l), LoadedStep::Loop { trip, body, .. }) => {
-                if let (TripCount::While { test, .. }, LoadedTripCount::While { test: own, .. }) = (&l.trip_count, trip) {
+                if let (TripCount::While { test, .. }, LoadedTripCount::While { test: own, .. }) = (&l.trip_count, trip)
+                {
                     all(test, own);
                 }
                 all(&l.body, body);
@@ -161,7 +165,10 @@ impl ProgramRun<'_> {
 
     fn step(&self, step: &LoadedStep, at: &mut LoopPosition) -> Result<()> {
         let context = &self.loaded.inner.device.context;
-        if matches!(step, LoadedStep::Host(_) | LoadedStep::Collective(_) | LoadedStep::Copy { .. } | LoadedStep::Zero { .. }) {
+        if matches!(
+            step,
+            LoadedStep::Host(_) | LoadedStep::Collective(_) | LoadedStep::Copy { .. } | LoadedStep::Zero { .. }
+        ) {
             self.overlap_with_previous.set(false);
         }
         match step {

@@ -1,7 +1,7 @@
 //! Products of fp8 codes, `fp8_dot` of the compiler, as cuBLASLt takes them: both matrices with the summed axis inside. What lies across
 //! is transposed first.
 
-use super::blas::{GemmKey, CublasLtPlan};
+use super::blas::{CublasLtPlan, GemmKey};
 use super::gemm::{GemmCall, Matrix};
 use crate::cuda::transpose::TRANSPOSE_MULTIPLE;
 use compiler::passes::fp8_matmul::FP8_DOT;

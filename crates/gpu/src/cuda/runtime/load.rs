@@ -2,7 +2,7 @@
 
 use super::CudaState;
 use super::backend::device_caps;
-use super::blas::{GemmKey, CublasLtPlan};
+use super::blas::{CublasLtPlan, GemmKey};
 use super::collective::CollectiveStep;
 use super::cuda_graph::CudaGraphCache;
 use super::dnn::{self, LoadedCudnnAttention};
@@ -14,9 +14,9 @@ use super::scatter::RowScatter;
 use super::size_classes::ALIGN;
 use super::strided_copy::{self, KernelSource};
 use crate::cuda::transpose::{self, transpose_launch};
-use crate::cuda::{self, TemplateArg, CudaAttention, SkinnyMatmul, RadixSort, LaunchSequence, CumulativeSum};
+use crate::cuda::{self, CudaAttention, CumulativeSum, LaunchSequence, RadixSort, SkinnyMatmul, TemplateArg};
 use crate::grid::alignment::aligned;
-use crate::grid::{self, Buf, GridLimits, AddressSpace};
+use crate::grid::{self, AddressSpace, Buf, GridLimits};
 use crate::host::HostFallback;
 use crate::library;
 use compiler::loops::{self, Kernel, Reg, Stmt};
@@ -278,7 +278,8 @@ pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) ->
         )));
     }
     let given = grid::launch_info(program, kernel, args, ALIGN);
-    let stays = grid::remove_redundant_stores(kernel, &given).filter(|s| s.over.iter().all(|o| is_full_buffer_pair(program, args, *o).is_some()));
+    let stays = grid::remove_redundant_stores(kernel, &given)
+        .filter(|s| s.over.iter().all(|o| is_full_buffer_pair(program, args, *o).is_some()));
     let over = stays.iter().flat_map(|s| &s.over).filter_map(|o| is_full_buffer_pair(program, args, *o)).collect();
     let kernel = stays.as_ref().map_or(kernel, |s| &s.kernel);
     let grid = grid::lower(kernel, &GridLimits::CUDA, &given).map_err(|e| Error::Backend(e.to_string()))?;
@@ -287,7 +288,11 @@ pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) ->
 }
 
 /// An operand and a result that are whole buffers of equal types, with their bytes.
-fn is_full_buffer_pair(program: &Program, args: &[KernelArg], (from, to): (Buf, Buf)) -> Option<(BufferSlice, BufferSlice, usize)> {
+fn is_full_buffer_pair(
+    program: &Program,
+    args: &[KernelArg],
+    (from, to): (Buf, Buf),
+) -> Option<(BufferSlice, BufferSlice, usize)> {
     let of = |b: Buf| match args.get(b.0 as usize)? {
         KernelArg::Place(p) => match p.buffer {
             BufferRef::Fixed(id) if *p == BufferSlice::of(id) => Some((p.clone(), &program.buffers[id.0 as usize].ty)),
@@ -406,8 +411,12 @@ impl Loader<'_> {
                 let LoopStep { depth: level, trip_count: trip, reverse, body, copies_after: after } = &**l;
                 let trip = match trip {
                     TripCount::Exact(n) => LoadedTripCount::Exact(*n),
-                    TripCount::Bounded { bound, count } => LoadedTripCount::Bounded { bound: *bound, count: count.clone() },
-                    TripCount::While { test, flag } => LoadedTripCount::While { test: self.steps(test)?, flag: flag.clone() },
+                    TripCount::Bounded { bound, count } => {
+                        LoadedTripCount::Bounded { bound: *bound, count: count.clone() }
+                    }
+                    TripCount::While { test, flag } => {
+                        LoadedTripCount::While { test: self.steps(test)?, flag: flag.clone() }
+                    }
                 };
                 let body = self.steps(body)?;
                 LoadedStep::Loop { level: *level, trip, reverse: *reverse, body, after: after.clone() }
@@ -436,7 +445,12 @@ impl Loader<'_> {
         Ok(Some(talk))
     }
 
-    fn routine(&mut self, routine: LaunchSequence, args: &[(BufferSlice, Type)], outs: &[(BufferSlice, Type)]) -> LoadedStep {
+    fn routine(
+        &mut self,
+        routine: LaunchSequence,
+        args: &[(BufferSlice, Type)],
+        outs: &[(BufferSlice, Type)],
+    ) -> LoadedStep {
         self.scratch = self.scratch.max(routine.scratch.next_multiple_of(ALIGN));
         let argument = |a: &TemplateArg| match *a {
             TemplateArg::Operand(i) => LaunchArgument::Place(args[i].0.clone()),
@@ -498,7 +512,10 @@ impl Loader<'_> {
             let (rows, cols) = narrow.sizes(side);
             let c = transpose_launch(rows, cols, TemplateArg::Operand(side), TemplateArg::Scratch(scratch));
             let function = self.function(KernelSource { entry: c.entry_point, text: c.source });
-            *turned = Some((scratch, TransposeLaunch { function, blocks: c.blocks as u32, threads: c.threads, sizes: c.sizes }));
+            *turned = Some((
+                scratch,
+                TransposeLaunch { function, blocks: c.blocks as u32, threads: c.threads, sizes: c.sizes },
+            ));
             scratch += narrow.bytes()[side].next_multiple_of(ALIGN);
         }
         self.scratch = self.scratch.max(scratch);

@@ -57,7 +57,9 @@ impl DeviceBuffer for CudaBuffer {
         }
         let arrival = self.device.start_readback(from, bytes)?;
         let event = arrival.event().clone();
-        Ok(ReadFuture::after_fence(Fence::from_completion(Arc::new(EventCompletion(event))), move || arrival.into_vec()))
+        Ok(ReadFuture::after_fence(Fence::from_completion(Arc::new(EventCompletion(event))), move || {
+            arrival.into_vec()
+        }))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -4,7 +4,7 @@
 //! The updates of each row are counted, and where each row's list begins is a running sum; then every update goes into its row's
 //! list, in any order. Whoever adds up a row first puts its list in order: a short one by counting, a long one as bits of a map.
 
-use super::load::{LaunchArgument, Launch};
+use super::load::{Launch, LaunchArgument};
 use super::strided_copy::{KernelSource, conversion, storage};
 use compiler::program::BufferSlice;
 use ir::ops::scatter::ScatterMode;
@@ -77,16 +77,17 @@ impl RowScatter {
         let place = |p: &BufferSlice| LaunchArgument::Place(p.clone());
         let scratch = |offset: usize| LaunchArgument::Scratch(offset);
         let many = |n: usize| n.div_ceil(PLACING as usize).min(1 << 16) as u32;
-        let launch = |k: usize, blocks: u32, threads: u32, args: Vec<LaunchArgument>, sizes: [usize; 2], name: &str| Launch {
-            function: functions[k],
-            blocks,
-            threads,
-            shared: 0,
-            args,
-            sizes: sizes.map(|n| n as i64).to_vec(),
-            in_place_pairs: Vec::new(),
-            name: name.into(),
-        };
+        let launch =
+            |k: usize, blocks: u32, threads: u32, args: Vec<LaunchArgument>, sizes: [usize; 2], name: &str| Launch {
+                function: functions[k],
+                blocks,
+                threads,
+                shared: 0,
+                args,
+                sizes: sizes.map(|n| n as i64).to_vec(),
+                in_place_pairs: Vec::new(),
+                name: name.into(),
+            };
         let ids = || vec![place(&args[1]), scratch(0), scratch(lists)];
         vec![
             launch(0, many(self.rows), PLACING, vec![scratch(0)], [self.rows, 0], "no updates"),

@@ -1,10 +1,10 @@
 //! What a lane does by itself: loads, stores and arithmetic, several elements at a time, in 32 bits where ranges prove that they fit.
 
 use super::{Copies, Emit};
-use crate::grid::{Index, Op, AddressSpace, Stmt};
+use crate::grid::{AddressSpace, Index, Op, Stmt};
 use compiler::loops::range::IntRange;
 use compiler::loops::{self, Atom, Buf, Reg, Size};
-use ir::{Binary, DTypeKind, DType, Scalar, Unary};
+use ir::{Binary, DType, DTypeKind, Scalar, Unary};
 use smallvec::SmallVec;
 
 impl Emit<'_, '_> {

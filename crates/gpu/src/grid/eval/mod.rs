@@ -7,7 +7,7 @@
 mod code;
 mod shadow;
 
-use super::{Buf, Index, GridKernel, Op, ThreadBuiltin, Reg, Scope, Size, AddressSpace, Stmt, value};
+use super::{AddressSpace, Buf, GridKernel, Index, Op, Reg, Scope, Size, Stmt, ThreadBuiltin, value};
 use code::{Code, flatten};
 use ir::{DType, Scalar};
 use shadow::{Shadow, ThreadEpoch};
@@ -171,7 +171,14 @@ impl<'a, 'b> Memories<'a, 'b> {
     }
 
     /// The bytes of some elements, after checking that this thread may touch them.
-    fn at(&mut self, buf: Buf, index: i64, count: usize, who: ThreadEpoch, write: bool) -> Result<&mut [u8], EvalError> {
+    fn at(
+        &mut self,
+        buf: Buf,
+        index: i64,
+        count: usize,
+        who: ThreadEpoch,
+        write: bool,
+    ) -> Result<&mut [u8], EvalError> {
         let m = self.k.memory[buf.0 as usize];
         let (v, size) = (self.views[buf.0 as usize], m.dtype.size());
         let len = v.bytes / size;
@@ -285,7 +292,8 @@ impl<'a> Block<'a> {
 
     /// Runs a thread until it waits or ends.
     fn run_thread(&mut self, t: usize, memory: &mut Memories<'_, '_>) -> Result<(), EvalError> {
-        let who = ThreadEpoch { block: self.block, thread: t as u32, epoch: self.epoch, passed: self.threads[t].passed };
+        let who =
+            ThreadEpoch { block: self.block, thread: t as u32, epoch: self.epoch, passed: self.threads[t].passed };
         loop {
             let th = &mut self.threads[t];
             let reg = |r: &Reg| r.0 as usize;

@@ -103,7 +103,13 @@ impl Shadow {
     }
 
     /// Notes an access. Gives whether all of it was written before, or who it races with and whether that was a write.
-    pub(super) fn touch(&mut self, at: Range<usize>, who: ThreadEpoch, write: bool, group: u32) -> Result<bool, (ThreadEpoch, bool)> {
+    pub(super) fn touch(
+        &mut self,
+        at: Range<usize>,
+        who: ThreadEpoch,
+        write: bool,
+        group: u32,
+    ) -> Result<bool, (ThreadEpoch, bool)> {
         let mut known = true;
         for cell in &mut self.cells[at.start / self.unit..at.end.div_ceil(self.unit)] {
             known &= if write { cell.write(who, group)? } else { cell.read(who, group)? };

@@ -8,7 +8,9 @@ use super::backend::Wgpu;
 use super::load::LoadedProgram;
 use super::pipelines::folder;
 use super::product::{MatmulTiling, candidate_tilings};
-use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, Matmul, MatmulOperand, ProgramParts, Program, Step};
+use compiler::program::{
+    Buffer, BufferId, BufferKind, BufferSlice, Matmul, MatmulOperand, Program, ProgramParts, Step,
+};
 use compiler::{Bindings, Error, Executable, Result, UncheckedProgram};
 use ir::{Scalar, Type};
 use rustc_hash::FxHashMap;
@@ -83,7 +85,10 @@ impl AutotuneCache {
 
 fn line(key: &str, w: &MatmulTiling) -> String {
     let (ahead, units) = (w.prefetch as u8, w.coop_matrix as u8);
-    format!("{key} = {} {} {} {} {} {ahead} {} {units}\n", w.tile.0, w.tile.1, w.thread_tile.0, w.thread_tile.1, w.k_tile, w.split_k)
+    format!(
+        "{key} = {} {} {} {} {} {ahead} {} {units}\n",
+        w.tile.0, w.tile.1, w.thread_tile.0, w.thread_tile.1, w.k_tile, w.split_k
+    )
 }
 
 /// A line of the file; what makes no sense is as good as not there.
@@ -91,7 +96,14 @@ fn parse(line: &str) -> Option<(Key, MatmulTiling)> {
     let (key, rest) = line.split_once(" = ")?;
     let n: Vec<usize> = rest.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
     let [t0, t1, e0, e1, depth, ahead, splits, units] = n[..] else { return None };
-    let way = MatmulTiling { tile: (t0, t1), thread_tile: (e0, e1), k_tile: depth, prefetch: ahead == 1, split_k: splits, coop_matrix: units == 1 };
+    let way = MatmulTiling {
+        tile: (t0, t1),
+        thread_tile: (e0, e1),
+        k_tile: depth,
+        prefetch: ahead == 1,
+        split_k: splits,
+        coop_matrix: units == 1,
+    };
     let tiles = [t0, t1].iter().all(|t| matches!(t, 32 | 64 | 128)) && [e0, e1].iter().all(|e| matches!(e, 4 | 8));
     let fits = 4 * depth * (t0 + t1) <= 16 << 10 && matches!(depth, 8 | 16 | 32);
     let by_threads = units == 0 && tiles && fits && (t0 / e0) * (t1 / e1) <= 256;
@@ -248,7 +260,14 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_were_written_and_nonsense_is_not() {
-        let way = MatmulTiling { tile: (64, 128), thread_tile: (8, 8), k_tile: 16, prefetch: true, split_k: 4, coop_matrix: false };
+        let way = MatmulTiling {
+            tile: (64, 128),
+            thread_tile: (8, 8),
+            k_tile: 16,
+            prefetch: true,
+            split_k: 4,
+            coop_matrix: false,
+        };
         let on_units = MatmulTiling { tile: (128, 128), thread_tile: (64, 32), k_tile: 32, coop_matrix: true, ..way };
         for way in [way, on_units] {
             let text = line("f32 f32 1 512 768 768 10", &way);

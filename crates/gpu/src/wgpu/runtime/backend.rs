@@ -2,7 +2,7 @@
 
 use super::adapter::{WgpuOptions, now};
 use super::attention::Attention;
-use super::autotune::{self, Trial, AutotuneCache};
+use super::autotune::{self, AutotuneCache, Trial};
 use super::copy_fill;
 use super::device::Device;
 use super::encode::Encoder;
@@ -44,7 +44,11 @@ impl Inner {
     /// What library ops may ask for.
     pub(super) fn means(&self) -> DeviceCaps {
         let binding = self.device.binding();
-        DeviceCaps { limits: self.limits, matmul_dtypes: target(8, binding).matmul.dtypes, max_temporary_bytes: binding }
+        DeviceCaps {
+            limits: self.limits,
+            matmul_dtypes: target(8, binding).matmul.dtypes,
+            max_temporary_bytes: binding,
+        }
     }
 }
 
@@ -164,7 +168,13 @@ impl Backend for Wgpu {
 }
 
 impl LoadedProgram {
-    fn give(&self, bindings: &Bindings, arena: Option<&Block>, steps: &[LoadedStep], timer: Option<Timer>) -> Result<Submission> {
+    fn give(
+        &self,
+        bindings: &Bindings,
+        arena: Option<&Block>,
+        steps: &[LoadedStep],
+        timer: Option<Timer>,
+    ) -> Result<Submission> {
         let device = &self.inner.device;
         let mut encoder = Encoder::new(device);
         let (blocks, copies) = self.blocks(bindings, arena, &mut encoder)?;

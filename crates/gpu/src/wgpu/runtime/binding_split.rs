@@ -84,7 +84,8 @@ impl WordHelper {
 
     fn text(&self, words: usize) -> String {
         let loads = self.how == AccessMethod::Atomic("atomicLoad".into());
-        let gives = matches!(&self.how, AccessMethod::Atomic(f) if f != "atomicStore") || self.how == AccessMethod::Read;
+        let gives =
+            matches!(&self.how, AccessMethod::Atomic(f) if f != "atomicStore") || self.how == AccessMethod::Read;
         let takes = if self.how == AccessMethod::Read || loads { "" } else { ", x: u32" };
         let one = |k: usize| {
             let at = match k {

@@ -7,7 +7,7 @@ use super::allocations::Iteration;
 use super::binding::Bound;
 use super::encode::Encoder;
 use super::launch::Launch;
-use super::load::{LoadedProgram, MAX_LEVELS, LoadedStep, LoadedTripCount};
+use super::load::{LoadedProgram, LoadedStep, LoadedTripCount, MAX_LEVELS};
 use super::pool::Block;
 use compiler::program::BufferSlice;
 use compiler::{ReadFuture, Result};

@@ -1,6 +1,6 @@
 //! A dispatch that is ready but for where its memory is.
 
-use super::allocations::{ARENA, CONSTANTS, Iteration, Allocations};
+use super::allocations::{ARENA, Allocations, CONSTANTS, Iteration};
 use super::binding_split::split;
 use crate::wgpu::ShaderSource;
 use compiler::program::{BufferRef, BufferSlice};

@@ -196,8 +196,12 @@ impl Loader<'_> {
                 let LoopStep { depth: level, trip_count: trip, reverse, body, copies_after: after } = &**l;
                 let trip = match trip {
                     TripCount::Exact(n) => LoadedTripCount::Exact(*n),
-                    TripCount::Bounded { bound, count } => LoadedTripCount::Bounded { bound: *bound, count: count.clone() },
-                    TripCount::While { test, flag } => LoadedTripCount::While { test: self.steps(test)?, flag: flag.clone() },
+                    TripCount::Bounded { bound, count } => {
+                        LoadedTripCount::Bounded { bound: *bound, count: count.clone() }
+                    }
+                    TripCount::While { test, flag } => {
+                        LoadedTripCount::While { test: self.steps(test)?, flag: flag.clone() }
+                    }
                 };
                 let body = self.steps(body)?;
                 let mut copies = Vec::new();
@@ -220,7 +224,8 @@ impl Loader<'_> {
         let device = &self.inner.device;
         let count = device.limits.max_storage_buffers_per_shader_stage as usize;
         let constants = self.constants <= device.binding();
-        let reach = BindingLimits { binding: device.binding(), count, arena_fits: self.whole, constants_fit: constants };
+        let reach =
+            BindingLimits { binding: device.binding(), count, arena_fits: self.whole, constants_fit: constants };
         let texts = &mut self.texts;
         Launch::new(self.roots, reach, args, params, grid, text, &mut |t| texts.number(t))
     }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wgpu::{
     ComputePipelineDescriptor, ErrorFilter, PipelineCache, PipelineCacheDescriptor, PipelineCompilationOptions,
-    ShaderModuleDescriptor, ShaderRuntimeChecks, ShaderSource,
+    ShaderModuleDescriptor, ShaderRuntimeChecks,
 };
 
 /// Pipelines kept, besides those in use.
@@ -134,7 +134,8 @@ impl Pipelines {
 
     fn compile(&self, device: &Device, text: &ShaderSource) -> Result<Arc<Pipeline>> {
         let scope = device.raw.push_error_scope(ErrorFilter::Validation);
-        let desc = ShaderModuleDescriptor { label: None, source: ShaderSource::Wgsl(Cow::Borrowed(&text.source)) };
+        let desc =
+            ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(Cow::Borrowed(&text.source)) };
         // SAFETY: grids stay inside of their memory, which `grid::eval` watches in tests; loops end; divisors are guarded.
         let module = unsafe { device.raw.create_shader_module_trusted(desc, ShaderRuntimeChecks::unchecked()) };
         let layout = layout(&text.bindings);

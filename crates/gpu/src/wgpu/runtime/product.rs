@@ -1,7 +1,7 @@
 //! How a matrix product is computed: by tiles, or column by column where there are few rows; along k in several parts where the results alone
 //! would not keep the device busy. Order is fixed by the shape: equal products give equal bits.
 
-use super::coop_matrix::{CoopMatrixSize, CoopMatmul};
+use super::coop_matrix::{CoopMatmul, CoopMatrixSize};
 use super::gemv::Gemv;
 use super::launch::{Argument, blocks};
 use super::tiles::{PARAMS, Store, TiledMatmul, bindings, storer};
@@ -80,7 +80,14 @@ pub(super) fn candidate_tilings(s: &Matmul, squares: Option<CoopMatrixSize>) -> 
                 // What is padded costs as much as what isn't.
                 let padded = s.m.next_multiple_of(tile.0) * s.n.next_multiple_of(tile.1);
                 if sensible && (tile.0 <= 32 || padded < 2 * s.m * s.n) {
-                    all.push(MatmulTiling { tile, thread_tile: each, k_tile: depth, prefetch: ahead, split_k: splits, coop_matrix: units });
+                    all.push(MatmulTiling {
+                        tile,
+                        thread_tile: each,
+                        k_tile: depth,
+                        prefetch: ahead,
+                        split_k: splits,
+                        coop_matrix: units,
+                    });
                 }
             }
         }
@@ -172,7 +179,14 @@ impl MatmulPlan {
         let units = self.squares.filter(|_| !few && self.can_load_pairs(a_along_k, b_along_k));
         let known = way.filter(|w| !few && (!w.coop_matrix || units.is_some()));
         let way = known.unwrap_or_else(|| self.default_tiling(few.then(|| gemv.columns()), units.is_some()));
-        let MatmulTiling { tile, thread_tile: each, k_tile: depth, prefetch: ahead, split_k: splits, coop_matrix: on_units } = way;
+        let MatmulTiling {
+            tile,
+            thread_tile: each,
+            k_tile: depth,
+            prefetch: ahead,
+            split_k: splits,
+            coop_matrix: on_units,
+        } = way;
         let units = units.filter(|_| on_units);
         let step = s.k.div_ceil(splits).next_multiple_of(depth).max(depth);
         let splits = s.k.div_ceil(step).max(1);
@@ -188,12 +202,30 @@ impl MatmulPlan {
         let whole = s.k > 0 && s.m.is_multiple_of(tile.0) && s.n.is_multiple_of(tile.1) && s.k.is_multiple_of(depth);
         let kind = match (few, units) {
             (true, _) => Kind::Gemv(Gemv { out, ..gemv }),
-            (_, Some(squares)) => {
-                Kind::Units(CoopMatmul { squares, out, tile, subgroup_tile: each, k_tile: depth, prefetch: ahead, a_along_k, b_along_k, exact_tiles: whole, store })
-            }
-            _ => {
-                Kind::Tiles(TiledMatmul { dtype: s.dtype, out, tile, thread_tile: each, prefetch: ahead, k_tile: depth, a_along_k, b_along_k, exact_tiles: whole, store })
-            }
+            (_, Some(squares)) => Kind::Units(CoopMatmul {
+                squares,
+                out,
+                tile,
+                subgroup_tile: each,
+                k_tile: depth,
+                prefetch: ahead,
+                a_along_k,
+                b_along_k,
+                exact_tiles: whole,
+                store,
+            }),
+            _ => Kind::Tiles(TiledMatmul {
+                dtype: s.dtype,
+                out,
+                tile,
+                thread_tile: each,
+                prefetch: ahead,
+                k_tile: depth,
+                a_along_k,
+                b_along_k,
+                exact_tiles: whole,
+                store,
+            }),
         };
         let deep = (s.batch * splits).min(65_535) as u32;
         let grid = match few {

@@ -2,7 +2,7 @@
 
 use super::attention;
 use super::binding_split::split;
-use super::coop_matrix::{CoopMatrixSize, CoopMatmul};
+use super::coop_matrix::{CoopMatmul, CoopMatrixSize};
 use super::copy_fill;
 use super::gemv::Gemv;
 use super::product::{Kind, candidate_tilings};
@@ -53,7 +53,8 @@ pub fn templates() -> Vec<Template> {
             for (i, store) in stores.iter().enumerate() {
                 for whole in [true, false] {
                     let (a_along_k, b_along_k) = (i == 0, whole);
-                    let (tile, each, depth, ahead, store) = (way.tile, way.thread_tile, way.k_tile, way.prefetch, *store);
+                    let (tile, each, depth, ahead, store) =
+                        (way.tile, way.thread_tile, way.k_tile, way.prefetch, *store);
                     if !way.coop_matrix {
                         let kind = Kind::Tiles(TiledMatmul {
                             dtype,

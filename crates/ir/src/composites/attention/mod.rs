@@ -6,7 +6,7 @@
 mod scores;
 mod sizes;
 
-use super::{CompositeBuilder, Params, BatchRole, composite, float_param, operand_mismatch, arity_mismatch};
+use super::{BatchRole, CompositeBuilder, Params, arity_mismatch, composite, float_param, operand_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;

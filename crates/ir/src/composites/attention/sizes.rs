@@ -22,7 +22,13 @@ pub(super) struct AttentionDims<'a> {
 }
 
 impl<'a> AttentionDims<'a> {
-    pub(super) fn new(name: &str, q: &'a Type, k: &'a Type, v: &'a Type, options: &AttentionOptions) -> Result<AttentionDims<'a>> {
+    pub(super) fn new(
+        name: &str,
+        q: &'a Type,
+        k: &'a Type,
+        v: &'a Type,
+        options: &AttentionOptions,
+    ) -> Result<AttentionDims<'a>> {
         let mut all = vec![q, k, v];
         all.extend(options.operands());
         let bad = |text: String| Err(operand_mismatch(name, &all, text));

@@ -10,7 +10,7 @@ mod pack;
 pub mod rows;
 mod unpack;
 
-use super::{CompositeBuilder, ParamList, Params, BatchRole, composite, operand_mismatch, arity_mismatch};
+use super::{BatchRole, CompositeBuilder, ParamList, Params, arity_mismatch, composite, operand_mismatch};
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;

@@ -1,6 +1,6 @@
 //! Quantisation in plain ops: the parts that stand for a tensor. GGUF's formats and MXFP4 follow their references bit by bit.
 
-use super::format::{QuantFormat, NF4, QuantScheme};
+use super::format::{NF4, QuantFormat, QuantScheme};
 use super::unpack::{bits, per_group, scales};
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;

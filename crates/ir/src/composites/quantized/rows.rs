@@ -1,7 +1,7 @@
 //! Rows of packed weights, decoded and encoded by plain code: what `dequantize` and `quantize_blocks` say, for those who hold
 //! bytes rather than graphs. Bits are the same; the tests hold both to each other.
 
-use super::format::{FP4, QuantFormat, NF4, QuantScheme};
+use super::format::{FP4, NF4, QuantFormat, QuantScheme};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 use half::{bf16, f16};
@@ -408,7 +408,9 @@ mod tests {
                     extra_scales: parts.get(2).unwrap_or(&empty),
                 };
                 for row in 0..3 {
-                    for (from, n) in [(0, k), (rows.block_elements(), k - rows.block_elements()), (0, rows.block_elements())] {
+                    for (from, n) in
+                        [(0, k), (rows.block_elements(), k - rows.block_elements()), (0, rows.block_elements())]
+                    {
                         let mut got = vec![0f32; n];
                         rows.decode(row, from, &mut got);
                         for (i, y) in got.iter().enumerate() {

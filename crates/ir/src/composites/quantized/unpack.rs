@@ -1,6 +1,6 @@
 //! What the bits of each format mean, in plain ops. Numbers are f32, each step rounded as the references round it.
 
-use super::format::{FP4, QuantFormat, NF4, QuantScheme};
+use super::format::{FP4, NF4, QuantFormat, QuantScheme};
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::error::Result;

@@ -46,7 +46,8 @@ impl ShardMap {
         }
         let sets: Vec<AxisSet> =
             ins.iter().map(|s| s.set(&mesh)).collect::<std::result::Result<_, _>>().map_err(fits)?;
-        let (body, _) = if derived { insert_pvary_derived(&body, &mesh, &sets)? } else { insert_pvary(&body, &mesh, &sets)? };
+        let (body, _) =
+            if derived { insert_pvary_derived(&body, &mesh, &sets)? } else { insert_pvary(&body, &mesh, &sets)? };
         let map = ShardMap {
             mesh,
             ins: ins.into_iter().map(Spec::trimmed).collect(),
@@ -88,7 +89,12 @@ impl ShardMap {
         Ok(ShardMap::with(self.mesh.clone(), ins, outs, body, true)?.into())
     }
 
-    fn both(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+    fn value_and_jvp(
+        &self,
+        cx: &mut dyn GraphTransforms,
+        x: &[Value],
+        dx: &[Option<Value>],
+    ) -> Result<(Vec<Value>, Tangents)> {
         let active: Vec<bool> = dx.iter().map(Option::is_some).collect();
         let n = self.outs.len();
         let (body, has) = cx.jvp_of(&self.body, &active, &vec![false; n])?;
@@ -233,7 +239,8 @@ impl Rules for ShardMap {
         let given: Vec<usize> =
             known_indices(&linear, true).into_iter().zip(&gives).filter(|(_, g)| **g).map(|(i, _)| i).collect();
         let outs: Vec<Spec> = given.iter().map(|&i| self.ins[i].clone()).collect();
-        let operands: Vec<Value> = args.iter().filter_map(TransposeArg::known).chain(ct.iter().flatten().copied()).collect();
+        let operands: Vec<Value> =
+            args.iter().filter_map(TransposeArg::known).chain(ct.iter().flatten().copied()).collect();
         let results = cx.emit(self.again(ins, outs, body)?, &operands)?;
         let mut found = vec![None; args.len()];
         for (i, v) in given.into_iter().zip(results) {

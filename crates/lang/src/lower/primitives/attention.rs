@@ -1,6 +1,6 @@
 //! §6.4: attention and rotary positions, with caches when one step of decoding is lowered.
 
-use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
+use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use crate::consteval::ConstValue as Const;
 use crate::lower::graph::LoweredOperand;
 use crate::lower::rope_table::RopeTable;
@@ -87,7 +87,9 @@ fn attend(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
         further.push(slopes);
     }
     let added = match added {
-        Some(_) if p.flag("alibi") => return Err(PrimitiveError::InvalidArgument("takes either `alibi` or a bias and a mask".into())),
+        Some(_) if p.flag("alibi") => {
+            return Err(PrimitiveError::InvalidArgument("takes either `alibi` or a bias and a mask".into()));
+        }
         None if p.flag("alibi") => {
             let (queries, keys) = (l.b.ty(q), l.b.ty(k).shape[2]);
             Some(l.b.constant(alibi(queries.shape[1], keys, p.float("softmax_scale"), queries.shape[3]))?)
@@ -133,7 +135,10 @@ fn attention_bias(l: &mut Lowerer<'_>, p: &PrimitiveCall, q: Value, k: Value) ->
         Some(bias) => {
             let ty = l.b.ty(bias);
             if ty.rank() > 4 {
-                return Err(PrimitiveError::InvalidArgument(format!("cannot add a bias of {} dimensions to its scores", ty.rank())));
+                return Err(PrimitiveError::InvalidArgument(format!(
+                    "cannot add a bias of {} dimensions to its scores",
+                    ty.rank()
+                )));
             }
             let lead = vec![1; 3usize.saturating_sub(ty.rank())];
             let acc = ty.dtype.accumulator();
@@ -178,7 +183,10 @@ fn apply_rope(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>>
     let (cos, sin) = match p.operands.get(2) {
         // Such a table would be as large as the number says.
         Some(Some(LoweredOperand::Table(table))) if table.dim > dim => {
-            return Err(PrimitiveError::InvalidArgument(format!("rotates {} elements of heads that have {dim}", table.dim)));
+            return Err(PrimitiveError::InvalidArgument(format!(
+                "rotates {} elements of heads that have {dim}",
+                table.dim
+            )));
         }
         Some(Some(LoweredOperand::Table(table))) => rows(l, table, positions)?,
         Some(Some(LoweredOperand::Tensor(freqs))) => {

@@ -1,6 +1,6 @@
 //! Distances between positions in buckets that grow with them, as T5 counts them.
 
-use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
+use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
@@ -15,7 +15,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
     let (buckets, distance) = (p.int("buckets").unwrap_or(0), p.int("max_distance").unwrap_or(0));
     let own = if both { buckets / 2 } else { buckets };
     if own < 2 || distance <= own / 2 {
-        return Err(PrimitiveError::InvalidArgument(format!("cannot make {buckets} buckets of distances up to {distance}")));
+        return Err(PrimitiveError::InvalidArgument(format!(
+            "cannot make {buckets} buckets of distances up to {distance}"
+        )));
     }
     let ty = Type::new(DType::I32, &[queries, keys]);
     // Queries end where keys do.

@@ -1,7 +1,7 @@
 //! §6.3 activations, §6.6 elementwise arithmetic, §6.8 embedding, and the loss.
 
 use super::shape::{broadcast_shape, broadcast_to};
-use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall, types};
+use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError, types};
 use ir::composites::activation::{self, Gelu};
 use ir::composites::{embedding, loss, softmax};
 use ir::{Binary, Compare, DType, GraphBuilder, Unary, Value};

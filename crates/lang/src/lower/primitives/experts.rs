@@ -1,6 +1,6 @@
 //! §6.9: routing tokens to experts and back. Products of experts are `grouped_gemm`, over the tokens that are there.
 
-use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
+use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use crate::lower::sequence::SequenceDependence;
 use ir::composites::softmax;
 use ir::ops::gather::GatherMode;
@@ -15,7 +15,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
             let experts = experts.ok_or_else(|| PrimitiveError::InvalidArgument("needs num_experts".into()))?;
             let indices = p.tensor(0)?;
             let found = offsets(l, indices, experts)?;
-            if let SequenceDependence::PerPosition(..) = l.all_rows(&[(indices, 0)], "choices that are not those of a position") {
+            if let SequenceDependence::PerPosition(..) =
+                l.all_rows(&[(indices, 0)], "choices that are not those of a position")
+            {
                 l.set_dependence(found, SequenceDependence::Offsets(indices));
             }
             Ok(vec![found])
@@ -133,7 +135,9 @@ fn offsets(l: &mut Lowerer<'_>, indices: Value, experts: usize) -> LowerResult<V
 /// best groups are chosen, where a group is as good as its best expert, or its two best together (DeepSeek).
 fn choose(l: &mut Lowerer<'_>, p: &PrimitiveCall, scores: Value, k: usize) -> LowerResult<(Value, Value)> {
     let ty = l.b.ty(scores);
-    let [tokens, experts] = ty.shape[..] else { return Err(PrimitiveError::InvalidArgument("needs rows of scores".into())) };
+    let [tokens, experts] = ty.shape[..] else {
+        return Err(PrimitiveError::InvalidArgument("needs rows of scores".into()));
+    };
     let size = |name: &str| p.int(name).and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1);
     let (groups, best) = (size("groups"), size("top_groups"));
     if experts % groups != 0 || best > groups || k > best * (experts / groups) {

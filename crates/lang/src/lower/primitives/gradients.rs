@@ -2,7 +2,7 @@
 //!
 //! What they compute again of the forward (an activation, a norm's deviation) is what their operands leave open.
 
-use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall, types};
+use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError, types};
 use crate::lower::graph::LoweredOperand;
 use ir::{Builder, GraphBuilder, Value};
 
@@ -72,7 +72,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
         }
         "embedding_backward" => {
             let Some(table) = p.optional(2)? else {
-                return Err(PrimitiveError::InvalidArgument("needs the table, whose size is that of the gradient".into()));
+                return Err(PrimitiveError::InvalidArgument(
+                    "needs the table, whose size is that of the gradient".into(),
+                ));
             };
             let grads = reverse(l, p, "embedding", &[p.tensor(1)?, table], &[], &[p.tensor(0)?])?;
             Ok(grads)

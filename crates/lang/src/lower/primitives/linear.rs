@@ -1,6 +1,6 @@
 //! §6.1: products of matrices.
 
-use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
+use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use ir::ops::ragged_dot::RaggedMode;
 use ir::ops::{Dot, RaggedDot};
 use ir::{GraphBuilder, Shape, Value};

@@ -17,7 +17,7 @@ pub(super) use experts::{sorted_experts, where_expert};
 use super::graph::LoweredOperand;
 use super::sequence::PositionAxis;
 use super::{Lowerer, Result, op_error};
-use crate::consteval::{Ternary, ConstValue as Const};
+use crate::consteval::{ConstValue as Const, Ternary};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use ir::{Type, Value};
@@ -82,7 +82,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> Result<Vec<Value>
     };
     result.map_err(|fault| match fault {
         PrimitiveError::Ir(error) => op_error(&error, p.span, p.name),
-        PrimitiveError::InvalidArgument(words) => Box::new(Diagnostic::new(Code::E003, p.span, format!("`{}` {words}", p.name))),
+        PrimitiveError::InvalidArgument(words) => {
+            Box::new(Diagnostic::new(Code::E003, p.span, format!("`{}` {words}", p.name)))
+        }
         PrimitiveError::Unsupported(what) => {
             let message = format!("{what} is not supported yet");
             Box::new(Diagnostic::new(Code::L001, p.span, message).with_label("cannot be lowered"))

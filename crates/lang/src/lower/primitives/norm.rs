@@ -1,6 +1,6 @@
 //! §6.2: normalisation, and `qk_norm` of §6.4.
 
-use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall, types};
+use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError, types};
 use ir::composites::norm;
 use ir::{GraphBuilder, Value};
 
@@ -32,7 +32,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
             let groups = p.int("groups").and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1);
             let width = x.shape.last().copied().unwrap_or(0);
             if width == 0 || width % groups != 0 {
-                return Err(PrimitiveError::InvalidArgument(format!("cannot divide {width} channels into {groups} groups")));
+                return Err(PrimitiveError::InvalidArgument(format!(
+                    "cannot divide {width} channels into {groups} groups"
+                )));
             }
             let mut shape = x.shape.to_vec();
             shape.pop();

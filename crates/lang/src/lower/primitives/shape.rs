@@ -1,8 +1,8 @@
 //! §6.5 tensor manipulation, §6.7 reductions, §6.11 tensors made of nothing.
 
-use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
+use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use crate::lower::declare::parse_dtype;
-use crate::lower::sequence::{SequenceDependence, PositionAxis};
+use crate::lower::sequence::{PositionAxis, SequenceDependence};
 use ir::ops::ReduceKind;
 use ir::ops::gather::GatherMode;
 use ir::{DType, GraphBuilder, Scalar, Type, Value};
@@ -21,7 +21,8 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
             let shape = view_shape(p, l.b.ty(x).numel())?;
             let y = l.b.reshape(x, &shape)?;
             // Sizes that agree by chance are no positions.
-            if let (Some(SequenceDependence::PerPosition(axis, None)), dims) = (l.kind(y), p.ints("shape").unwrap_or_default())
+            if let (Some(SequenceDependence::PerPosition(axis, None)), dims) =
+                (l.kind(y), p.ints("shape").unwrap_or_default())
                 && p.time_axis != PositionAxis::At(axis)
                 && dims.get(axis) != Some(&-1)
             {

@@ -1,7 +1,7 @@
 //! §6.10: the causal convolution and the selective scan of Mamba, with their state when one step is decoded.
 
 use super::elementwise::softplus;
-use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
+use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use crate::lower::sequence::SequenceDependence;
 use ir::composites::activation;
 use ir::ops::Scan;

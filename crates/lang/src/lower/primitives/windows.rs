@@ -1,6 +1,6 @@
 //! Convolutions: kernels that slide over one or two axes.
 
-use super::{PrimitiveError, Lowerer, LowerResult, PrimitiveCall};
+use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use ir::ops::WindowConfig;
 use ir::{GraphBuilder, Value};
 
@@ -14,7 +14,10 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
     }
     let number = |name: &str, least: i64| -> LowerResult<usize> {
         let n = p.int(name).unwrap_or(least);
-        usize::try_from(n).ok().filter(|_| n >= least).ok_or_else(|| PrimitiveError::InvalidArgument(format!("cannot take {name}={n}")))
+        usize::try_from(n)
+            .ok()
+            .filter(|_| n >= least)
+            .ok_or_else(|| PrimitiveError::InvalidArgument(format!("cannot take {name}={n}")))
     };
     let (stride, padding, groups) = (number("stride", 1)?, number("padding", 0)?, number("groups", 1)?);
     if kernel[1] * groups != input[1] {
@@ -22,7 +25,11 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
         return Err(PrimitiveError::InvalidArgument(words));
     }
     if (0..axes).any(|a| input[a + 2] + 2 * padding < kernel[a + 2]) {
-        return Err(PrimitiveError::InvalidArgument(format!("has a kernel {:?} larger than its input {:?}", &kernel[2..], &input[2..])));
+        return Err(PrimitiveError::InvalidArgument(format!(
+            "has a kernel {:?} larger than its input {:?}",
+            &kernel[2..],
+            &input[2..]
+        )));
     }
     let windows = WindowConfig::strided(&vec![stride; axes], &vec![padding as i64; axes]);
     let mut y = l.b.conv(x, w, windows, groups)?;

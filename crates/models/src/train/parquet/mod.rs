@@ -3,16 +3,16 @@
 //! Texts, numbers, lists and structures in any nesting; Snappy, gzip, Zstandard and LZ4; every encoding that current writers
 //! choose. Only the columns that are asked for are read. What is damaged is an error that names the file and the column.
 
+mod decompress;
 mod page;
 mod thrift;
-mod decompress;
 
 use crate::error::{Error, Result};
-use page::{PageValue, ColumnType};
+use page::{ColumnType, PageValue};
 use serde_json::{Map, Value as Json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use thrift::{ThriftValue, ThriftReader};
+use thrift::{ThriftReader, ThriftValue};
 use training::files;
 
 /// The longest description, and the longest page.
@@ -93,7 +93,8 @@ impl Parquet {
         let meta = ThriftReader::new(&footer).structure().ok_or_else(|| fault("its description is damaged"))?;
         let schema = meta.list(2).ok_or_else(|| fault("no schema"))?;
         let (mut at, mut leaves) = (0, 0);
-        let root = SchemaNode::read(schema, &mut at, &mut leaves, (0, 0), MAX_DEPTH).ok_or_else(|| fault("its schema"))?;
+        let root =
+            SchemaNode::read(schema, &mut at, &mut leaves, (0, 0), MAX_DEPTH).ok_or_else(|| fault("its schema"))?;
         let mut groups = Vec::new();
         for group in meta.list(4).unwrap_or_default() {
             groups.push(RowGroup::read(group, leaves).ok_or_else(|| fault("a row group is damaged"))?);
@@ -145,7 +146,13 @@ impl Parquet {
     }
 
     /// Reads the columns below a field.
-    fn load(&self, node: &SchemaNode, top: &SchemaNode, group: &RowGroup, columns: &mut [Option<ColumnReader>]) -> Result<()> {
+    fn load(
+        &self,
+        node: &SchemaNode,
+        top: &SchemaNode,
+        group: &RowGroup,
+        columns: &mut [Option<ColumnReader>],
+    ) -> Result<()> {
         for child in &node.children {
             self.load(child, top, group, columns)?;
         }
@@ -159,7 +166,12 @@ impl Parquet {
         Ok(())
     }
 
-    fn column(&self, chunk: &ColumnChunk, node: &SchemaNode, kind: ColumnType) -> std::result::Result<ColumnReader, ParquetError> {
+    fn column(
+        &self,
+        chunk: &ColumnChunk,
+        node: &SchemaNode,
+        kind: ColumnType,
+    ) -> std::result::Result<ColumnReader, ParquetError> {
         let mut column = ColumnReader { levels: Vec::new(), values: Vec::new(), level: 0, value: 0 };
         let mut dictionary: Option<Vec<PageValue>> = None;
         let (mut at, end) = (chunk.start, chunk.start + chunk.bytes);
@@ -173,13 +185,15 @@ impl Parquet {
                 return Err(ParquetError::Page("a page longer than its column".into()));
             }
             let mut bytes = vec![0; packed];
-            files::read_at(&self.file, &self.path, after as u64, &mut bytes).map_err(|e| ParquetError::File(e.into()))?;
+            files::read_at(&self.file, &self.path, after as u64, &mut bytes)
+                .map_err(|e| ParquetError::File(e.into()))?;
             at = after + packed;
             match head.number(1) {
                 Some(2) => {
                     let about = head.get(7);
                     let bytes = decompress::decompress(chunk.codec, &bytes, whole)?;
-                    dictionary = Some(page::decode_values(&bytes, 0, kind, number(about, 1)?.min(MAX_PAGE_VALUES), None)?);
+                    dictionary =
+                        Some(page::decode_values(&bytes, 0, kind, number(about, 1)?.min(MAX_PAGE_VALUES), None)?);
                 }
                 Some(0) => {
                     let about = head.get(5);
@@ -191,7 +205,9 @@ impl Parquet {
                             return Ok(vec![0; count]);
                         }
                         let n = rest.first_chunk::<4>().map(|b| u32::from_le_bytes(*b) as usize);
-                        let n = n.filter(|n| *n + 4 <= rest.len()).ok_or_else(|| ParquetError::Page("its levels".into()))?;
+                        let n = n
+                            .filter(|n| *n + 4 <= rest.len())
+                            .ok_or_else(|| ParquetError::Page("its levels".into()))?;
                         let found = page::decode_rle_bit_packed(&rest[4..4 + n], bit_width(most), count)?;
                         rest = &rest[4 + n..];
                         Ok(found)
@@ -238,7 +254,9 @@ impl Parquet {
             let mut reader = ThriftReader::new(&bytes);
             match reader.structure() {
                 Some(head) => return Ok((head, at + reader.at)),
-                None if n < size || size > MAX_PAGE_HEADER_BYTES => return Err(ParquetError::Page("a page's head is damaged".into())),
+                None if n < size || size > MAX_PAGE_HEADER_BYTES => {
+                    return Err(ParquetError::Page("a page's head is damaged".into()));
+                }
                 None => size *= 16,
             }
         }
@@ -330,8 +348,10 @@ impl SchemaNode {
             let converted = field.number(6);
             // UINT_8 to UINT_64.
             let unsigned = converted.is_some_and(|c| (11..=14).contains(&c));
-            node.leaf =
-                Some((*leaves, ColumnType { physical: field.number(1)?, length: field.size(2).unwrap_or(0), unsigned }));
+            node.leaf = Some((
+                *leaves,
+                ColumnType { physical: field.number(1)?, length: field.size(2).unwrap_or(0), unsigned },
+            ));
             *leaves += 1;
         }
         for _ in 0..children {

@@ -197,8 +197,10 @@ pub(super) fn decode_values(
             let (lengths, mut at) = decode_delta_binary_packed(rest)?;
             let (mut last, mut out) = (Vec::new(), Vec::new());
             for (prefix, length) in prefixes.into_iter().zip(lengths).take(count) {
-                let (p, n) =
-                    (usize::try_from(prefix).map_err(|_| truncated_error())?, usize::try_from(length).map_err(|_| truncated_error())?);
+                let (p, n) = (
+                    usize::try_from(prefix).map_err(|_| truncated_error())?,
+                    usize::try_from(length).map_err(|_| truncated_error())?,
+                );
                 if p > last.len() {
                     return Err("a beginning that was not there before".into());
                 }
@@ -229,7 +231,9 @@ fn decode_plain(bytes: &[u8], kind: ColumnType, count: usize) -> PageResult<Vec<
     match kind.physical {
         0 => {
             let mut bits = BitReader { bytes, at: 0 };
-            (0..count).map(|_| Ok(PageValue::Json(Json::Bool(bits.next(1).ok_or_else(truncated_error)? == 1)))).collect()
+            (0..count)
+                .map(|_| Ok(PageValue::Json(Json::Bool(bits.next(1).ok_or_else(truncated_error)? == 1))))
+                .collect()
         }
         1 if kind.unsigned => fixed(4, &|b| Json::from(number(b))),
         1 => fixed(4, &|b| Json::from(number(b) as u32 as i32)),

@@ -1,6 +1,6 @@
 //! Making a trainer: what is trained and what is not, divided among ranks if there are several, and the step compiled.
 
-use super::{StepSizes, LanguageModelTrainer};
+use super::{LanguageModelTrainer, StepSizes};
 use crate::adapter::Adapter;
 use crate::budget;
 use crate::error::{Error, Result};
@@ -41,7 +41,9 @@ impl LanguageModelTrainer {
                 sizes.seq_len
             )));
         }
-        if how.aim != Objective::CausalLm && comm.as_ref().is_some_and(|comm| pipeline::pipeline_axis(comm.mesh()).is_some()) {
+        if how.aim != Objective::CausalLm
+            && comm.as_ref().is_some_and(|comm| pipeline::pipeline_axis(comm.mesh()).is_some())
+        {
             return Err(Error::Input(format!("`{}` can't be trained as a pipeline: leave out `pp`", how.aim.kind())));
         }
         // Ranks that don't share tokens sort each their own.
@@ -104,7 +106,14 @@ impl LanguageModelTrainer {
                 let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
                 // Scalars follow what is fixed; gradients come from the stages.
                 let moments = held.iter().map(|&i| moments[i].clone()).collect();
-                layout = StepInputLayout { num_trained: n, moments, num_batch_inputs: 0, needs_rng: false, num_assertions: 0, ..layout };
+                layout = StepInputLayout {
+                    num_trained: n,
+                    moments,
+                    num_batch_inputs: 0,
+                    needs_rng: false,
+                    num_assertions: 0,
+                    ..layout
+                };
                 step::update_graph(types, &trained, &adam, &sums.select(&held), divided.loss_axes())?
             }
             (None, Some(_)) => {

@@ -91,7 +91,8 @@ impl LanguageModelTrainer {
         // Masters are f32, and so is what is saved.
         let params = self.model.architecture.lower(1, 1, DType::F32, None)?.params;
         let mut model = Model { dtype: DType::F32, params, ..self.model.with_values(&[]) };
-        model.weights = values.iter().map(|values| Weight::InMemory(DType::F32, to_bytes(values, DType::F32))).collect();
+        model.weights =
+            values.iter().map(|values| Weight::InMemory(DType::F32, to_bytes(values, DType::F32))).collect();
         Ok(model)
     }
 

@@ -58,12 +58,18 @@ impl LanguageModelTrainer {
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
             for (i, (name, ty)) in self.names.iter().enumerate() {
                 let placement = &division.params[i];
-                let Some(input) = self.input_of(k, i).filter(|_| division.is_first_holder(i).unwrap_or(false)) else { continue };
+                let Some(input) = self.input_of(k, i).filter(|_| division.is_first_holder(i).unwrap_or(false)) else {
+                    continue;
+                };
                 let own = placement.local_type(mesh, ty);
                 let bytes = self.train_step.read(input)?;
                 let (name, shape) = (format!("{kind}.{name}"), own.shape.to_vec());
                 let tensor = NamedTensor { name, shape, dtype: DType::F32, bytes };
-                parts.push(TensorShard { tensor, full_shape: ty.shape.to_vec(), axis_indices: axis_indices(placement, ty, mesh, rank) });
+                parts.push(TensorShard {
+                    tensor,
+                    full_shape: ty.shape.to_vec(),
+                    axis_indices: axis_indices(placement, ty, mesh, rank),
+                });
             }
         }
         // What the one that leads is told: nothing to write, a checksum, or that it could not be written.

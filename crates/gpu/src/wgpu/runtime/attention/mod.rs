@@ -105,7 +105,8 @@ impl Attention {
         let whole = |width: usize| size == 4 || (width.is_multiple_of(2) && aligned.is_multiple_of(4));
         let pairs = whole(self.d) && whole(self.dv);
         let part = |kind: Kind, args: Vec<Argument>, rows: usize, heads: usize| {
-            let large = limits.max_shared_bytes >= 28 << 10 && limits.threads >= 128 && rows.div_ceil(64) * heads >= BUSY;
+            let large =
+                limits.max_shared_bytes >= 28 << 10 && limits.threads >= 128 && rows.div_ceil(64) * heads >= BUSY;
             let shape = Shape {
                 kind,
                 dtype: self.dtype,
