@@ -105,7 +105,7 @@ impl Target {
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        Target::otherwise()
+        Target::fallback_target()
     }
 
     /// What is left without an instruction set that the generator knows.

@@ -31,7 +31,7 @@ impl Code {
     pub(crate) fn new(kernel: &Kernel) -> Result<Code, CodegenError> {
         let lanes: unsafe extern "C" fn(*mut [u8; 256], u64) = helper::lanes;
         let helper =
-            wasm::Helper { index: lanes as usize as u32, area: AREA.0.get() as usize as u32, code: helper::code };
+            wasm::Helper { index: lanes as usize as u32, scratch_address: AREA.0.get() as usize as u32, code: helper::op_code };
         let module = wasm::module(kernel, &helper).map_err(|e| CodegenError::Refused(e.to_string()))?;
         match instantiate(module.as_ptr(), module.len()) {
             0 => Err(CodegenError::Refused("the page refused a kernel's module".into())),

@@ -70,13 +70,13 @@ impl ThreadAffinity {
 /// Elsewhere the system places threads.
 #[cfg(not(target_os = "linux"))]
 impl ThreadAffinity {
-    pub(super) fn here(&self) {
+    pub(super) fn register_current_thread(&self) {
         self.thread.store(0, Relaxed);
     }
 
-    pub(super) fn elsewhere(&self) {}
+    pub(super) fn avoid_core(&self) {}
 
-    pub(super) fn anywhere(&self) {
+    pub(super) fn allow_all_cores(&self) {
         self.kept.store(false, Relaxed);
     }
 }

@@ -45,11 +45,11 @@ impl DeviceBuffer for WgpuBuffer {
         // What lies behind the last byte of the buffer is nobody's.
         let last = offset + from.len() == self.bytes;
         #[cfg(target_arch = "wasm32")]
-        if self.device.line.is_busy() {
+        if self.device.tasks.is_busy() {
             let (device, block, from) = (self.device.clone(), self.block().clone(), from.to_vec());
             return self
                 .device
-                .line
+                .tasks
                 .give(&self.device, async move { write_bytes(&device, &block, offset, &from, last) });
         }
         write_bytes(&self.device, self.block(), offset, from, last)

@@ -1,22 +1,22 @@
 //! `Wgpu` in a page.
 
 use super::super::attention::Attention;
-use super::super::execute::{Position, Run};
-use super::super::load::Loaded;
+use super::super::execute::{LoopPosition, ProgramRun};
+use super::super::load::LoadedProgram;
 use super::super::memory::{WgpuBuffer, own};
-use super::super::moves;
+use super::super::copy_fill;
 use super::super::pool::Usage;
-use super::super::product::Way;
-use super::super::rows::Rows;
+use super::super::product::MatmulTiling;
+use super::super::scatter_rows::RowScatter;
 use super::device::Device;
 use super::encode::Encoder;
 use super::host;
 use super::later::Signal;
-use crate::grid::Limits;
-use crate::library::{self, Means};
+use crate::grid::GridLimits;
+use crate::library::{self, DeviceCaps};
 use crate::wgpu::target;
 use compiler::program::{Matmul, Program};
-use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Runs, Target};
+use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, OpPlacement, Target};
 use ir::ops::Composite;
 use ir::{Op, Type};
 use std::sync::Arc;
@@ -32,17 +32,17 @@ pub struct Wgpu {
 pub(in super::super) struct Inner {
     pub(in super::super) device: Arc<Device>,
     /// What its kernels may be.
-    pub(in super::super) limits: Limits,
-    /// Runs what the device lacks.
+    pub(in super::super) limits: GridLimits,
+    /// OpPlacement what the device lacks.
     pub(in super::super) host: Arc<dyn Backend>,
     pub(in super::super) tuned: Untuned,
 }
 
 impl Inner {
     /// What library ops may ask for.
-    pub(in super::super) fn means(&self) -> Means {
+    pub(in super::super) fn means(&self) -> DeviceCaps {
         let binding = self.device.binding();
-        Means { limits: self.limits, products: target(8, binding).products.dtypes, temporary: binding }
+        DeviceCaps { limits: self.limits, matmul_dtypes: target(8, binding).matmul.dtypes, max_temporary_bytes: binding }
     }
 }
 
@@ -50,7 +50,7 @@ impl Inner {
 pub(in super::super) struct Untuned;
 
 impl Untuned {
-    pub(in super::super) fn way(&self, _: &Matmul) -> Option<Way> {
+    pub(in super::super) fn way(&self, _: &Matmul) -> Option<MatmulTiling> {
         None
     }
 }
@@ -62,12 +62,12 @@ impl Wgpu {
         let l = &device.limits;
         let most = l.max_compute_invocations_per_workgroup.min(l.max_compute_workgroup_size_x).min(1024);
         let threads = 1 << most.max(1).ilog2();
-        let limits = Limits {
+        let limits = GridLimits {
             threads: threads.min(256),
-            usual: threads.min(128),
-            shared: l.max_compute_workgroup_storage_size.min(32 << 10),
+            default_threads: threads.min(128),
+            max_shared_bytes: l.max_compute_workgroup_storage_size.min(32 << 10),
             blocks: l.max_compute_workgroups_per_dimension,
-            ..Limits::WEBGPU
+            ..GridLimits::WEBGPU
         };
         let target = target(l.max_storage_buffers_per_shader_stage as usize, l.max_storage_buffer_binding_size);
         Ok(Wgpu { inner: Arc::new(Inner { device, limits, host, tuned: Untuned }), target })
@@ -90,7 +90,7 @@ impl Wgpu {
 
     /// The WGSL of a program's kernels, each once.
     pub fn texts(&self, program: Program) -> Result<Vec<String>> {
-        let loaded = Loaded::new(&self.inner, program)?;
+        let loaded = LoadedProgram::new(&self.inner, program)?;
         Ok(loaded.pipelines.iter().map(|p| p.source.clone()).collect())
     }
 }
@@ -104,7 +104,7 @@ impl Backend for Wgpu {
         &self.target
     }
 
-    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+    fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool {
         // In one kernel threads wait for each other at every strip of keys. An adapter that is a program on the CPU takes so long for that
         // that browsers end its process; there attention stays products and rows.
         !self.inner.device.limits.software && Attention::composite(composite, args, &self.inner.limits).is_some()
@@ -115,12 +115,12 @@ impl Backend for Wgpu {
     }
 
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Ready(Arc::new(Loaded::new(&self.inner, program)?))))
+        Ok(Arc::new(Ready(Arc::new(LoadedProgram::new(&self.inner, program)?))))
     }
 
-    fn runs(&self, op: &Op, args: &[Type]) -> Runs {
-        let own = Rows::of(op, args).is_some() || Attention::of(op, args, &self.inner.limits).is_some();
-        if own || library::takes(op, args, &self.inner.means()) { Runs::Here } else { Runs::Host }
+    fn placement(&self, op: &Op, args: &[Type]) -> OpPlacement {
+        let own = RowScatter::of(op, args).is_some() || Attention::of(op, args, &self.inner.limits).is_some();
+        if own || library::supports(op, args, &self.inner.means()) { OpPlacement::Device } else { OpPlacement::HostFallback }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
@@ -136,7 +136,7 @@ impl Backend for Wgpu {
         let (from, to) = (from.block().clone(), to.block().clone());
         self.inner.device.tasks.give(&self.inner.device, async move {
             let mut encoder = Encoder::new(&device);
-            moves::copy(&mut encoder, &to, 0, &from, 0, bytes)?;
+            copy_fill::copy(&mut encoder, &to, 0, &from, 0, bytes)?;
             encoder.submit()
         })
     }
@@ -151,7 +151,7 @@ impl Backend for Wgpu {
 }
 
 /// A program of this device.
-struct Ready(Arc<Loaded>);
+struct Ready(Arc<LoadedProgram>);
 
 impl Ready {
     /// Gives the device a run, and then a fence if one is asked for.
@@ -166,8 +166,8 @@ impl Ready {
             let arena = loaded.arena()?;
             let mut encoder = Encoder::new(device);
             let (blocks, copies) = loaded.blocks(&own, arena.as_ref().map(WgpuBuffer::block), &mut encoder)?;
-            let mut run = Run { loaded: &loaded, blocks, encoder };
-            run.steps(&loaded.steps, &mut Position::default()).await?;
+            let mut run = ProgramRun { loaded: &loaded, blocks, encoder };
+            run.steps(&loaded.steps, &mut LoopPosition::default()).await?;
             run.encoder.submit()?;
             drop(copies);
             Ok(())

@@ -1,14 +1,14 @@
 //! The page's device: its limits, its memory, what went wrong.
 
-use super::super::moves;
+use super::super::copy_fill;
 use super::super::pool::{Block, Pool, Usage, class};
-use super::super::units::Squares;
+use super::super::coop_matrix::CoopMatrixSize;
 use super::groups::Groups;
 use super::host;
 use super::later::Signal;
 use super::pipelines::{Pipeline, Pipelines};
 use super::task_queue::TaskQueue;
-use compiler::{Error, Fence, Reading, Result};
+use compiler::{Error, Fence, ReadFuture, Result};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -24,7 +24,7 @@ const LARGE: &str =
 
 /// What the adapter allows.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Limits {
+pub(in super::super) struct GridLimits {
     pub(in super::super) max_storage_buffers_per_shader_stage: u32,
     pub(super) max_storage_buffer_binding_size: usize,
     pub(super) max_buffer_size: usize,
@@ -37,14 +37,14 @@ pub(in super::super) struct Limits {
     pub(super) software: bool,
 }
 
-impl Limits {
-    fn ask() -> Option<Limits> {
+impl GridLimits {
+    fn ask() -> Option<GridLimits> {
         let mut all = [0.0f64; 9];
         if host::gpu_limits(all.as_mut_ptr()) == 0 {
             return None;
         }
         let size = |x: f64| x.min(isize::MAX as f64) as usize;
-        Some(Limits {
+        Some(GridLimits {
             max_storage_buffers_per_shader_stage: all[0] as u32,
             max_storage_buffer_binding_size: size(all[1]),
             max_buffer_size: size(all[2]),
@@ -78,7 +78,7 @@ impl Buffer {
 
 /// The page's device.
 pub(in super::super) struct Device {
-    pub(in super::super) limits: Limits,
+    pub(in super::super) limits: GridLimits,
     pub(super) name: String,
     pub(super) groups: Groups,
     pub(in super::super) pipelines: Pipelines,
@@ -109,7 +109,7 @@ impl Device {
         if let Some(device) = current() {
             return Ok(device);
         }
-        let limits = Limits::ask().ok_or_else(|| {
+        let limits = GridLimits::ask().ok_or_else(|| {
             Error::Backend("no WebGPU device is open; `await init({ device: \"webgpu\" })` opens one".into())
         })?;
         let mut name = vec![0; 200];
@@ -131,7 +131,7 @@ impl Device {
     }
 
     /// Pages have no matrix units.
-    pub(in super::super) fn squares(&self) -> Option<Squares> {
+    pub(in super::super) fn squares(&self) -> Option<CoopMatrixSize> {
         None
     }
 
@@ -172,7 +172,7 @@ impl Device {
 
     /// The kernel that copies bytes.
     pub(in super::super) fn moves(&self, homes: &[usize]) -> Result<Arc<Pipeline>> {
-        let mut made = self.pipelines.get(self, &[moves::copy_text(homes)])?;
+        let mut made = self.pipelines.get(self, &[copy_fill::copy_text(homes)])?;
         Ok(made.remove(0))
     }
 
@@ -220,9 +220,9 @@ impl Device {
         from: &Block,
         offset: usize,
         bytes: usize,
-    ) -> Result<Reading> {
+    ) -> Result<ReadFuture> {
         if bytes == 0 {
-            return Ok(Reading::done(Vec::new()));
+            return Ok(ReadFuture::ready(Vec::new()));
         }
         let start = offset / 4 * 4;
         let padded = (offset + bytes - start).next_multiple_of(4);
@@ -230,7 +230,7 @@ impl Device {
         host::gpu_read(from.buffer.number(), start, padded, signal.number);
         self.submits.fetch_add(1, Relaxed);
         let (device, skip) = (self.clone(), offset - start);
-        Ok(Reading::after(signal.fence(), move || {
+        Ok(ReadFuture::after_fence(signal.fence(), move || {
             device.check()?;
             let mut all = signal.bytes();
             if all.len() != padded {
@@ -262,7 +262,7 @@ impl Device {
         from: &Block,
         offset: usize,
         bytes: usize,
-    ) -> Result<Reading> {
+    ) -> Result<ReadFuture> {
         if !self.tasks.is_busy() {
             return self.read_later(from, offset, bytes);
         }
@@ -277,6 +277,6 @@ impl Device {
             told.set(how);
             Ok(())
         })?;
-        Ok(Reading::after(signal.fence(), move || Ok(signal.bytes())))
+        Ok(ReadFuture::after_fence(signal.fence(), move || Ok(signal.bytes())))
     }
 }

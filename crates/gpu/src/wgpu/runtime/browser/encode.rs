@@ -3,7 +3,7 @@
 //! Commands are words. 0, pipeline, group, first byte of its parameters, workgroups in x, y, z: runs a kernel. 1, from, byte, to, byte,
 //! bytes: copies.
 
-use super::super::bound::Bound;
+use super::super::binding::Bound;
 use super::super::pool::Block;
 use super::device::{Device, PARAMS, RECORD};
 use super::host;
@@ -28,7 +28,7 @@ impl<'a> Encoder<'a> {
         Encoder { device, commands: Vec::new(), params: Vec::new(), dispatches: 0 }
     }
 
-    /// Runs a kernel over these buffers.
+    /// OpPlacement a kernel over these buffers.
     pub(in super::super) fn dispatch(
         &mut self,
         pipeline: &Pipeline,

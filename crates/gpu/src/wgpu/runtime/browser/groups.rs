@@ -1,6 +1,6 @@
 //! Groups of bindings, each made once for a set of buffers.
 
-use super::super::bound::{Bound, Layout};
+use super::super::binding::{Bound, Layout};
 use super::host;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

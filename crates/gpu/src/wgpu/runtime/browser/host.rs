@@ -2,7 +2,7 @@
 
 #[link(wasm_import_module = "loom")]
 unsafe extern "C" {
-    /// Puts the limits of the open device there, 9 of them in the order of [`super::device::Limits`]; 0 if none is open.
+    /// Puts the limits of the open device there, 9 of them in the order of [`super::device::GridLimits`]; 0 if none is open.
     pub(super) safe fn gpu_limits(to: *mut f64) -> u32;
     /// Puts the adapter's name there, at most so many bytes of it; gives how many.
     pub(super) safe fn gpu_name(to: *mut u8, most: usize) -> usize;

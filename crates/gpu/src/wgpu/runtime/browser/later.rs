@@ -1,7 +1,7 @@
 //! What ends later: signals that JavaScript sets.
 
 use super::{device, host};
-use compiler::{Error, Fence, Pending, Result};
+use compiler::{Error, Fence, Completion, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
@@ -71,13 +71,13 @@ impl Signal {
 
     /// A fence that passes here, and then says what this says.
     pub(super) fn fence_then(self: &Arc<Self>, check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Fence {
-        Fence::of(Arc::new(Mark(self.clone(), check)))
+        Fence::from_completion(Arc::new(Mark(self.clone(), check)))
     }
 }
 
 struct Mark<F>(Arc<Signal>, F);
 
-impl<F: Fn() -> Result<()> + Send + Sync> Pending for Mark<F> {
+impl<F: Fn() -> Result<()> + Send + Sync> Completion for Mark<F> {
     fn is_done(&self) -> bool {
         self.0.state().done.is_some()
     }

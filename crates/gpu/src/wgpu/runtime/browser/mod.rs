@@ -25,7 +25,7 @@ use compiler::Fence;
 pub fn settled() -> Fence {
     match device::current() {
         Some(device) => device.settled(),
-        None => Fence::done(),
+        None => Fence::completed(),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Pipelines by their text: compiled once, kept while there is room.
 
-use super::super::bound::{Layout, layout};
+use super::super::binding::{Layout, layout};
 use super::device::Device;
 use super::host;
-use crate::wgpu::Text;
+use crate::wgpu::ShaderSource;
 use compiler::{Error, Result};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,10 +26,10 @@ impl Drop for Pipeline {
 
 /// All pipelines of a device.
 #[derive(Default)]
-pub(in super::super) struct Pipelines(Mutex<FxHashMap<Text, Arc<Pipeline>>>);
+pub(in super::super) struct Pipelines(Mutex<FxHashMap<ShaderSource, Arc<Pipeline>>>);
 
 impl Pipelines {
-    fn lock(&self) -> MutexGuard<'_, FxHashMap<Text, Arc<Pipeline>>> {
+    fn lock(&self) -> MutexGuard<'_, FxHashMap<ShaderSource, Arc<Pipeline>>> {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -39,7 +39,7 @@ impl Pipelines {
     }
 
     /// The pipelines of these texts, compiled if they must be. What the browser refuses is told later, as a fault.
-    pub(in super::super) fn get(&self, device: &Device, texts: &[Text]) -> Result<Vec<Arc<Pipeline>>> {
+    pub(in super::super) fn get(&self, device: &Device, texts: &[ShaderSource]) -> Result<Vec<Arc<Pipeline>>> {
         device.check()?;
         let mut known = self.lock();
         if known.len() + texts.len() > KEPT {
