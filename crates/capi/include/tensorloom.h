@@ -9,6 +9,9 @@
  *
  * Every function that can fail returns a loom_status; loom_last_error() has the message of this thread's last failure. A program
  * doesn't change: several threads may run it at once, each with memory of its own. C99 and C++11 take this header.
+ *
+ * A pointer must be valid for what the function reads or writes there, and nothing else may use that memory during the call. A program
+ * must come from loom_program_load or loom_program_open and not have been freed. NULL and misaligned pointers are LOOM_ERR_ARGUMENT.
  */
 #ifndef TENSORLOOM_H
 #define TENSORLOOM_H

@@ -1,4 +1,4 @@
-//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c|wheel|book|api|lines}`.
+//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c|wheel|book|api|lines|size}`.
 
 mod api;
 mod arm;
@@ -9,6 +9,7 @@ mod book;
 mod device;
 mod install;
 mod lines;
+mod size;
 mod tidy;
 mod web;
 
@@ -26,7 +27,8 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask wheel [--out FOLDER]     (the package for Python, tried in a fresh environment)
        cargo xtask book     (its pictures, links and pages, into target/book)
        cargo xtask api [--write]     (what is public, against docs/api)
-       cargo xtask lines [REVISION]     (lines of Rust per crate, source and tests, against a revision or the last tag)";
+       cargo xtask lines [REVISION]     (lines of Rust per crate, source and tests, against a revision or the last tag)
+       cargo xtask size     (a release build from nothing: its core-seconds and the size of loom, against docs/bench/build.md)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         ["book"] => book::book(&root()),
         ["lines"] => lines::lines(&root(), None),
         ["lines", revision] => lines::lines(&root(), Some(revision)),
+        ["size"] => size::size(&root()),
         ["api"] => api::api(&root(), false),
         ["api", "--write"] => api::api(&root(), true),
         ["wheel", rest @ ..] => {
